@@ -1,0 +1,173 @@
+//! What a declaration's `build` works with: its arguments and short names for the primitives.
+
+use crate::ast::CompareOp;
+use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
+
+/// A formula under construction. Method names are the primitives of [`Op`]; see there for what each computes.
+pub struct Formula<'g> {
+    pub(crate) graph: &'g mut Graph,
+    pub(crate) series: Vec<NodeId>,
+    pub(crate) params: Vec<f64>,
+}
+
+impl Formula<'_> {
+    /// The i-th series argument.
+    pub fn series(&self, i: usize) -> NodeId {
+        self.series[i]
+    }
+
+    /// The i-th parameter.
+    pub fn real(&self, i: usize) -> f64 {
+        self.params[i]
+    }
+
+    /// The i-th parameter, a whole number within its declared range.
+    pub fn bars(&self, i: usize) -> u32 {
+        self.params[i] as u32
+    }
+
+    fn num(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
+        self.graph.add(op, inputs, Kind::Num)
+    }
+
+    fn truth(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
+        self.graph.add(op, inputs, Kind::Bool)
+    }
+
+    pub fn constant(&mut self, value: f64) -> NodeId {
+        self.graph.num(value)
+    }
+
+    pub fn unary(&mut self, op: Unary, x: NodeId) -> NodeId {
+        self.num(Op::Unary(op), &[x])
+    }
+
+    pub fn binary(&mut self, op: Binary, a: NodeId, b: NodeId) -> NodeId {
+        self.num(Op::Binary(op), &[a, b])
+    }
+
+    pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.binary(Binary::Add, a, b)
+    }
+
+    pub fn subtract(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.binary(Binary::Subtract, a, b)
+    }
+
+    pub fn multiply(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.binary(Binary::Multiply, a, b)
+    }
+
+    /// `x * factor`
+    pub fn scale(&mut self, x: NodeId, factor: f64) -> NodeId {
+        let factor = self.constant(factor);
+        self.multiply(x, factor)
+    }
+
+    /// `x / divisor` with a divisor that is not 0.
+    pub fn over(&mut self, x: NodeId, divisor: f64) -> NodeId {
+        let divisor = self.constant(divisor);
+        self.binary(Binary::Divide, x, divisor)
+    }
+
+    pub fn absolute(&mut self, x: NodeId) -> NodeId {
+        self.unary(Unary::Abs, x)
+    }
+
+    pub fn maximum(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.binary(Binary::Maximum, a, b)
+    }
+
+    /// `a`, NA where `b` is NA.
+    pub fn gate(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.binary(Binary::Gate, a, b)
+    }
+
+    pub fn compare(&mut self, op: CompareOp, a: NodeId, b: NodeId) -> NodeId {
+        self.truth(Op::Compare(op), &[a, b])
+    }
+
+    pub fn greater(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.compare(CompareOp::Greater, a, b)
+    }
+
+    pub fn and(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.truth(Op::And, &[a, b])
+    }
+
+    pub fn or(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.truth(Op::Or, &[a, b])
+    }
+
+    pub fn not(&mut self, a: NodeId) -> NodeId {
+        self.truth(Op::Not, &[a])
+    }
+
+    /// `a` where `condition`, else `b`.
+    pub fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> NodeId {
+        self.num(Op::Select, &[condition, a, b])
+    }
+
+    pub fn lag(&mut self, x: NodeId, bars: u32) -> NodeId {
+        let kind = self.graph.node(x).kind;
+        self.graph.add(Op::Lag(bars), &[x], kind)
+    }
+
+    /// A window, recurrence or cumulative primitive of one series.
+    pub fn step(&mut self, op: Op, x: NodeId) -> NodeId {
+        self.num(op, &[x])
+    }
+
+    /// A numeric primitive of several series.
+    pub fn step_of(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
+        self.num(op, inputs)
+    }
+
+    /// A condition primitive.
+    pub fn condition_of(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
+        self.truth(op, inputs)
+    }
+
+    /// (high + low + close)/3
+    pub fn typical(&mut self, high: NodeId, low: NodeId, close: NodeId) -> NodeId {
+        let sum = self.add(high, low);
+        let sum = self.add(sum, close);
+        self.over(sum, 3.0)
+    }
+
+    /// Wilder's true range; NA on the first bar.
+    pub fn true_range(&mut self, high: NodeId, low: NodeId, close: NodeId) -> NodeId {
+        let before = self.lag(close, 1);
+        let range = self.subtract(high, low);
+        let up = self.subtract(high, before);
+        let up = self.absolute(up);
+        let down = self.subtract(low, before);
+        let down = self.absolute(down);
+        let range = self.maximum(range, up);
+        self.maximum(range, down)
+    }
+
+    /// Kaufman's adaptive mean over `p` bars.
+    pub fn kaufman(&mut self, x: NodeId, p: u32) -> NodeId {
+        if p == 1 {
+            return x;
+        }
+        let before = self.lag(x, 1);
+        let change = self.subtract(x, before);
+        let change = self.absolute(change);
+        let noise = self.step(Op::Sum(p), change);
+        let far = self.lag(x, p);
+        self.step_of(Op::Kaufman, &[x, before, far, noise])
+    }
+
+    /// The moving average with TA-Lib's number `kind` (one of [`super::AVERAGES`]) over `p` bars; one bar is the series itself.
+    pub fn average(&mut self, kind: f64, x: NodeId, p: u32) -> NodeId {
+        match kind as u32 {
+            _ if p == 1 => x,
+            1 => self.step(Op::Exponential { p, delay: 0 }, x),
+            2 => self.step(Op::WeightedMean(p), x),
+            6 => self.kaufman(x, p),
+            _ => self.step(Op::Mean(p), x),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Every function of the language, declared once: name, arguments, outputs, reference, formula over primitives.
+//!
+//! The resolver, the documentation, `trawl indicators` and the golden tests all read these declarations. A new
+//! indicator is one more [`Function`] in one of the lists below; nothing else has to change.
+
+mod averages;
+mod bands;
+mod conditions;
+mod formula;
+mod helpers;
+mod momentum;
+mod patterns;
+mod volume;
+
+pub use formula::Formula;
+
+use crate::graph::{Kind, NodeId};
+use crate::limits::PERIOD_MAX;
+
+/// A function of the language.
+#[derive(Debug)]
+pub struct Function {
+    /// Lower case, as it is called.
+    pub name: &'static str,
+    /// Other names for the same function.
+    pub aliases: &'static [&'static str],
+    /// Heading under which it is listed.
+    pub group: &'static str,
+    /// One line: what it tells.
+    pub summary: &'static str,
+    /// The formula in words and symbols.
+    pub formula: &'static str,
+    /// Where the definition is from.
+    pub reference: &'static str,
+    /// Series arguments, in order.
+    pub series: &'static [SeriesArg],
+    /// Parameters, in order.
+    pub params: &'static [Param],
+    /// Outputs in order; the call needs no field when there is one.
+    pub outputs: &'static [OutputDecl],
+    /// Adds the formula's nodes; returns one node per output.
+    pub build: fn(&mut Formula<'_>) -> Vec<NodeId>,
+}
+
+/// A series argument.
+#[derive(Debug)]
+pub struct SeriesArg {
+    /// For naming it in a call.
+    pub name: &'static str,
+    /// Column used when it is not given; required when `None`.
+    pub default: Option<&'static str>,
+    /// A number or a condition.
+    pub kind: Kind,
+}
+
+/// What a parameter may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ParamType {
+    /// A whole number, both ends legal.
+    Integer { min: u32, max: u32 },
+    /// A number, both ends legal.
+    Real { min: f64, max: f64 },
+    /// A moving average's name or TA-Lib number; by keyword only.
+    Average,
+}
+
+/// What a parameter is when the call does not say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ParamDefault {
+    Required,
+    Value(f64),
+    /// The value of another, earlier parameter.
+    SameAs(&'static str),
+}
+
+/// A parameter.
+#[derive(Debug)]
+pub struct Param {
+    /// TA-Lib's name where it is TA-Lib's function.
+    pub name: &'static str,
+    pub kind: ParamType,
+    pub default: ParamDefault,
+}
+
+/// An output.
+#[derive(Debug)]
+pub struct OutputDecl {
+    /// TA-Lib's name.
+    pub name: &'static str,
+    /// Customary names.
+    pub aliases: &'static [&'static str],
+    pub kind: Kind,
+}
+
+/// Moving averages that `*matype` parameters choose among so far, with TA-Lib's numbers.
+pub const AVERAGES: [(&str, u32); 4] = [("sma", 0), ("ema", 1), ("wma", 2), ("kama", 6)];
+
+const REAL: SeriesArg = num("real", Some("close"));
+const OPEN: SeriesArg = num("open", Some("open"));
+const HIGH: SeriesArg = num("high", Some("high"));
+const LOW: SeriesArg = num("low", Some("low"));
+const CLOSE: SeriesArg = num("close", Some("close"));
+const VOLUME: SeriesArg = num("volume", Some("volume"));
+
+const fn num(name: &'static str, default: Option<&'static str>) -> SeriesArg {
+    SeriesArg {
+        name,
+        default,
+        kind: Kind::Num,
+    }
+}
+
+const fn condition(name: &'static str) -> SeriesArg {
+    SeriesArg {
+        name,
+        default: None,
+        kind: Kind::Bool,
+    }
+}
+
+const fn period(default: u32, min: u32) -> Param {
+    bars("timeperiod", default, min)
+}
+
+const fn bars(name: &'static str, default: u32, min: u32) -> Param {
+    Param {
+        name,
+        kind: ParamType::Integer {
+            min,
+            max: PERIOD_MAX,
+        },
+        default: ParamDefault::Value(default as f64),
+    }
+}
+
+const fn count_of_bars() -> Param {
+    Param {
+        name: "n",
+        kind: ParamType::Integer {
+            min: 1,
+            max: PERIOD_MAX,
+        },
+        default: ParamDefault::Required,
+    }
+}
+
+const fn average(name: &'static str) -> Param {
+    Param {
+        name,
+        kind: ParamType::Average,
+        default: ParamDefault::Value(0.0),
+    }
+}
+
+const fn output(name: &'static str, aliases: &'static [&'static str]) -> OutputDecl {
+    OutputDecl {
+        name,
+        aliases,
+        kind: Kind::Num,
+    }
+}
+
+/// The single output of most functions.
+const ONE: &[OutputDecl] = &[output("real", &[])];
+/// The single output of candle patterns.
+const INTEGER: &[OutputDecl] = &[output("integer", &[])];
+/// The single output of conditions.
+const TRUTH: &[OutputDecl] = &[OutputDecl {
+    name: "truth",
+    aliases: &[],
+    kind: Kind::Bool,
+}];
+
+/// Where TA-Lib's definitions are from.
+const TALIB: &str = "TA-Lib 0.8";
+/// Functions of the scan language itself.
+const LANGUAGE: &str = "scan language";
+
+/// All functions, in the order of their groups.
+pub fn functions() -> impl Iterator<Item = &'static Function> {
+    [
+        averages::LIST,
+        momentum::LIST,
+        bands::LIST,
+        volume::LIST,
+        patterns::LIST,
+        conditions::LIST,
+        helpers::LIST,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The function called `name`, by name or alias.
+pub fn find(name: &str) -> Option<&'static Function> {
+    functions().find(|f| f.name == name || f.aliases.contains(&name))
+}
+
+/// Columns computed from others: name, what they need, formula.
+pub(crate) const DERIVED: [(&str, &[&str]); 3] = [
+    ("hl2", &["high", "low"]),
+    ("hlc3", &["high", "low", "close"]),
+    ("ohlc4", &["open", "high", "low", "close"]),
+];

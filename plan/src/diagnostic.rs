@@ -1,0 +1,58 @@
+//! A user's mistake, told as place, expectation and suggestion.
+//!
+//! This room only describes the mistake; the command line draws it (and a server sends it as JSON),
+//! so nothing here knows of terminals or colours.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// One mistake in a scan document or expression.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnostic {
+    /// What is wrong, in one lower-case sentence without a full stop.
+    pub message: String,
+    /// Which clause the text is from: `where`, `let.rs`, `select[2]`, `--expr` ...
+    pub clause: String,
+    /// The whole text of that clause.
+    pub text: String,
+    /// Byte range inside `text` that the message is about; may be empty (a place, not a word).
+    pub span: Range<usize>,
+    /// What stands at the place or was expected there, short.
+    pub label: String,
+    /// What to do, when that is known: the nearest name, the legal range, an example.
+    pub help: Option<String>,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let column = self
+            .text
+            .get(..self.span.start)
+            .map_or(0, |s| s.chars().count())
+            + 1;
+        write!(
+            f,
+            "{} ({}, column {column}: {})",
+            self.message, self.clause, self.label
+        )?;
+        if let Some(help) = &self.help {
+            write!(f, "; {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+/// The nearest of `known` to `name` when it is near enough to be what was meant.
+pub fn suggest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    known
+        .into_iter()
+        .map(|k| (strsim::damerau_levenshtein(&lower, k), k))
+        .filter(|(distance, k)| *distance <= 1 + k.len().min(lower.len()) / 4)
+        .min_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(b.1)))
+        .map(|(_, k)| k)
+}

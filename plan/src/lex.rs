@@ -1,0 +1,183 @@
+//! Text to tokens. ASCII syntax; strings may hold any UTF-8.
+
+use std::ops::Range;
+
+/// A token and its byte range.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Token {
+    pub kind: TokenKind,
+    pub span: Range<usize>,
+}
+
+/// The kinds of token.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TokenKind {
+    Number(f64),
+    Text(String),
+    Name(String),
+    /// An operator or punctuation, as written.
+    Mark(&'static str),
+    End,
+}
+
+impl TokenKind {
+    /// How a message names it.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Number(n) => format!("the number {n}"),
+            Self::Text(_) => "a string".to_owned(),
+            Self::Name(n) => format!("'{n}'"),
+            Self::Mark(m) => format!("'{m}'"),
+            Self::End => "the end of the text".to_owned(),
+        }
+    }
+}
+
+/// What the lexer could not read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LexError {
+    pub message: String,
+    pub span: Range<usize>,
+    pub help: Option<String>,
+}
+
+/// Longest first, so that `<=` is not read as `<` `=`.
+const MARKS: [&str; 20] = [
+    "<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", ".",
+    "&&", "||",
+];
+
+pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
+    let bytes = text.as_bytes();
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let start = at;
+        let byte = bytes[at];
+        if byte.is_ascii_whitespace() {
+            at += 1;
+        } else if byte == b'#' {
+            while at < bytes.len() && bytes[at] != b'\n' {
+                at += 1;
+            }
+        } else if byte.is_ascii_digit()
+            || (byte == b'.' && bytes.get(at + 1).is_some_and(u8::is_ascii_digit))
+        {
+            at = number_end(bytes, at);
+            let value = text[start..at]
+                .replace('_', "")
+                .parse::<f64>()
+                .ok()
+                .filter(|v| v.is_finite());
+            let joined = bytes
+                .get(at)
+                .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+            match value {
+                Some(value) if !joined => tokens.push(Token {
+                    kind: TokenKind::Number(value),
+                    span: start..at,
+                }),
+                _ => {
+                    while bytes
+                        .get(at)
+                        .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'.')
+                    {
+                        at += 1;
+                    }
+                    return Err(LexError {
+                        message: format!("'{}' is not a number", &text[start..at]),
+                        span: start..at,
+                        help: Some(
+                            "write numbers as 20, 0.5 or 2e6; names begin with a letter".to_owned(),
+                        ),
+                    });
+                }
+            }
+        } else if byte.is_ascii_alphabetic() || byte == b'_' {
+            while bytes
+                .get(at)
+                .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+            {
+                at += 1;
+            }
+            tokens.push(Token {
+                kind: TokenKind::Name(text[start..at].to_owned()),
+                span: start..at,
+            });
+        } else if byte == b'\'' {
+            let Some(length) = text[at + 1..].find('\'') else {
+                return Err(LexError {
+                    message: "this string has no closing quote".to_owned(),
+                    span: start..text.len(),
+                    help: Some("strings stand between single quotes: 'SPY'".to_owned()),
+                });
+            };
+            tokens.push(Token {
+                kind: TokenKind::Text(text[at + 1..at + 1 + length].to_owned()),
+                span: start..at + length + 2,
+            });
+            at += length + 2;
+        } else if let Some(mark) = MARKS.iter().find(|m| text[at..].starts_with(**m)) {
+            at += mark.len();
+            if matches!(*mark, "&&" | "||") {
+                let word = if *mark == "&&" { "and" } else { "or" };
+                return Err(LexError {
+                    message: format!("'{mark}' is not an operator here"),
+                    span: start..at,
+                    help: Some(format!("write '{word}'")),
+                });
+            }
+            tokens.push(Token {
+                kind: TokenKind::Mark(mark),
+                span: start..at,
+            });
+        } else {
+            let c = text[at..].chars().next().unwrap_or('?');
+            let help = match c {
+                '"' => Some("strings stand between single quotes: 'SPY'".to_owned()),
+                '!' => Some("write 'not'".to_owned()),
+                '&' => Some("write 'and'".to_owned()),
+                '|' => Some("write 'or'".to_owned()),
+                '^' => Some("powers are written pow(x, y)".to_owned()),
+                _ => None,
+            };
+            return Err(LexError {
+                message: format!("the character '{}' has no meaning here", c.escape_debug()),
+                span: start..start + c.len_utf8(),
+                help,
+            });
+        }
+    }
+    tokens.push(Token {
+        kind: TokenKind::End,
+        span: text.len()..text.len(),
+    });
+    Ok(tokens)
+}
+
+/// Digits with `_`, a fraction, an exponent.
+fn number_end(bytes: &[u8], mut at: usize) -> usize {
+    let digits = |mut at: usize| {
+        while bytes
+            .get(at)
+            .is_some_and(|b| b.is_ascii_digit() || *b == b'_')
+        {
+            at += 1;
+        }
+        at
+    };
+    at = digits(at);
+    if bytes.get(at) == Some(&b'.') {
+        at = digits(at + 1);
+    }
+    if matches!(bytes.get(at), Some(b'e' | b'E')) {
+        let mut next = at + 1;
+        if matches!(bytes.get(next), Some(b'+' | b'-')) {
+            next += 1;
+        }
+        if bytes.get(next).is_some_and(u8::is_ascii_digit) {
+            at = digits(next);
+        }
+    }
+    at
+}

@@ -1,0 +1,504 @@
+//! Tokens to a tree, by precedence climbing. Depth and length are bounded, so no input can exhaust the stack.
+
+use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, Span};
+use crate::diagnostic::{Diagnostic, suggest};
+use crate::lex::{LexError, Token, TokenKind, lex};
+use crate::limits::{CLAUSE_BYTES_MAX, EXPRESSION_DEPTH_MAX};
+
+/// Words with a meaning of their own; not usable as names.
+pub(crate) const RESERVED: [&str; 9] = [
+    "and", "or", "not", "as", "asc", "desc", "in", "true", "false",
+];
+
+/// One element of `select` or `rank` after its expression: `as NAME`, `asc`, `desc` or nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Suffix {
+    None,
+    As(String),
+    Ascending,
+    Descending,
+}
+
+/// Parses a whole clause that is one expression.
+pub(crate) fn parse_expression(clause: &str, text: &str) -> Result<Expr, Box<Diagnostic>> {
+    let mut parser = Parser::new(clause, text)?;
+    let expr = parser.expression(0)?;
+    parser.end("an operator or the end")?;
+    Ok(expr)
+}
+
+/// Parses `expr [as name]`.
+pub(crate) fn parse_output(clause: &str, text: &str) -> Result<(Expr, Suffix), Box<Diagnostic>> {
+    let mut parser = Parser::new(clause, text)?;
+    let expr = parser.expression(0)?;
+    let suffix = if parser.take_word("as") {
+        let token = parser.next();
+        match token.kind {
+            TokenKind::Name(name) | TokenKind::Text(name)
+                if !RESERVED.contains(&name.as_str()) && !name.is_empty() =>
+            {
+                Suffix::As(name)
+            }
+            other => {
+                return Err(parser.error(
+                    format!("{} cannot be a column's name", other.describe()),
+                    token.span,
+                    "a name goes here",
+                    None,
+                ));
+            }
+        }
+    } else {
+        Suffix::None
+    };
+    parser.end("'as NAME' or the end")?;
+    Ok((expr, suffix))
+}
+
+/// Parses `expr [asc|desc]{, expr [asc|desc]}`.
+pub(crate) fn parse_rank(clause: &str, text: &str) -> Result<Vec<(Expr, Suffix)>, Box<Diagnostic>> {
+    let mut parser = Parser::new(clause, text)?;
+    let mut keys = Vec::new();
+    loop {
+        let expr = parser.expression(0)?;
+        let suffix = if parser.take_word("asc") {
+            Suffix::Ascending
+        } else if parser.take_word("desc") {
+            Suffix::Descending
+        } else {
+            Suffix::None
+        };
+        keys.push((expr, suffix));
+        if !parser.take(",") {
+            break;
+        }
+    }
+    parser.end("'asc', 'desc', ',' or the end")?;
+    Ok(keys)
+}
+
+struct Parser<'a> {
+    clause: &'a str,
+    text: &'a str,
+    tokens: Vec<Token>,
+    at: usize,
+    nesting: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn new(clause: &'a str, text: &'a str) -> Result<Self, Box<Diagnostic>> {
+        let fail = |message: String, span: Span, help: Option<String>| {
+            let (clause, text, label) = (clause.to_owned(), text.to_owned(), "here".to_owned());
+            Box::new(Diagnostic {
+                message,
+                clause,
+                text,
+                span,
+                label,
+                help,
+            })
+        };
+        if text.len() > CLAUSE_BYTES_MAX {
+            let message = format!(
+                "this clause has {} bytes; at most {CLAUSE_BYTES_MAX} are read",
+                text.len()
+            );
+            // The text itself is left out: nobody wants it back in a message.
+            let mut diagnostic = fail(message, 0..0, Some("name parts with let".to_owned()));
+            diagnostic.text.clear();
+            return Err(diagnostic);
+        }
+        let tokens = lex(text).map_err(
+            |LexError {
+                 message,
+                 span,
+                 help,
+             }| fail(message, span, help),
+        )?;
+        Ok(Self {
+            clause,
+            text,
+            tokens,
+            at: 0,
+            nesting: 0,
+        })
+    }
+
+    fn peek(&self) -> &Token {
+        &self.tokens[self.at.min(self.tokens.len() - 1)]
+    }
+
+    fn next(&mut self) -> Token {
+        let token = self.peek().clone();
+        self.at += 1;
+        token
+    }
+
+    fn take(&mut self, mark: &str) -> bool {
+        let hit = matches!(&self.peek().kind, TokenKind::Mark(m) if *m == mark);
+        self.at += usize::from(hit);
+        hit
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let hit = matches!(&self.peek().kind, TokenKind::Name(n) if n == word);
+        self.at += usize::from(hit);
+        hit
+    }
+
+    fn error(
+        &self,
+        message: String,
+        span: Span,
+        label: &str,
+        help: Option<String>,
+    ) -> Box<Diagnostic> {
+        let (clause, text, label) = (
+            self.clause.to_owned(),
+            self.text.to_owned(),
+            label.to_owned(),
+        );
+        Box::new(Diagnostic {
+            message,
+            clause,
+            text,
+            span,
+            label,
+            help,
+        })
+    }
+
+    fn end(&self, expected: &str) -> Result<(), Box<Diagnostic>> {
+        let token = self.peek();
+        if token.kind == TokenKind::End {
+            return Ok(());
+        }
+        let help = match &token.kind {
+            TokenKind::Mark("=") => {
+                Some("compare with '=='; '=' only names an argument inside a call".to_owned())
+            }
+            TokenKind::Name(n) => match n.to_lowercase().as_str() {
+                "and" | "or" | "not" | "asc" | "desc" | "as" => {
+                    Some(format!("'{}' does not fit here", n.to_lowercase()))
+                }
+                word => suggest(word, ["and", "or"]).map(|w| format!("did you mean '{w}'?")),
+            },
+            _ => None,
+        };
+        Err(self.error(
+            format!("unexpected {}", token.kind.describe()),
+            token.span.clone(),
+            &format!("expected {expected}"),
+            help,
+        ))
+    }
+
+    fn make(&self, kind: ExprKind, span: Span, depth: usize) -> Result<Expr, Box<Diagnostic>> {
+        if depth > EXPRESSION_DEPTH_MAX {
+            return Err(self.too_deep(span));
+        }
+        Ok(Expr { kind, span, depth })
+    }
+
+    fn too_deep(&self, span: Span) -> Box<Diagnostic> {
+        let start = span.start;
+        self.error(
+            format!("this expression is nested more than {EXPRESSION_DEPTH_MAX} deep"),
+            start..span.end.min(start + 1),
+            "begins here",
+            Some("name parts of it with let".to_owned()),
+        )
+    }
+
+    /// `min` is the loosest level still accepted: 0 or, 1 and, 2 not, 3 comparison, 4 sum, 5 product.
+    fn expression(&mut self, min: u8) -> Result<Expr, Box<Diagnostic>> {
+        self.nesting += 1;
+        if self.nesting > EXPRESSION_DEPTH_MAX {
+            return Err(self.too_deep(self.peek().span.clone()));
+        }
+        let result = self.expression_inner(min);
+        self.nesting -= 1;
+        result
+    }
+
+    fn expression_inner(&mut self, min: u8) -> Result<Expr, Box<Diagnostic>> {
+        let mut left = if min <= 2 && matches!(&self.peek().kind, TokenKind::Name(n) if n == "not")
+        {
+            let start = self.next().span.start;
+            let of = self.expression(2)?;
+            let (span, depth) = (start..of.span.end, of.depth + 1);
+            self.make(ExprKind::Not(Box::new(of)), span, depth)?
+        } else {
+            self.unary()?
+        };
+        loop {
+            let (level, op) = match &self.peek().kind {
+                TokenKind::Name(n) if n == "or" => (0, Some(BinaryOp::Or)),
+                TokenKind::Name(n) if n == "and" => (1, Some(BinaryOp::And)),
+                TokenKind::Mark(m) => match *m {
+                    "+" => (4, Some(BinaryOp::Add)),
+                    "-" => (4, Some(BinaryOp::Subtract)),
+                    "*" => (5, Some(BinaryOp::Multiply)),
+                    "/" => (5, Some(BinaryOp::Divide)),
+                    "%" => (5, Some(BinaryOp::Remainder)),
+                    m if compare_op(m).is_some() => (3, None),
+                    _ => break,
+                },
+                _ => break,
+            };
+            if level < min {
+                break;
+            }
+            left = match op {
+                Some(op) => {
+                    self.next();
+                    let right = self.expression(level + 1)?;
+                    let span = left.span.start..right.span.end;
+                    let depth = left.depth.max(right.depth) + 1;
+                    self.make(
+                        ExprKind::Binary {
+                            op,
+                            left: Box::new(left),
+                            right: Box::new(right),
+                        },
+                        span,
+                        depth,
+                    )?
+                }
+                None => self.chain(left)?,
+            };
+        }
+        Ok(left)
+    }
+
+    fn chain(&mut self, first: Expr) -> Result<Expr, Box<Diagnostic>> {
+        let mut operands = vec![first];
+        let mut ops: Vec<CompareOp> = Vec::new();
+        while let TokenKind::Mark(m) = &self.peek().kind {
+            let Some(op) = compare_op(m) else { break };
+            let span = self.next().span;
+            let mixed = ops.iter().any(|o| o.direction() * op.direction() < 0);
+            if !ops.is_empty()
+                && (mixed || op == CompareOp::NotEqual || ops.contains(&CompareOp::NotEqual))
+            {
+                return Err(self.error(
+                    "a chain of comparisons goes in one direction only, and without '!='"
+                        .to_owned(),
+                    span,
+                    "breaks the chain",
+                    Some("write two comparisons joined by 'and'".to_owned()),
+                ));
+            }
+            ops.push(op);
+            operands.push(self.expression(4)?);
+        }
+        let span = operands[0].span.start..operands[operands.len() - 1].span.end;
+        // A chain lowers to a chain of `and`s, one level an operator.
+        let depth = operands.iter().map(|o| o.depth).max().unwrap_or(0) + ops.len();
+        self.make(ExprKind::Chain { operands, ops }, span, depth)
+    }
+
+    fn unary(&mut self) -> Result<Expr, Box<Diagnostic>> {
+        let mut signs = Vec::new();
+        while matches!(&self.peek().kind, TokenKind::Mark("-" | "+")) {
+            let token = self.next();
+            if token.kind == TokenKind::Mark("-") {
+                signs.push(token.span.start);
+            }
+        }
+        let mut expr = self.postfix()?;
+        for start in signs.into_iter().rev() {
+            let (span, depth) = (start..expr.span.end, expr.depth + 1);
+            expr = match expr.kind {
+                ExprKind::Number(n) => Expr {
+                    kind: ExprKind::Number(-n),
+                    span,
+                    depth: expr.depth,
+                },
+                kind => {
+                    let inner = Expr {
+                        kind,
+                        span: expr.span,
+                        depth: expr.depth,
+                    };
+                    self.make(ExprKind::Negate(Box::new(inner)), span, depth)?
+                }
+            };
+        }
+        Ok(expr)
+    }
+
+    fn postfix(&mut self) -> Result<Expr, Box<Diagnostic>> {
+        let mut expr = self.primary()?;
+        loop {
+            if self.take(".") {
+                let token = self.next();
+                let TokenKind::Name(field) = token.kind else {
+                    return Err(self.error(
+                        format!("unexpected {}", token.kind.describe()),
+                        token.span,
+                        "expected the name of an output",
+                        None,
+                    ));
+                };
+                let (span, depth) = (expr.span.start..token.span.end, expr.depth + 1);
+                expr = self.make(
+                    ExprKind::Field {
+                        of: Box::new(expr),
+                        field,
+                        field_span: token.span,
+                    },
+                    span,
+                    depth,
+                )?;
+            } else if self.take("[") {
+                let bars = self.expression(0)?;
+                let close = self.next();
+                if close.kind != TokenKind::Mark("]") {
+                    return Err(self.error(
+                        format!("unexpected {}", close.kind.describe()),
+                        close.span,
+                        "expected ']'",
+                        None,
+                    ));
+                }
+                let (span, depth) = (
+                    expr.span.start..close.span.end,
+                    expr.depth.max(bars.depth) + 1,
+                );
+                expr = self.make(
+                    ExprKind::Offset {
+                        of: Box::new(expr),
+                        bars: Box::new(bars),
+                    },
+                    span,
+                    depth,
+                )?;
+            } else {
+                return Ok(expr);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Result<Expr, Box<Diagnostic>> {
+        let token = self.next();
+        let span = token.span.clone();
+        let leaf = |kind| {
+            Ok(Expr {
+                kind,
+                span: token.span.clone(),
+                depth: 1,
+            })
+        };
+        match token.kind {
+            TokenKind::Number(n) => leaf(ExprKind::Number(n)),
+            TokenKind::Text(ref t) => leaf(ExprKind::Text(t.clone())),
+            TokenKind::Mark("(") => {
+                let inner = self.expression(0)?;
+                let close = self.next();
+                if close.kind != TokenKind::Mark(")") {
+                    return Err(self.unclosed(&close, span));
+                }
+                Ok(Expr {
+                    span: span.start..close.span.end,
+                    ..inner
+                })
+            }
+            TokenKind::Name(ref n) if n == "true" || n == "false" => {
+                leaf(ExprKind::Truth(n == "true"))
+            }
+            TokenKind::Name(ref n) if RESERVED.contains(&n.as_str()) => Err(self.error(
+                format!("'{n}' cannot stand here"),
+                span,
+                "expected a value",
+                None,
+            )),
+            TokenKind::Name(name) => {
+                if !self.take("(") {
+                    return Ok(Expr {
+                        kind: ExprKind::Name(name),
+                        span,
+                        depth: 1,
+                    });
+                }
+                let (args, end) = self.arguments(&span)?;
+                let depth = args.iter().map(|a: &Arg| a.value.depth).max().unwrap_or(0) + 1;
+                self.make(
+                    ExprKind::Call {
+                        name,
+                        name_span: span.clone(),
+                        args,
+                    },
+                    span.start..end,
+                    depth,
+                )
+            }
+            other => Err(self.error(
+                format!("unexpected {}", other.describe()),
+                span,
+                "expected a value",
+                None,
+            )),
+        }
+    }
+
+    fn unclosed(&self, at: &Token, open: Span) -> Box<Diagnostic> {
+        let help = if at.kind == TokenKind::Mark("=") {
+            "compare with '=='".to_owned()
+        } else {
+            format!("the parenthesis at column {} is still open", open.start + 1)
+        };
+        self.error(
+            format!("unexpected {}", at.kind.describe()),
+            at.span.clone(),
+            "expected ')' or ','",
+            Some(help),
+        )
+    }
+
+    fn arguments(&mut self, open: &Span) -> Result<(Vec<Arg>, usize), Box<Diagnostic>> {
+        let mut args = Vec::new();
+        if matches!(self.peek().kind, TokenKind::Mark(")")) {
+            return Ok((args, self.next().span.end));
+        }
+        loop {
+            let named = matches!(&self.peek().kind, TokenKind::Name(_))
+                && matches!(
+                    self.tokens.get(self.at + 1).map(|t| &t.kind),
+                    Some(TokenKind::Mark("="))
+                );
+            let name = if named {
+                let token = self.next();
+                self.next();
+                match token.kind {
+                    TokenKind::Name(n) => Some((n, token.span)),
+                    _ => None,
+                }
+            } else {
+                None
+            };
+            args.push(Arg {
+                name,
+                value: self.expression(0)?,
+            });
+            let token = self.next();
+            match token.kind {
+                TokenKind::Mark(")") => return Ok((args, token.span.end)),
+                TokenKind::Mark(",") => {}
+                _ => return Err(self.unclosed(&token, open.clone())),
+            }
+        }
+    }
+}
+
+fn compare_op(mark: &str) -> Option<CompareOp> {
+    Some(match mark {
+        "<" => CompareOp::Less,
+        "<=" => CompareOp::LessEqual,
+        ">" => CompareOp::Greater,
+        ">=" => CompareOp::GreaterEqual,
+        "==" => CompareOp::Equal,
+        "!=" => CompareOp::NotEqual,
+        _ => return None,
+    })
+}

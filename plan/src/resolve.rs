@@ -1,0 +1,513 @@
+//! Tree to graph: names become columns, lets and functions; types are checked; every part becomes nodes.
+
+use std::collections::BTreeMap;
+
+use crate::ast::{BinaryOp, CompareOp, Expr, ExprKind, Span};
+use crate::catalogue::{self, Function};
+use crate::diagnostic::{Diagnostic, suggest};
+use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
+use crate::limits::{EXPRESSION_DEPTH_MAX, PERIOD_MAX, PLAN_NODES_MAX};
+use crate::parse::parse_expression;
+
+/// What an expression means before it has to be one series.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Series(NodeId),
+    /// A call with several outputs: one must be chosen.
+    Outputs(&'static Function, Vec<NodeId>),
+    Text(String),
+}
+
+/// State of a named expression.
+#[derive(Debug, Clone)]
+enum Let {
+    Unresolved,
+    /// Being resolved: meeting it again is a cycle.
+    Active,
+    Done(Value),
+    /// It has a mistake of its own, already reported.
+    Broken,
+}
+
+/// Resolves the clauses of one plan into one graph.
+pub(crate) struct Resolver<'a> {
+    pub graph: Graph,
+    /// Columns in the order of first use; `Column` nodes index into it.
+    pub columns: Vec<String>,
+    /// Mistakes in lets, reported once however often the let is used.
+    pub diagnostics: Vec<Diagnostic>,
+    known_columns: &'a [String],
+    lets: &'a BTreeMap<String, String>,
+    states: BTreeMap<&'a str, Let>,
+    depth: usize,
+}
+
+/// Why a resolution stopped.
+pub(crate) enum Stop {
+    /// A mistake, to be reported.
+    Mistake(Box<Diagnostic>),
+    /// It uses a let whose mistake is reported already.
+    Reported,
+}
+
+type Resolved<T> = Result<T, Stop>;
+
+/// The clause that is being resolved, for messages.
+#[derive(Clone, Copy)]
+pub(crate) struct Clause<'t> {
+    pub name: &'t str,
+    pub text: &'t str,
+}
+
+impl Clause<'_> {
+    pub(crate) fn mistake(
+        &self,
+        message: impl Into<String>,
+        span: &Span,
+        label: impl Into<String>,
+        help: Option<String>,
+    ) -> Stop {
+        Stop::Mistake(Box::new(Diagnostic {
+            message: message.into(),
+            clause: self.name.to_owned(),
+            text: self.text.to_owned(),
+            span: span.clone(),
+            label: label.into(),
+            help,
+        }))
+    }
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Num => "a number",
+        Kind::Bool => "a condition",
+    }
+}
+
+impl<'a> Resolver<'a> {
+    pub(crate) fn new(known_columns: &'a [String], lets: &'a BTreeMap<String, String>) -> Self {
+        let states = lets
+            .keys()
+            .map(|name| (name.as_str(), Let::Unresolved))
+            .collect();
+        Self {
+            graph: Graph::default(),
+            columns: Vec::new(),
+            diagnostics: Vec::new(),
+            known_columns,
+            lets,
+            states,
+            depth: 0,
+        }
+    }
+
+    /// An expression that must be one series of `kind`.
+    pub(crate) fn typed(
+        &mut self,
+        clause: Clause<'_>,
+        expr: &Expr,
+        kind: Kind,
+        expected: &str,
+    ) -> Resolved<NodeId> {
+        let node = self.series(clause, expr)?;
+        let actual = self.graph.node(node).kind;
+        if actual == kind {
+            return Ok(node);
+        }
+        let help = match kind {
+            Kind::Bool => "compare it: for example '> 0'",
+            Kind::Num => {
+                "a condition is no number; count(c, n) and since(c) make numbers of conditions"
+            }
+        };
+        Err(clause.mistake(
+            format!(
+                "{expected} must be {}, and this is {}",
+                kind_name(kind),
+                kind_name(actual)
+            ),
+            &expr.span,
+            format!("{} here", kind_name(actual)),
+            Some(help.to_owned()),
+        ))
+    }
+
+    /// An expression that must be one series.
+    pub(crate) fn series(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<NodeId> {
+        match self.value(clause, expr)? {
+            Value::Series(node) => Ok(node),
+            Value::Outputs(function, _) => Err(clause.mistake(
+                format!(
+                    "{} has {} outputs; one must be chosen",
+                    function.name,
+                    function.outputs.len()
+                ),
+                &expr.span,
+                "which one?",
+                Some(format!(
+                    "write {}(...).{}; outputs: {}",
+                    function.name,
+                    short_name(function, 0),
+                    output_names(function)
+                )),
+            )),
+            Value::Text(text) => Err(clause.mistake(
+                format!("the string '{text}' is no series"),
+                &expr.span,
+                "a string here",
+                Some("strings only fill arguments such as matype='ema'".to_owned()),
+            )),
+        }
+    }
+
+    fn value(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<Value> {
+        self.depth += 1;
+        let result = if self.depth > EXPRESSION_DEPTH_MAX {
+            Err(clause.mistake(
+                format!("with its lets written out this expression is nested more than {EXPRESSION_DEPTH_MAX} deep"),
+                &expr.span,
+                "too deep here",
+                None,
+            ))
+        } else {
+            self.value_inner(clause, expr)
+        };
+        self.depth -= 1;
+        if self.graph.nodes().len() > PLAN_NODES_MAX {
+            return Err(clause.mistake(
+                format!("this scan needs more than {PLAN_NODES_MAX} steps"),
+                &expr.span,
+                "passes the limit here",
+                Some("split it into several scans".to_owned()),
+            ));
+        }
+        result
+    }
+
+    fn value_inner(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<Value> {
+        let node = match &expr.kind {
+            ExprKind::Number(n) => self.graph.num(*n),
+            ExprKind::Truth(t) => self.graph.truth(*t),
+            ExprKind::Text(text) => return Ok(Value::Text(text.clone())),
+            ExprKind::Name(name) => return self.name(clause, name, &expr.span),
+            ExprKind::Call {
+                name,
+                name_span,
+                args,
+            } => return self.call(clause, name, name_span, args, &expr.span),
+            ExprKind::Field {
+                of,
+                field,
+                field_span,
+            } => self.field(clause, of, field, field_span)?,
+            ExprKind::Offset { of, bars } => self.offset(clause, of, bars)?,
+            ExprKind::Negate(of) => {
+                let x = self.typed(clause, of, Kind::Num, "what '-' negates")?;
+                self.graph.add(Op::Unary(Unary::Negate), &[x], Kind::Num)
+            }
+            ExprKind::Not(of) => {
+                let x = self.typed(clause, of, Kind::Bool, "what 'not' turns")?;
+                self.graph.add(Op::Not, &[x], Kind::Bool)
+            }
+            ExprKind::Binary { op, left, right } => self.binary(clause, *op, left, right)?,
+            ExprKind::Chain { operands, ops } => self.chain(clause, operands, ops)?,
+        };
+        Ok(Value::Series(node))
+    }
+
+    fn binary(
+        &mut self,
+        clause: Clause<'_>,
+        op: BinaryOp,
+        left: &Expr,
+        right: &Expr,
+    ) -> Resolved<NodeId> {
+        let (kind, primitive) = match op {
+            BinaryOp::Or => (Kind::Bool, Op::Or),
+            BinaryOp::And => (Kind::Bool, Op::And),
+            BinaryOp::Add => (Kind::Num, Op::Binary(Binary::Add)),
+            BinaryOp::Subtract => (Kind::Num, Op::Binary(Binary::Subtract)),
+            BinaryOp::Multiply => (Kind::Num, Op::Binary(Binary::Multiply)),
+            BinaryOp::Divide => (Kind::Num, Op::Binary(Binary::Divide)),
+            BinaryOp::Remainder => (Kind::Num, Op::Binary(Binary::Remainder)),
+        };
+        let expected = format!("each side of '{}'", op.symbol());
+        let a = self.typed(clause, left, kind, &expected)?;
+        let b = self.typed(clause, right, kind, &expected)?;
+        Ok(self.graph.add(primitive, &[a, b], kind))
+    }
+
+    fn chain(
+        &mut self,
+        clause: Clause<'_>,
+        operands: &[Expr],
+        ops: &[CompareOp],
+    ) -> Resolved<NodeId> {
+        let mut nodes = Vec::with_capacity(operands.len());
+        for operand in operands {
+            nodes.push(self.typed(clause, operand, Kind::Num, "each side of a comparison")?);
+        }
+        let mut all = None;
+        for (i, op) in ops.iter().enumerate() {
+            let one = self
+                .graph
+                .add(Op::Compare(*op), &[nodes[i], nodes[i + 1]], Kind::Bool);
+            all = Some(match all {
+                None => one,
+                Some(before) => self.graph.add(Op::And, &[before, one], Kind::Bool),
+            });
+        }
+        all.ok_or(Stop::Reported)
+    }
+
+    fn offset(&mut self, clause: Clause<'_>, of: &Expr, bars: &Expr) -> Resolved<NodeId> {
+        let x = self.series(clause, of)?;
+        let n = self.typed(clause, bars, Kind::Num, "an offset")?;
+        let legal = self
+            .graph
+            .constant(n)
+            .filter(|n| n.fract() == 0.0 && *n >= 0.0 && *n <= f64::from(PERIOD_MAX));
+        let Some(n) = legal else {
+            let help = match self.graph.constant(n) {
+                Some(n) if n < 0.0 => {
+                    "an offset looks back; no expression can look into the future".to_owned()
+                }
+                Some(_) => format!("a whole number of bars from 0 to {PERIOD_MAX}"),
+                None => "the number of bars must be a constant".to_owned(),
+            };
+            return Err(clause.mistake(
+                "this is no legal offset",
+                &bars.span,
+                "expected a constant number of bars",
+                Some(help),
+            ));
+        };
+        let kind = self.graph.node(x).kind;
+        if n == 0.0 {
+            return Ok(x);
+        }
+        Ok(self.graph.add(Op::Lag(n as u32), &[x], kind))
+    }
+
+    fn field(
+        &mut self,
+        clause: Clause<'_>,
+        of: &Expr,
+        field: &str,
+        span: &Span,
+    ) -> Resolved<NodeId> {
+        match self.value(clause, of)? {
+            Value::Outputs(function, nodes) => {
+                let at = function
+                    .outputs
+                    .iter()
+                    .position(|o| o.name == field || o.aliases.contains(&field));
+                at.map(|i| nodes[i]).ok_or_else(|| {
+                    let names = function
+                        .outputs
+                        .iter()
+                        .flat_map(|o| std::iter::once(o.name).chain(o.aliases.iter().copied()));
+                    let help = suggest(field, names).map_or_else(
+                        || format!("outputs: {}", output_names(function)),
+                        |near| {
+                            format!(
+                                "did you mean '.{near}'? outputs: {}",
+                                output_names(function)
+                            )
+                        },
+                    );
+                    clause.mistake(
+                        format!("{} has no output '{field}'", function.name),
+                        span,
+                        "no such output",
+                        Some(help),
+                    )
+                })
+            }
+            Value::Series(_) | Value::Text(_) => {
+                let what = match &of.kind {
+                    ExprKind::Call { name, .. } => {
+                        format!("{name} has one output and needs no field")
+                    }
+                    _ => "only calls with several outputs have fields".to_owned(),
+                };
+                // A function's only output may be named by its own name, as TA-Lib documents it.
+                if let (ExprKind::Call { name, .. }, Value::Series(node)) =
+                    (&of.kind, self.value(clause, of)?)
+                {
+                    let named = catalogue::find(name)
+                        .is_some_and(|f| f.outputs[0].name == field && f.outputs.len() == 1);
+                    if named {
+                        return Ok(node);
+                    }
+                }
+                Err(clause.mistake(what, span, "no field here", None))
+            }
+        }
+    }
+
+    fn name(&mut self, clause: Clause<'_>, name: &str, span: &Span) -> Resolved<Value> {
+        if let Some((key, text)) = self.lets.get_key_value(name) {
+            return self.named_let(clause, key, text, span);
+        }
+        if let Some(node) = self.column(name) {
+            return Ok(Value::Series(node));
+        }
+        if let Some((_, needs)) = catalogue::DERIVED.iter().find(|(n, _)| *n == name) {
+            if let Some(node) = self.derived(needs) {
+                return Ok(Value::Series(node));
+            }
+            let missing: Vec<&str> = needs
+                .iter()
+                .copied()
+                .filter(|c| !self.known_columns.iter().any(|k| k == c))
+                .collect();
+            let message = format!(
+                "'{name}' needs the column{} {}",
+                if missing.len() == 1 { "" } else { "s" },
+                missing.join(", ")
+            );
+            return Err(clause.mistake(
+                message,
+                span,
+                "not in this dataset",
+                Some(self.column_help()),
+            ));
+        }
+        if catalogue::find(name).is_some() {
+            return Err(clause.mistake(
+                format!("'{name}' is a function"),
+                span,
+                "a call was expected",
+                Some(format!("write {name}(...)")),
+            ));
+        }
+        let columns = self.known_columns.iter().map(String::as_str);
+        let names = columns
+            .chain(self.lets.keys().map(String::as_str))
+            .chain(catalogue::DERIVED.iter().map(|d| d.0));
+        let help = match suggest(name, names) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => self.column_help(),
+        };
+        Err(clause.mistake(
+            format!("unknown name '{name}'"),
+            span,
+            "no column or let of this name",
+            Some(help),
+        ))
+    }
+
+    fn column_help(&self) -> String {
+        format!("columns: {}", self.known_columns.join(", "))
+    }
+
+    /// The node of a dataset column.
+    pub(crate) fn column(&mut self, name: &str) -> Option<NodeId> {
+        if !self.known_columns.iter().any(|c| c == name) {
+            return None;
+        }
+        let at = self
+            .columns
+            .iter()
+            .position(|c| c == name)
+            .unwrap_or_else(|| {
+                self.columns.push(name.to_owned());
+                self.columns.len() - 1
+            });
+        Some(self.graph.add(Op::Column(at as u16), &[], Kind::Num))
+    }
+
+    /// The mean of several columns.
+    fn derived(&mut self, needs: &[&str]) -> Option<NodeId> {
+        let mut sum = self.column(needs.first()?)?;
+        for name in &needs[1..] {
+            let next = self.column(name)?;
+            sum = self
+                .graph
+                .add(Op::Binary(Binary::Add), &[sum, next], Kind::Num);
+        }
+        let divisor = self.graph.num(needs.len() as f64);
+        Some(
+            self.graph
+                .add(Op::Binary(Binary::Divide), &[sum, divisor], Kind::Num),
+        )
+    }
+
+    fn named_let(
+        &mut self,
+        clause: Clause<'_>,
+        name: &'a str,
+        text: &'a str,
+        span: &Span,
+    ) -> Resolved<Value> {
+        match self.states.get(name) {
+            Some(Let::Done(value)) => return Ok(value.clone()),
+            Some(Let::Broken) => return Err(Stop::Reported),
+            Some(Let::Active) => {
+                return Err(clause.mistake(
+                    format!("'{name}' is defined by itself"),
+                    span,
+                    "a cycle",
+                    None,
+                ));
+            }
+            _ => {}
+        }
+        self.states.insert(name, Let::Active);
+        let clause_name = format!("let.{name}");
+        let result = match parse_expression(&clause_name, text) {
+            Ok(expr) => self.value(
+                Clause {
+                    name: &clause_name,
+                    text,
+                },
+                &expr,
+            ),
+            Err(diagnostic) => Err(Stop::Mistake(diagnostic)),
+        };
+        match result {
+            Ok(value) => {
+                self.states.insert(name, Let::Done(value.clone()));
+                Ok(value)
+            }
+            Err(stop) => {
+                self.states.insert(name, Let::Broken);
+                if let Stop::Mistake(diagnostic) = stop {
+                    self.diagnostics.push(*diagnostic);
+                }
+                Err(Stop::Reported)
+            }
+        }
+    }
+
+    /// Resolves a let that no clause may have used, so that its mistakes are told too.
+    pub(crate) fn check_let(&mut self, name: &'a str) {
+        if let Some((key, text)) = self.lets.get_key_value(name) {
+            let nowhere = Clause {
+                name: "let",
+                text: "",
+            };
+            if let Err(Stop::Mistake(diagnostic)) = self.named_let(nowhere, key, text, &(0..0)) {
+                self.diagnostics.push(*diagnostic);
+            }
+        }
+    }
+}
+
+/// The output names of a function for a message: `line, signal, hist`.
+pub(crate) fn output_names(function: &Function) -> String {
+    (0..function.outputs.len())
+        .map(|i| format!(".{}", short_name(function, i)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn short_name(function: &Function, i: usize) -> &'static str {
+    function.outputs[i]
+        .aliases
+        .first()
+        .copied()
+        .unwrap_or(function.outputs[i].name)
+}
