@@ -192,6 +192,15 @@ impl Op {
         }
     }
 
+    /// [`Self::look_back`] into one input: of a second input that is read at the current bar only, none.
+    pub fn look_back_into(&self, input: usize) -> usize {
+        if matches!(self, Self::MeanDeviation(_)) && input == 1 {
+            0
+        } else {
+            self.look_back()
+        }
+    }
+
     /// Whether the value depends on the whole history: such nodes run from the first bar.
     pub fn is_recursive(&self) -> bool {
         matches!(
@@ -381,13 +390,10 @@ impl Graph {
     pub fn look_backs(&self) -> Vec<usize> {
         let mut look_backs: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            let inputs = node
-                .inputs
-                .iter()
-                .map(|i| look_backs[i.index()])
-                .max()
-                .unwrap_or(0);
-            look_backs.push(inputs.saturating_add(node.op.look_back()));
+            let input = |(at, id): (usize, &NodeId)| {
+                look_backs[id.index()].saturating_add(node.op.look_back_into(at))
+            };
+            look_backs.push(node.inputs.iter().enumerate().map(input).max().unwrap_or(0));
         }
         look_backs
     }

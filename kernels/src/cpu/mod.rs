@@ -1,0 +1,12 @@
+//! The CPU engine: one lane one symbol, so recurrences vectorise; strips of bars, so that what one step writes is
+//! still in cache when the next one reads it; only the bars that the wanted values need are computed.
+
+mod elementwise;
+mod lanes;
+mod program;
+mod recurrence;
+mod steps;
+mod window;
+
+pub(crate) use lanes::LANES;
+pub(crate) use program::{Tile, Workspace};

@@ -1,0 +1,90 @@
+//! Which step runs a primitive, how far back it reads, and where it may begin.
+
+use trawl_plan::ast::CompareOp;
+use trawl_plan::graph::{Binary, Op, Unary};
+use trawl_plan::scalar;
+
+use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
+use super::lanes::AnyStep;
+use super::recurrence::{Cumulative, Kaufman, OnBalance, Since, Smoothed, WilderRatio, WilderSum};
+use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean};
+
+/// A fresh step for `op`; `None` for columns and constants, which are read in place.
+pub(crate) fn step_for(op: Op) -> Option<Box<dyn AnyStep>> {
+    Some(match op {
+        Op::Column(_) | Op::Constant(_) => return None,
+        Op::Unary(u) => unary(u),
+        Op::Binary(b) => binary(b),
+        Op::Compare(c) => compare(c),
+        Op::And => Box::new(Map2(scalar::and)),
+        Op::Or => Box::new(Map2(scalar::or)),
+        Op::Not => Box::new(Map1(scalar::not)),
+        Op::Select => Box::new(Map3(scalar::select)),
+        Op::Lag(p) => Box::new(Lag(p as usize)),
+        Op::Sum(p) => Box::new(Sum::new(p, 1.0)),
+        Op::Mean(p) => Box::new(Sum::new(p, f64::from(p))),
+        Op::WeightedMean(p) => Box::new(WeightedMean::new(p)),
+        Op::Max(p) => Box::new(Extreme::new(p, 1.0)),
+        Op::Min(p) => Box::new(Extreme::new(p, -1.0)),
+        Op::Deviation(p) => Box::new(Deviation { p: p as usize }),
+        Op::MeanDeviation(p) => Box::new(MeanDeviation { p: p as usize }),
+        Op::Exponential { p, delay } => Box::new(Smoothed::exponential(p, delay)),
+        Op::Wilder(p) => Box::new(Smoothed::wilder(p)),
+        Op::WilderSum(p) => Box::new(WilderSum::new(p)),
+        Op::WilderRatio(p) => Box::new(WilderRatio::new(p)),
+        Op::Kaufman => Box::new(Kaufman::new()),
+        Op::Cumulative => Box::new(Cumulative::new()),
+        Op::OnBalance => Box::new(OnBalance::new()),
+        Op::CrossesAbove => Box::new(Crosses { above: true }),
+        Op::CrossesBelow => Box::new(Crosses { above: false }),
+        Op::Within(p) => Box::new(Fold::within(p)),
+        Op::Streak(p) => Box::new(Fold::streak(p)),
+        Op::Since => Box::new(Since::new()),
+    })
+}
+
+/// One closure a function, so that the choice is made once and not at every bar.
+macro_rules! choose {
+    ($op:expr, $map:ident(|$a:ident| $scalar:path), $kind:ident: $($variant:ident),+) => {
+        match $op {
+            $($kind::$variant => Box::new($map(|$a: f64| $scalar($kind::$variant, $a))),)+
+        }
+    };
+    ($op:expr, $map:ident(|$a:ident, $b:ident| $scalar:path), $kind:ident: $($variant:ident),+) => {
+        match $op {
+            $($kind::$variant => Box::new($map(|$a: f64, $b: f64| $scalar($kind::$variant, $a, $b))),)+
+        }
+    };
+}
+
+fn unary(op: Unary) -> Box<dyn AnyStep> {
+    choose!(op, Map1(|x| scalar::unary), Unary: Negate, Abs, Sqrt, Log, Exp, Sign, Round)
+}
+
+fn binary(op: Binary) -> Box<dyn AnyStep> {
+    choose!(op, Map2(|a, b| scalar::binary), Binary:
+        Add, Subtract, Multiply, Divide, Remainder, Maximum, Minimum, Power, RatioOrZero, RatioOrZeroEpsilon, Gate)
+}
+
+fn compare(op: CompareOp) -> Box<dyn AnyStep> {
+    choose!(op, Map2(|a, b| scalar::compare), CompareOp: Less, LessEqual, Greater, GreaterEqual, Equal, NotEqual)
+}
+
+/// Rows before the current one that a step reads of its inputs.
+pub(crate) fn reads_back(op: Op) -> usize {
+    match op {
+        // Sliding sums also read the bar that leaves the window.
+        Op::Sum(p) | Op::Mean(p) | Op::WeightedMean(p) => p as usize,
+        op if op.is_recursive() => 0,
+        op => op.look_back(),
+    }
+}
+
+/// The first row that a step must run so that row `wanted` is right.
+pub(crate) fn begin(op: Op, wanted: usize) -> usize {
+    match op {
+        Op::Sum(_) | Op::Mean(_) | Op::WeightedMean(_) => wanted / REBASE_BARS * REBASE_BARS,
+        op if op.is_recursive() => 0,
+        _ => wanted,
+    }
+}

@@ -1,0 +1,5 @@
+//! The engine against TA-Lib's golden vectors, against a plain scalar oracle, and against itself.
+
+mod golden;
+mod oracle;
+mod properties;

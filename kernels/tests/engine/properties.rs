@@ -1,0 +1,286 @@
+//! Random plans over random, ragged, gappy bars: the engine against the oracle, and against itself.
+
+use proptest::prelude::*;
+use trawl_kernels::{LastValues, NoCancel, SymbolInput, evaluate_all, evaluate_last};
+use trawl_plan::graph::{Kind, Op};
+use trawl_plan::{Plan, ScanDocument, Schema, compile_expressions, compile_scan};
+
+use crate::oracle;
+
+const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+
+fn schema() -> Schema {
+    Schema {
+        columns: COLUMNS.map(str::to_owned).to_vec(),
+        timeframe: None,
+    }
+}
+
+/// A numeric expression of at most `depth` levels.
+fn number(depth: u32) -> BoxedStrategy<String> {
+    let column = prop::sample::select(vec![
+        "open", "high", "low", "close", "volume", "hl2", "hlc3", "ohlc4",
+    ]);
+    let leaf = prop_oneof![
+        4 => column.prop_map(str::to_owned),
+        1 => (0u32..2000).prop_map(|n| format!("{}", f64::from(n) / 10.0)),
+    ];
+    if depth == 0 {
+        return leaf.boxed();
+    }
+    let sub = move || number(depth - 1);
+    let period = || prop_oneof![3 => 2u32..25, 1 => 25u32..320];
+    prop_oneof![
+        1 => leaf,
+        3 => (sub(), prop::sample::select(vec!["+", "-", "*", "/", "%"]), sub())
+            .prop_map(|(a, op, b)| format!("({a} {op} {b})")),
+        1 => (prop::sample::select(vec!["-", "abs", "sqrt", "log", "sign", "round"]), sub())
+            .prop_map(|(f, a)| format!("{f}({a})")),
+        1 => (prop::sample::select(vec!["maximum", "minimum"]), sub(), sub()).prop_map(|(f, a, b)| format!("{f}({a}, {b})")),
+        4 => (prop::sample::select(vec!["sma", "ema", "wma", "rsi", "kama", "max", "min", "roc", "stddev"]), sub(), period())
+            .prop_map(|(f, a, p)| format!("{f}(real={a}, timeperiod={p})")),
+        2 => (prop::sample::select(vec!["atr", "adx", "cci", "mfi"]), period()).prop_map(|(f, p)| format!("{f}({p})")),
+        1 => prop::sample::select(vec![
+            "obv()", "vwap()", "cdlengulfing()", "macd().hist", "macd(close,5,9,4).line", "stoch(14,3,3).k",
+            "stoch(5,3,4,slowk_matype='ema',slowd_matype=2).d", "bbands(close,20,2).upper", "bbands(10,1.5,2.5,matype='wma').lower",
+            "donchian(20).middle",
+        ]).prop_map(str::to_owned),
+        2 => (sub(), 0u32..70).prop_map(|(a, n)| format!("({a})[{n}]")),
+        1 => (condition(depth - 1), 1u32..30).prop_map(|(c, n)| format!("count({c}, {n})")),
+        1 => condition(depth - 1).prop_map(|c| format!("since({c})")),
+        1 => (prop::sample::select(vec!["highest", "lowest"]), sub(), 1u32..60).prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
+    ]
+    .boxed()
+}
+
+/// A condition of at most `depth` levels.
+fn condition(depth: u32) -> BoxedStrategy<String> {
+    let compare = (
+        number(depth.min(1)),
+        prop::sample::select(vec!["<", "<=", ">", ">=", "==", "!="]),
+        number(depth.min(1)),
+    )
+        .prop_map(|(a, op, b)| format!("({a} {op} {b})"));
+    if depth == 0 {
+        return compare.boxed();
+    }
+    let sub = move || condition(depth - 1);
+    prop_oneof![
+        3 => compare,
+        2 => (sub(), prop::sample::select(vec!["and", "or"]), sub()).prop_map(|(a, op, b)| format!("({a} {op} {b})")),
+        1 => sub().prop_map(|a| format!("(not {a})")),
+        1 => (number(depth - 1), number(depth - 1), prop::bool::ANY)
+            .prop_map(|(a, b, up)| format!("crosses_{}({a}, {b})", if up { "above" } else { "below" })),
+        1 => (prop::sample::select(vec!["within", "streak"]), sub(), 1u32..40).prop_map(|(f, c, n)| format!("{f}({c}, {n})")),
+        1 => (sub(), 0u32..5).prop_map(|(c, n)| format!("({c})[{n}]")),
+    ]
+    .boxed()
+}
+
+/// One symbol's five columns: walks on a cent grid with flat stretches, gaps of NA, zero volume.
+fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
+    (1..most, any::<u64>(), 0u32..4).prop_map(|(n, seed, dirt)| {
+        let mut state = seed | 1;
+        let mut random = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) % below
+        };
+        let mut columns = vec![Vec::with_capacity(n); 5];
+        let mut cents = 5_000i64;
+        for _ in 0..n {
+            let flat = random(5) == 0;
+            let open = cents;
+            cents = (cents + if flat { 0 } else { random(201) as i64 - 100 }).max(50);
+            let (up, down) = if flat {
+                (0, 0)
+            } else {
+                (random(60) as i64, random(40) as i64)
+            };
+            let high = open.max(cents) + up;
+            let low = (open.min(cents) - down).max(1);
+            let volume = if random(12) == 0 {
+                0.0
+            } else {
+                random(100_000) as f64
+            };
+            let row = [
+                open as f64 / 100.0,
+                high as f64 / 100.0,
+                low as f64 / 100.0,
+                cents as f64 / 100.0,
+                volume,
+            ];
+            for (column, value) in columns.iter_mut().zip(row) {
+                let gap = dirt > 1 && random(60) == 0;
+                column.push(if gap { f64::NAN } else { value });
+            }
+            if dirt == 3 && random(150) == 0 {
+                columns
+                    .iter_mut()
+                    .for_each(|c| *c.last_mut().expect("a bar") = f64::NAN);
+            }
+        }
+        columns
+    })
+}
+
+fn input<'a>(plan: &Plan, bars: &'a [Vec<f64>], visible: usize) -> SymbolInput<'a> {
+    let column = |name: &String| {
+        COLUMNS
+            .iter()
+            .position(|c| c == name)
+            .expect("a known column")
+    };
+    SymbolInput {
+        columns: plan
+            .columns
+            .iter()
+            .map(|c| bars[column(c)].as_slice())
+            .collect(),
+        visible,
+    }
+}
+
+fn same(a: f64, b: f64) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
+fn close(a: f64, b: f64) -> bool {
+    same(a, b) || a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+}
+
+/// Each primitive of the plan, given the ENGINE's own inputs, equals its definition: decisions exactly, numbers to 1e-9.
+/// Feeding the engine's inputs keeps a near-tie upstream from excusing or spoiling anything downstream.
+fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(), TestCaseError> {
+    let plan = compile_expressions(expressions, "test", &schema())
+        .map_err(|d| TestCaseError::fail(d[0].to_string()))?;
+    let mut every = plan.clone();
+    every.select = (0..plan.nodes().len() as u32)
+        .map(|i| trawl_plan::Output {
+            name: i.to_string(),
+            node: trawl_plan::graph::NodeId(i),
+        })
+        .collect();
+    let visible = bars[0].len();
+    let got =
+        evaluate_all(&every, &input(&every, bars, visible), &NoCancel).expect("not cancelled");
+    for (i, node) in plan.nodes().iter().enumerate() {
+        if matches!(node.op, Op::Column(_) | Op::Constant(_)) {
+            continue;
+        }
+        let inputs: Vec<&[f64]> = node
+            .inputs
+            .iter()
+            .map(|id| got[id.index()].as_slice())
+            .collect();
+        let want = oracle::primitive(node.op, &inputs, visible);
+        let scale = inputs
+            .iter()
+            .flat_map(|x| x.iter())
+            .filter(|x| x.is_finite())
+            .fold(1.0f64, |a, x| a.max(x.abs()));
+        for t in 0..visible {
+            let (g, w) = (got[i][t], want[t]);
+            let agree = match node.kind {
+                Kind::Bool => same(g, w),
+                // Sums of mixed signs cancel: their error is relative to what was summed.
+                Kind::Num => close(g, w) || (g - w).abs() <= 1e-12 * scale,
+            };
+            prop_assert!(
+                agree,
+                "{:?} of {:?} at bar {t}: engine {g:?}, oracle {w:?}",
+                node.op,
+                expressions
+            );
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_step_equals_its_definition(
+        numbers in prop::collection::vec(number(3), 1..3),
+        conditions in prop::collection::vec(condition(3), 1..3),
+        data in bars(700),
+    ) {
+        let items: Vec<String> = numbers.into_iter().chain(conditions).enumerate().map(|(i, e)| format!("{e} as o{i}")).collect();
+        check_against_oracle(&items, &data)?;
+    }
+
+    #[test]
+    fn the_last_bar_alone_equals_that_bar_of_the_whole_history(
+        where_ in condition(3),
+        value in number(3),
+        market in prop::collection::vec(bars(700), 1..20),
+        cut in 0usize..200,
+    ) {
+        let document = ScanDocument { condition: where_, rank: Some(value.clone()), select: vec![value], ..ScanDocument::default() };
+        let plan = compile_scan(&document, &schema()).map_err(|d| TestCaseError::fail(d[0].to_string()))?;
+        let inputs: Vec<SymbolInput<'_>> = market.iter().map(|b| input(&plan, b, b[0].len().saturating_sub(cut).max(1))).collect();
+        let together = evaluate_last(&plan, &inputs, &NoCancel).expect("not cancelled");
+        for (symbol, got) in inputs.iter().zip(&together) {
+            // Alone: other tile mates, another lane.
+            let alone = &evaluate_last(&plan, std::slice::from_ref(symbol), &NoCancel).expect("not cancelled")[0];
+            let whole = evaluate_all(&plan, symbol, &NoCancel).expect("not cancelled");
+            prop_assert!(equal(got, alone), "{got:?} among others, {alone:?} alone");
+            let last = whole[0][symbol.visible - 1];
+            prop_assert!(same(got.select[0], last), "{:?} at the last bar, {last:?} over the whole history", got.select[0]);
+            prop_assert!(same(got.rank[0], got.select[0]));
+        }
+    }
+
+    #[test]
+    fn values_are_defined_from_the_look_back_on_when_bars_have_no_gaps(p in 2u32..60, q in 1u32..20) {
+        let items = vec![format!("sma(wma(close,{p}),{q})[3] as a"), format!("streak(rsi({p}) > 50, {q}) as b")];
+        let plan = compile_expressions(&items, "test", &schema()).expect("legal");
+        let data: Vec<Vec<f64>> = (0..5).map(|c| (0..200).map(|t| f64::from((t * 7 + c) % 13) + 20.0).collect()).collect();
+        let got = evaluate_all(&plan, &input(&plan, &data, 200), &NoCancel).expect("not cancelled");
+        for (output, got) in plan.select.iter().zip(&got) {
+            let look_back = plan.look_back_of(output.node);
+            prop_assert!(got[look_back..].iter().all(|x| !x.is_nan()), "{} has NA after {look_back}", output.name);
+            if output.name == "a" {
+                prop_assert!(got[..look_back].iter().all(|x| x.is_nan()), "{} is defined before {look_back}", output.name);
+            }
+        }
+    }
+}
+
+fn equal(a: &LastValues, b: &LastValues) -> bool {
+    let lists = |v: &LastValues| {
+        [
+            v.rank.clone(),
+            v.select.clone(),
+            vec![v.universe, v.condition],
+        ]
+        .concat()
+    };
+    lists(a).iter().zip(&lists(b)).all(|(a, b)| same(*a, *b))
+}
+
+#[test]
+fn an_as_of_in_the_past_sees_no_later_bar() {
+    let plan = compile_expressions(
+        &["ema(close,5) + max(high,9)".to_owned()],
+        "test",
+        &schema(),
+    )
+    .expect("legal");
+    let long: Vec<Vec<f64>> = (0..5)
+        .map(|c| {
+            (0..300)
+                .map(|t| f64::from((t * 5 + c) % 17) + 9.0)
+                .collect()
+        })
+        .collect();
+    let mut changed = long.clone();
+    changed.iter_mut().for_each(|c| c[200..].fill(1e9));
+    let at = |bars: &[Vec<f64>]| {
+        evaluate_last(&plan, &[input(&plan, bars, 200)], &NoCancel).expect("not cancelled")
+    };
+    assert!(equal(&at(&long)[0], &at(&changed)[0]));
+}
