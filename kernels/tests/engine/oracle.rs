@@ -25,7 +25,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
                 f64::NAN
             }
         }),
-        Op::Sum(p) => window(x, p, |w| exact_sum(w)),
+        Op::Sum(p) => window(x, p, exact_sum),
         Op::Mean(p) => window(x, p, |w| exact_sum(w) / f64::from(p)),
         Op::WeightedMean(p) => window(x, p, |w| {
             let weighted: Vec<f64> = w
@@ -131,7 +131,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Since => each(&|t| {
             for back in 0..=t {
                 match x[t - back] {
-                    c if c == 1.0 => return back as f64,
+                    1.0 => return back as f64,
                     c if c.is_nan() => return f64::NAN,
                     _ => {}
                 }
