@@ -1,0 +1,40 @@
+//! The language from outside: what compiles, what it means, what is refused and how.
+
+mod calls;
+mod mistakes;
+mod robustness;
+mod sameness;
+
+use trawl_plan::{Diagnostic, Plan, ScanDocument, Schema, compile_scan};
+
+fn schema() -> Schema {
+    let columns = ["open", "high", "low", "close", "volume"]
+        .map(str::to_owned)
+        .to_vec();
+    Schema {
+        columns,
+        timeframe: Some("1d".to_owned()),
+    }
+}
+
+fn scan(condition: &str) -> Result<Plan, Vec<Diagnostic>> {
+    compile_scan(
+        &ScanDocument {
+            condition: condition.to_owned(),
+            ..ScanDocument::default()
+        },
+        &schema(),
+    )
+}
+
+/// The plan of a condition that must compile.
+fn plan(condition: &str) -> Plan {
+    scan(condition).unwrap_or_else(|d| panic!("{condition}: {}", d[0]))
+}
+
+/// The only mistake of a condition.
+fn mistake(condition: &str) -> Diagnostic {
+    let mut all = scan(condition).expect_err("a mistake was expected");
+    assert_eq!(all.len(), 1, "{condition}: {all:?}");
+    all.remove(0)
+}
