@@ -43,7 +43,7 @@ impl Cancel for NoCancel {
 #[error("the run was cancelled")]
 pub struct Cancelled;
 
-/// Values of a plan at each symbol's last visible bar.
+/// Values of a plan at a symbol's last visible bar. Those of a symbol without bars are the default: all NA.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LastValues {
     /// 1, 0 or NaN; 1 when the plan has no universe.
@@ -54,6 +54,68 @@ pub struct LastValues {
     pub rank: Vec<f64>,
     /// One per select column.
     pub select: Vec<f64>,
+}
+
+impl Default for LastValues {
+    fn default() -> Self {
+        Self {
+            universe: f64::NAN,
+            condition: f64::NAN,
+            rank: Vec::new(),
+            select: Vec::new(),
+        }
+    }
+}
+
+/// Bars of some symbols in the engine's layout, kept while several plans run over them.
+#[derive(Debug)]
+pub struct Tiles {
+    names: Vec<String>,
+    symbols: usize,
+    /// The symbols of each tile, and their bars.
+    tiles: Vec<(Vec<usize>, Tile)>,
+}
+
+impl Tiles {
+    /// Lays out `symbols`, whose columns are called `names`, in that order.
+    pub fn new(names: &[String], symbols: &[SymbolInput<'_>]) -> Self {
+        let tiles = chunks(symbols).map(|chunk| {
+            let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
+            let tile = Tile::load(&lanes, vec![0; names.len()]);
+            (chunk, tile)
+        });
+        Self {
+            names: names.to_vec(),
+            symbols: symbols.len(),
+            tiles: tiles.collect(),
+        }
+    }
+}
+
+/// Which bars are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bars {
+    /// Those that the last bar needs.
+    Needed,
+    /// Every bar of every output.
+    All,
+}
+
+/// Why tiles could not be evaluated.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TilesError {
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+    #[error("the plan reads the column '{0}', which these tiles do not hold")]
+    MissingColumn(String),
+}
+
+/// Symbols of like length share a tile, so that its last rows are few.
+fn chunks(symbols: &[SymbolInput<'_>]) -> impl Iterator<Item = Vec<usize>> {
+    let mut order: Vec<usize> = (0..symbols.len()).collect();
+    order.sort_by_key(|&i| symbols[i].visible);
+    (0..order.len().div_ceil(LANES))
+        .map(move |i| order[i * LANES..((i + 1) * LANES).min(order.len())].to_vec())
 }
 
 /// Evaluates `plan` at the last visible bar of each symbol, in the order of `symbols`, on the calling thread.
@@ -67,41 +129,88 @@ pub fn evaluate_last(
     symbols: &[SymbolInput<'_>],
     cancel: &dyn Cancel,
 ) -> Result<Vec<LastValues>, Cancelled> {
-    let empty = LastValues {
-        universe: 1.0,
-        condition: f64::NAN,
-        rank: Vec::new(),
-        select: Vec::new(),
-    };
-    let mut values = vec![empty; symbols.len()];
-    // Symbols of like length share a tile, so that its last rows are few.
-    let mut order: Vec<usize> = (0..symbols.len()).collect();
-    order.sort_by_key(|&i| symbols[i].visible);
+    let mut values = vec![LastValues::default(); symbols.len()];
+    let columns: Vec<usize> = (0..plan.columns.len()).collect();
     let mut workspace = Workspace::new(plan);
-    for chunk in order.chunks(LANES) {
+    for chunk in chunks(symbols) {
         let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
-        let (shortest, rows) = (lanes[0].visible, lanes[lanes.len() - 1].visible);
-        let tile = Tile { symbols: &lanes };
-        workspace.run(&tile, shortest.saturating_sub(1), cancel, |w, strip| {
-            for (lane, &i) in chunk.iter().enumerate() {
-                let Some(row) = lanes[lane]
-                    .visible
-                    .checked_sub(1)
-                    .filter(|row| strip.contains(row))
-                else {
-                    continue;
-                };
-                let value = |id| w.value(id, lane, row, rows);
-                values[i] = LastValues {
-                    universe: plan.universe.map_or(1.0, value),
-                    condition: plan.condition.map_or(f64::NAN, value),
-                    rank: plan.rank.iter().map(|k| value(k.node)).collect(),
-                    select: plan.select.iter().map(|o| value(o.node)).collect(),
-                };
-            }
-        })?;
+        let shortest = lanes.iter().map(|s| s.visible).min().unwrap_or(0);
+        let tile = Tile::load(&lanes, workspace.column_begins(shortest.saturating_sub(1)));
+        run_tile(
+            &mut workspace,
+            plan,
+            &tile,
+            &columns,
+            Bars::Needed,
+            cancel,
+            |lane, v| values[chunk[lane]] = v,
+        )?;
     }
     Ok(values)
+}
+
+/// As [`evaluate_last`], over bars that are laid out already. With [`Bars::All`] every bar is computed and only the last
+/// one's values are kept: what benchmarks of whole series time.
+///
+/// # Errors
+/// See [`TilesError`].
+pub fn evaluate_tiles(
+    plan: &Plan,
+    tiles: &Tiles,
+    bars: Bars,
+    cancel: &dyn Cancel,
+) -> Result<Vec<LastValues>, TilesError> {
+    let mut columns = Vec::with_capacity(plan.columns.len());
+    for name in &plan.columns {
+        let at = tiles.names.iter().position(|n| n == name);
+        columns.push(at.ok_or_else(|| TilesError::MissingColumn(name.clone()))?);
+    }
+    let mut values = vec![LastValues::default(); tiles.symbols];
+    let mut workspace = Workspace::new(plan);
+    for (chunk, tile) in &tiles.tiles {
+        run_tile(
+            &mut workspace,
+            plan,
+            tile,
+            &columns,
+            bars,
+            cancel,
+            |lane, v| values[chunk[lane]] = v,
+        )?;
+    }
+    Ok(values)
+}
+
+/// Runs one tile and hands the last values of each lane to `keep`.
+fn run_tile(
+    workspace: &mut Workspace<'_>,
+    plan: &Plan,
+    tile: &Tile,
+    columns: &[usize],
+    bars: Bars,
+    cancel: &dyn Cancel,
+    mut keep: impl FnMut(usize, LastValues),
+) -> Result<(), Cancelled> {
+    let from = if bars == Bars::All {
+        0
+    } else {
+        tile.shortest().saturating_sub(1)
+    };
+    workspace.run(tile, columns, from, cancel, |w, strip| {
+        for (lane, visible) in tile.visible.iter().enumerate() {
+            let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) else {
+                continue;
+            };
+            let value = |id| w.value(tile, columns, id, lane, row);
+            let last = LastValues {
+                universe: plan.universe.map_or(1.0, value),
+                condition: plan.condition.map_or(f64::NAN, value),
+                rank: plan.rank.iter().map(|k| value(k.node)).collect(),
+                select: plan.select.iter().map(|o| value(o.node)).collect(),
+            };
+            keep(lane, last);
+        }
+    })
 }
 
 /// Evaluates every `select` output of `plan` on every visible bar of one symbol: one series per output.
@@ -113,16 +222,20 @@ pub fn evaluate_all(
     symbol: &SymbolInput<'_>,
     cancel: &dyn Cancel,
 ) -> Result<Vec<Vec<f64>>, Cancelled> {
-    let rows = symbol.visible;
+    let columns: Vec<usize> = (0..plan.columns.len()).collect();
+    let tile = Tile::load(&[symbol], vec![0; columns.len()]);
     let mut series: Vec<Vec<f64>> = plan
         .select
         .iter()
-        .map(|_| Vec::with_capacity(rows))
+        .map(|_| Vec::with_capacity(symbol.visible))
         .collect();
-    let mut workspace = Workspace::new(plan);
-    workspace.run(&Tile { symbols: &[symbol] }, 0, cancel, |w, strip| {
+    Workspace::new(plan).run(&tile, &columns, 0, cancel, |w, strip| {
         for (output, series) in plan.select.iter().zip(&mut series) {
-            series.extend(strip.clone().map(|row| w.value(output.node, 0, row, rows)));
+            series.extend(
+                strip
+                    .clone()
+                    .map(|row| w.value(&tile, &columns, output.node, 0, row)),
+            );
         }
     })?;
     Ok(series)

@@ -40,7 +40,7 @@ impl<'a> View<'a> {
     };
 
     /// Bars `base..` of a column.
-    pub fn column(rows: &'a [Row], base: usize) -> Self {
+    pub fn column((rows, base): (&'a [Row], usize)) -> Self {
         Self {
             rows,
             mask: usize::MAX,

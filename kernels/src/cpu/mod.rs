@@ -6,7 +6,9 @@ mod lanes;
 mod program;
 mod recurrence;
 mod steps;
+mod tile;
 mod window;
 
 pub(crate) use lanes::LANES;
-pub(crate) use program::{Tile, Workspace};
+pub(crate) use program::Workspace;
+pub(crate) use tile::Tile;

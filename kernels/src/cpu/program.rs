@@ -7,7 +7,8 @@ use trawl_plan::graph::{NodeId, Op};
 
 use super::lanes::{AnyStep, Isa, LANES, Out, Row, View};
 use super::steps::{begin, reads_back, step_for};
-use crate::{Cancel, Cancelled, SymbolInput};
+use super::tile::Tile;
+use crate::{Cancel, Cancelled};
 
 /// Bars per strip: eight lanes of one series are 4 KiB, so a dozen series stay in the first-level cache.
 const STRIP_BARS: usize = 64;
@@ -21,19 +22,8 @@ const INPUTS_MAX: usize = 4;
 pub(crate) struct Workspace<'p> {
     plan: &'p Plan,
     isa: Isa,
-    /// Per node: its ring, its column's rows from `begins` on, or its constant.
+    /// Per node: its ring, or its constant; empty for columns, which are read in the tile.
     buffers: Vec<Vec<Row>>,
-}
-
-/// Up to [`LANES`] symbols, left-aligned.
-pub(crate) struct Tile<'t, 'a> {
-    pub symbols: &'t [&'t SymbolInput<'a>],
-}
-
-impl Tile<'_, '_> {
-    fn rows(&self) -> usize {
-        self.symbols.iter().map(|s| s.visible).max().unwrap_or(0)
-    }
 }
 
 impl<'p> Workspace<'p> {
@@ -61,12 +51,12 @@ impl<'p> Workspace<'p> {
         }
     }
 
-    /// First row to run of every node when `wanted` (node, row) and all later rows of them are asked for.
-    fn begins(&self, wanted: impl Iterator<Item = (NodeId, usize)>) -> Vec<usize> {
+    /// First row to run of every node when all outputs are wanted from `wanted_from` on.
+    fn begins(&self, wanted_from: usize) -> Vec<usize> {
         let nodes = self.plan.nodes();
         let mut needed = vec![usize::MAX; nodes.len()];
-        for (node, row) in wanted {
-            needed[node.index()] = needed[node.index()].min(row);
+        for node in self.plan.outputs() {
+            needed[node.index()] = wanted_from;
         }
         for (i, node) in nodes.iter().enumerate().rev() {
             if needed[i] == usize::MAX {
@@ -81,17 +71,29 @@ impl<'p> Workspace<'p> {
         needed
     }
 
-    /// Runs the tile and calls `take(rows)` after each strip, when `value` may be asked for those rows.
+    /// The first bar that each of the plan's columns must hold when all outputs are wanted from `wanted_from` on.
+    pub fn column_begins(&self, wanted_from: usize) -> Vec<usize> {
+        let begins = self.begins(wanted_from);
+        let mut columns = vec![wanted_from; self.plan.columns.len()];
+        for (node, begin) in self.plan.nodes().iter().zip(begins) {
+            if let Op::Column(column) = node.op {
+                columns[usize::from(column)] = begin.min(wanted_from);
+            }
+        }
+        columns
+    }
+
+    /// Runs the tile, whose column `columns[i]` is the plan's column i, and calls `take(rows)` after each strip, when `value` may be asked for those rows.
     pub fn run(
         &mut self,
-        tile: &Tile<'_, '_>,
+        tile: &Tile,
+        columns: &[usize],
         wanted_from: usize,
         cancel: &dyn Cancel,
         mut take: impl FnMut(&Self, Range<usize>),
     ) -> Result<(), Cancelled> {
         let rows = tile.rows();
-        let begins = self.begins(self.plan.outputs().map(|id| (id, wanted_from)));
-        self.load(tile, &begins, rows);
+        let begins = self.begins(wanted_from);
         let nodes = self.plan.nodes();
         let mut steps: Vec<Option<Box<dyn AnyStep>>> =
             nodes.iter().map(|n| step_for(n.op)).collect();
@@ -114,11 +116,12 @@ impl<'p> Workspace<'p> {
                 let (before, rest) = self.buffers.split_at_mut(i);
                 let mut inputs = [View::EMPTY; INPUTS_MAX];
                 for (slot, id) in inputs.iter_mut().zip(&nodes[i].inputs) {
-                    *slot = view(
-                        nodes[id.index()].op,
-                        &before[id.index()],
-                        begins[id.index()],
-                    );
+                    *slot = match nodes[id.index()].op {
+                        Op::Column(column) => {
+                            View::column(tile.column(columns[usize::from(column)]))
+                        }
+                        _ => View::ring(&before[id.index()]),
+                    };
                 }
                 step.strip(
                     self.isa,
@@ -135,43 +138,24 @@ impl<'p> Workspace<'p> {
         Ok(())
     }
 
-    /// Transposes the columns' needed rows into lanes.
-    fn load(&mut self, tile: &Tile<'_, '_>, begins: &[usize], rows: usize) {
-        for (i, node) in self.plan.nodes().iter().enumerate() {
-            let Op::Column(column) = node.op else {
-                continue;
-            };
-            let base = begins[i].min(rows);
-            let buffer = &mut self.buffers[i];
-            buffer.clear();
-            buffer.resize(rows - base, Row::NA);
-            for (lane, symbol) in tile.symbols.iter().enumerate() {
-                let visible = symbol.columns[usize::from(column)]
-                    .get(base..symbol.visible)
-                    .unwrap_or(&[]);
-                for (row, value) in buffer.iter_mut().zip(visible) {
-                    row.0[lane] = *value;
-                }
-            }
-        }
-    }
-
     /// The value of an output at a row of the strip that was just taken. NaNs are canonical.
-    pub fn value(&self, id: NodeId, lane: usize, row: usize, rows: usize) -> f64 {
+    pub fn value(
+        &self,
+        tile: &Tile,
+        columns: &[usize],
+        id: NodeId,
+        lane: usize,
+        row: usize,
+    ) -> f64 {
         let buffer = &self.buffers[id.index()];
-        let value = match self.plan.nodes()[id.index()].op {
-            // A column's buffer ends with the tile's last row.
-            Op::Column(_) => buffer[buffer.len() - (rows - row)].0[lane],
-            Op::Constant(_) => buffer[0].0[lane],
-            _ => buffer[row & (buffer.len() - 1)].0[lane],
+        let row = match self.plan.nodes()[id.index()].op {
+            Op::Column(column) => View::column(tile.column(columns[usize::from(column)])).row(row),
+            _ => View::ring(buffer).row(row),
         };
-        if value.is_nan() { f64::NAN } else { value }
-    }
-}
-
-fn view(op: Op, buffer: &[Row], begin: usize) -> View<'_> {
-    match op {
-        Op::Column(_) => View::column(buffer, begin),
-        _ => View::ring(buffer),
+        if row.0[lane].is_nan() {
+            f64::NAN
+        } else {
+            row.0[lane]
+        }
     }
 }
