@@ -1,1 +1,27 @@
-//! placeholder
+//! The words the processes share: services, envelope, records, error kinds, limits, digests, trace context.
+//!
+//! It does no I/O, holds no state and decides nothing: what is done with these words stands in `worker` and
+//! `coordinator`.
+
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod envelope;
+pub mod error;
+pub mod limits;
+pub mod loopback;
+pub mod record;
+pub mod result;
+pub mod trace;
+
+/// Generated from `proto/trawl.proto`.
+#[allow(clippy::all, clippy::pedantic, missing_docs)]
+pub mod pb {
+    tonic::include_proto!("trawl.v1");
+}
+
+pub use digest::{answer_digest, segment_digest};
+pub use envelope::EnvelopeError;
+pub use error::{ErrorKind, Failure};
+pub use record::WorkerRecord;
+pub use result::*;

@@ -1,0 +1,99 @@
+//! Digests of results and answers: SHA-256 over an explicit encoding of every field, never over memory or an archive.
+//!
+//! Integers are little-endian, texts and lists are preceded by their length as u64, numbers are their IEEE 754 bits
+//! with every NaN written as the one canonical NaN. A digest changes exactly when a field changes.
+
+use sha2::{Digest, Sha256};
+
+use crate::result::{Answer, SegmentResultV1, SymbolRow};
+
+/// Feeds fields into a hash.
+struct Fields(Sha256);
+
+impl Fields {
+    /// `domain` keeps digests of different types apart.
+    fn new(domain: &str) -> Self {
+        let mut fields = Self(Sha256::new());
+        fields.text(domain);
+        fields
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.update(value.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.u64(text.len() as u64);
+        self.0.update(text.as_bytes());
+    }
+
+    fn numbers(&mut self, numbers: &[f64]) {
+        self.u64(numbers.len() as u64);
+        for number in numbers {
+            let bits = if number.is_nan() {
+                f64::NAN.to_bits()
+            } else {
+                number.to_bits()
+            };
+            self.u64(bits);
+        }
+    }
+
+    fn row(&mut self, row: &SymbolRow) {
+        self.text(&row.symbol);
+        self.u64(row.status as u64);
+        self.text(&row.reason);
+        self.numbers(&row.rank);
+        self.numbers(&row.values);
+    }
+
+    fn finish(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+/// Digest of one segment's result.
+pub fn segment_digest(result: &SegmentResultV1) -> [u8; 32] {
+    let mut fields = Fields::new("trawl segment 1");
+    fields.u64(u64::from(result.segment));
+    fields.u64(result.rows.len() as u64);
+    result.rows.iter().for_each(|row| fields.row(row));
+    fields.finish()
+}
+
+/// Digest of an answer, 64 hex digits.
+pub fn answer_digest(answer: &Answer) -> String {
+    let mut fields = Fields::new("trawl answer 1");
+    let id = &answer.identity;
+    let identity = [
+        &id.plan,
+        &id.dataset,
+        &id.snapshot,
+        &id.as_of,
+        &id.engine,
+        &id.numerics,
+        &id.backend,
+        &id.precision,
+    ];
+    identity.into_iter().for_each(|text| fields.text(text));
+    fields.u64(answer.select.len() as u64);
+    answer.select.iter().for_each(|name| fields.text(name));
+    fields.u64(answer.rows.len() as u64);
+    for row in &answer.rows {
+        // Places begin at 1, so 0 is free to say "none".
+        fields.u64(row.place.map_or(0, u64::from));
+        fields.row(&row.row);
+    }
+    to_hex(&fields.finish())
+}
+
+/// Lower-case hex.
+pub fn to_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}

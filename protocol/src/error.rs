@@ -1,0 +1,184 @@
+//! What kinds of failure cross between processes, as enums and never as text: the kind decides what is tried again.
+
+use tonic::metadata::MetadataMap;
+
+use crate::pb;
+
+/// Metadata key that marks a gRPC status as said by a Trawl server on purpose, not made up by the transport.
+pub const KIND_METADATA_KEY: &str = "trawl-error-kind";
+
+/// What a failure means for the work that failed.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The request itself is wrong; the same request fails everywhere.
+    Invalid,
+    /// Another attempt, perhaps elsewhere, may succeed.
+    Retryable,
+    /// A property of the snapshot: every attempt fails alike.
+    Permanent,
+    /// Nobody wants the result any more.
+    Cancelled,
+    /// The work killed the workers that tried it.
+    Poisoned,
+    /// Smaller pieces may succeed.
+    OutOfMemory,
+}
+
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::Invalid,
+        Self::Retryable,
+        Self::Permanent,
+        Self::Cancelled,
+        Self::Poisoned,
+        Self::OutOfMemory,
+    ];
+
+    /// As written in reports and metadata.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Retryable => "retryable",
+            Self::Permanent => "permanent",
+            Self::Cancelled => "cancelled",
+            Self::Poisoned => "poisoned",
+            Self::OutOfMemory => "out_of_memory",
+        }
+    }
+
+    /// Whether a segment that failed so is tried again.
+    ///
+    /// `Cancelled` counts: a worker that drains cancels work which the scan still wants.
+    pub fn is_retried(self) -> bool {
+        matches!(self, Self::Retryable | Self::OutOfMemory | Self::Cancelled)
+    }
+}
+
+impl From<ErrorKind> for pb::ErrorKind {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Invalid => Self::Invalid,
+            ErrorKind::Retryable => Self::Retryable,
+            ErrorKind::Permanent => Self::Permanent,
+            ErrorKind::Cancelled => Self::Cancelled,
+            ErrorKind::Poisoned => Self::Poisoned,
+            ErrorKind::OutOfMemory => Self::OutOfMemory,
+        }
+    }
+}
+
+impl From<pb::ErrorKind> for ErrorKind {
+    /// A kind this version does not know is retryable: attempts are limited, so the worst is a late failure.
+    fn from(kind: pb::ErrorKind) -> Self {
+        match kind {
+            pb::ErrorKind::Unspecified | pb::ErrorKind::Retryable => Self::Retryable,
+            pb::ErrorKind::Invalid => Self::Invalid,
+            pb::ErrorKind::Permanent => Self::Permanent,
+            pb::ErrorKind::Cancelled => Self::Cancelled,
+            pb::ErrorKind::Poisoned => Self::Poisoned,
+            pb::ErrorKind::OutOfMemory => Self::OutOfMemory,
+        }
+    }
+}
+
+/// A failure as it crosses between processes and enters reports.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What is tried again.
+    pub kind: ErrorKind,
+    /// Lower case, without a full stop.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of `kind`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// As a gRPC status that carries its kind, so that the other side can tell it from a broken connection.
+    pub fn to_status(&self) -> tonic::Status {
+        let code = match self.kind {
+            ErrorKind::Invalid => tonic::Code::InvalidArgument,
+            ErrorKind::Retryable => tonic::Code::Unavailable,
+            ErrorKind::Permanent | ErrorKind::Poisoned => tonic::Code::FailedPrecondition,
+            ErrorKind::Cancelled => tonic::Code::Cancelled,
+            ErrorKind::OutOfMemory => tonic::Code::ResourceExhausted,
+        };
+        status_of(code, self.kind, &self.message)
+    }
+
+    /// The failure a Trawl server put into `status`; `None` when the transport or a stranger made it.
+    pub fn from_status(status: &tonic::Status) -> Option<Self> {
+        let name = status.metadata().get(KIND_METADATA_KEY)?.to_str().ok()?;
+        let kind = ErrorKind::ALL.into_iter().find(|k| k.name() == name)?;
+        Some(Self::new(kind, status.message()))
+    }
+}
+
+/// A status with a chosen code and a kind in its metadata.
+pub fn status_of(code: tonic::Code, kind: ErrorKind, message: &str) -> tonic::Status {
+    let mut metadata = MetadataMap::new();
+    metadata.insert(
+        KIND_METADATA_KEY,
+        tonic::metadata::MetadataValue::from_static(kind.name()),
+    );
+    tonic::Status::with_metadata(code, message, metadata)
+}
+
+impl From<Failure> for pb::Failure {
+    fn from(failure: Failure) -> Self {
+        Self {
+            kind: pb::ErrorKind::from(failure.kind).into(),
+            message: failure.message,
+        }
+    }
+}
+
+impl From<pb::Failure> for Failure {
+    fn from(failure: pb::Failure) -> Self {
+        Self {
+            kind: failure.kind().into(),
+            message: failure.message,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_survives_the_wire_and_a_status() {
+        for kind in ErrorKind::ALL {
+            let failure = Failure::new(kind, "why");
+            assert_eq!(Failure::from(pb::Failure::from(failure.clone())), failure);
+            assert_eq!(Failure::from_status(&failure.to_status()), Some(failure));
+        }
+    }
+
+    #[test]
+    fn a_status_of_the_transport_is_not_taken_for_an_answer() {
+        assert_eq!(
+            Failure::from_status(&tonic::Status::unavailable("connection reset")),
+            None
+        );
+    }
+
+    #[test]
+    fn an_unknown_kind_is_retryable() {
+        let failure = pb::Failure {
+            kind: 99,
+            message: String::new(),
+        };
+        assert_eq!(Failure::from(failure).kind, ErrorKind::Retryable);
+    }
+}

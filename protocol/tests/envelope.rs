@@ -1,0 +1,185 @@
+//! The envelope refuses everything that is not exactly what was sent.
+
+use proptest::prelude::*;
+use prost::Message as _;
+use trawl_protocol::envelope::{decode, encode, schema_fingerprint};
+use trawl_protocol::{
+    EnvelopeError, SegmentResultV1, Status, SymbolRow, digest, pb, segment_digest,
+};
+
+fn row(symbol: &str, status: Status, values: &[f64]) -> SymbolRow {
+    let decided = matches!(status, Status::Matched | Status::NotMatched);
+    SymbolRow {
+        symbol: symbol.to_owned(),
+        status,
+        reason: if decided {
+            String::new()
+        } else {
+            "no bar since 2012-05-17".to_owned()
+        },
+        rank: values.iter().take(1).copied().collect(),
+        values: values.to_vec(),
+    }
+}
+
+fn sample() -> SegmentResultV1 {
+    SegmentResultV1 {
+        segment: 7,
+        rows: vec![
+            row("AAPL", Status::Matched, &[1.5, f64::NAN]),
+            row("GOOG", Status::Stale, &[]),
+            row("IBM", Status::NotMatched, &[]),
+        ],
+    }
+}
+
+/// NaN differs from itself, so results are compared by digest.
+fn same(a: &SegmentResultV1, b: &SegmentResultV1) -> bool {
+    segment_digest(a) == segment_digest(b)
+}
+
+#[test]
+fn a_result_comes_back_as_it_was_sent() {
+    let empty = SegmentResultV1 {
+        segment: u32::MAX,
+        rows: Vec::new(),
+    };
+    for result in [sample(), empty] {
+        assert!(same(&decode(&encode(&result).unwrap()).unwrap(), &result));
+    }
+}
+
+#[test]
+fn the_bytes_on_the_wire_are_the_ones_of_version_1() {
+    // A change here breaks every running cluster: add a V2 beside it instead.
+    let envelope = encode(&sample()).unwrap();
+    assert_eq!(format!("{:016x}", schema_fingerprint()), "61871c8ddb7c09f5");
+    let golden = include_str!("segment_result_v1.hex");
+    assert_eq!(digest::to_hex(&envelope.encode_to_vec()), golden.trim());
+    assert_eq!(
+        digest::to_hex(&segment_digest(&sample())),
+        "6678d7c7debfba4e7c09fca7ca18cbc57953c5f5bd61374ccd22a0ddc01b440a"
+    );
+}
+
+#[test]
+fn each_field_is_checked_by_itself() {
+    let good = encode(&sample()).unwrap();
+    let damaged = |damage: fn(&mut pb::Envelope)| {
+        let mut envelope = good.clone();
+        damage(&mut envelope);
+        decode(&envelope).unwrap_err()
+    };
+    assert!(matches!(
+        damaged(|e| e.version = 2),
+        EnvelopeError::Version { found: 2 }
+    ));
+    assert!(matches!(
+        damaged(|e| e.schema ^= 1),
+        EnvelopeError::Schema { .. }
+    ));
+    assert!(matches!(
+        damaged(|e| e.length += 1),
+        EnvelopeError::Length { .. }
+    ));
+    assert!(matches!(
+        damaged(|e| e.payload.push(0)),
+        EnvelopeError::Length { .. }
+    ));
+    assert!(matches!(
+        damaged(|e| e.payload.truncate(9)),
+        EnvelopeError::Length { .. }
+    ));
+    assert!(matches!(
+        damaged(|e| e.checksum ^= 1),
+        EnvelopeError::Checksum { .. }
+    ));
+    assert!(matches!(
+        damaged(|e| e.payload[3] ^= 1),
+        EnvelopeError::Checksum { .. }
+    ));
+    assert!(matches!(
+        decode(&pb::Envelope::default()),
+        Err(EnvelopeError::Version { found: 0 })
+    ));
+}
+
+/// An envelope whose header fits its payload, whatever the payload is.
+fn sealed(payload: Vec<u8>) -> pb::Envelope {
+    let mut envelope = encode(&sample()).unwrap();
+    envelope.length = payload.len() as u64;
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&envelope.version.to_le_bytes());
+    hasher.update(&envelope.schema.to_le_bytes());
+    hasher.update(&envelope.length.to_le_bytes());
+    hasher.update(&payload);
+    envelope.checksum = hasher.finalize();
+    envelope.payload = payload;
+    envelope
+}
+
+#[test]
+fn a_result_that_cannot_be_is_refused_where_it_is_written_and_where_it_is_read() {
+    let mut twice = sample();
+    twice.rows[1].symbol = "AAPL".to_owned();
+    let mut unexplained = sample();
+    unexplained.rows[1].reason.clear();
+    let mut ragged = sample();
+    ragged.rows[2] = row("IBM", Status::Matched, &[1.0]);
+    let mut stray = sample();
+    stray.rows[2].values = vec![1.0];
+    for bad in [twice, unexplained, ragged, stray] {
+        assert!(
+            matches!(encode(&bad), Err(EnvelopeError::Content(_))),
+            "{bad:?}"
+        );
+        let payload = rkyv::to_bytes::<rkyv::rancor::Error>(&bad)
+            .unwrap()
+            .into_vec();
+        assert!(
+            matches!(decode(&sealed(payload)), Err(EnvelopeError::Content(_))),
+            "{bad:?}"
+        );
+    }
+}
+
+proptest! {
+    /// Any single byte changed to any other value, anywhere in the message: never accepted as another result.
+    #[test]
+    fn a_flipped_byte_is_noticed(mask in 1u8..) {
+        let bytes = encode(&sample()).unwrap().encode_to_vec();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= mask;
+            if let Ok(envelope) = pb::Envelope::decode(damaged.as_slice()) {
+                prop_assert!(decode(&envelope).is_err(), "byte {at} xor {mask:02x} was accepted");
+            }
+        }
+    }
+
+    /// A valid checksum around a damaged archive: bytecheck says no, or a well-formed result comes out; never a panic.
+    #[test]
+    fn a_damaged_archive_under_a_valid_checksum_never_panics(at in 0usize..4096, mask in 1u8..) {
+        let mut payload = encode(&sample()).unwrap().payload;
+        let at = at % payload.len();
+        payload[at] ^= mask;
+        let _ = decode(&sealed(payload));
+    }
+
+    #[test]
+    fn garbage_never_panics(payload in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode(&sealed(payload.clone()));
+        if let Ok(envelope) = pb::Envelope::decode(payload.as_slice()) {
+            prop_assert!(decode(&envelope).is_err());
+        }
+    }
+
+    #[test]
+    fn a_truncated_message_is_noticed(cut in 0usize..4096) {
+        let bytes = encode(&sample()).unwrap().encode_to_vec();
+        let cut = cut % bytes.len();
+        if let Ok(envelope) = pb::Envelope::decode(&bytes[..cut]) {
+            prop_assert!(decode(&envelope).is_err());
+        }
+    }
+}
