@@ -1,0 +1,33 @@
+# Things done twice. Every recipe is one command that also works without `just`.
+
+# List the recipes
+default:
+    @just --list
+
+# Every test, with what the tests need
+test *filter:
+    ./test {{ filter }}
+
+# What a change must pass: tests, clippy, fmt
+ci:
+    .ci/run
+
+# Format the sources
+fmt:
+    cargo fmt --all
+
+# Clippy, warnings denied
+lint:
+    cargo clippy --profile ci --workspace --all-targets -- -D warnings
+
+# Refresh the snapshots of tests/tests/snapshots (look at the difference before you commit it)
+bless:
+    tools/bless
+
+# Benchmarks: `just bench screen` compares with TA-Lib in the same run
+bench name:
+    benches/{{ name }}.sh
+
+# etcd, a coordinator and three workers on loopback, until Ctrl-C
+demo:
+    cargo run --release -- cluster up --workers 3
