@@ -6,20 +6,12 @@ use trawl_plan::scalar::TALIB_EPSILON;
 
 use super::lanes::{LANES, Out, Row, Step, View};
 
-/// How a mean goes on once it is seeded.
-#[derive(Debug, Clone, Copy)]
-enum Smoothing {
-    /// m + (x - m)*factor
-    Exponential { factor: f64 },
-    /// (m*(p-1) + x)/p
-    Wilder { p: f64 },
-}
-
-/// Exponential and Wilder means: seeded with the mean of `p` defined values after `delay` skipped ones.
+/// Exponential and Wilder means, m + (x - m)*factor: seeded with the mean of `p` defined values after `delay` skipped
+/// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly.
 pub(crate) struct Smoothed {
     delay: f64,
     p: f64,
-    smoothing: Smoothing,
+    factor: f64,
     /// Defined values seen.
     seen: Row,
     /// The sum while seeding, then the mean.
@@ -28,67 +20,59 @@ pub(crate) struct Smoothed {
 
 impl Smoothed {
     pub fn exponential(p: u32, delay: u32) -> Self {
-        let factor = 2.0 / (f64::from(p) + 1.0);
-        Self::new(p, delay, Smoothing::Exponential { factor })
+        Self::new(p, delay, 2.0 / (f64::from(p) + 1.0))
     }
 
     pub fn wilder(p: u32) -> Self {
-        Self::new(p, 0, Smoothing::Wilder { p: f64::from(p) })
+        Self::new(p, 0, 1.0 / f64::from(p))
     }
 
-    fn new(p: u32, delay: u32, smoothing: Smoothing) -> Self {
+    fn new(p: u32, delay: u32, factor: f64) -> Self {
         Self {
             delay: f64::from(delay),
             p: f64::from(p),
-            smoothing,
+            factor,
             seen: Row::ZERO,
             state: Row::ZERO,
         }
+    }
+
+    #[inline(always)]
+    fn next(&self, m: f64, x: f64) -> f64 {
+        m + (x - m) * self.factor
     }
 }
 
 impl Step for Smoothed {
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        match self.smoothing {
-            Smoothing::Exponential { factor } => {
-                self.smooth(inputs, out, rows, |m, x| (x - m) * factor + m)
-            }
-            Smoothing::Wilder { p } => {
-                self.smooth(inputs, out, rows, |m, x| (m * (p - 1.0) + x) / p)
-            }
-        }
-    }
-}
-
-impl Smoothed {
-    #[inline(always)]
-    fn smooth(
-        &mut self,
-        inputs: &[View<'_>],
-        out: &mut Out<'_>,
-        rows: Range<usize>,
-        next: impl Fn(f64, f64) -> f64,
-    ) {
         let (delay, full) = (self.delay, self.delay + self.p);
         let (mut seen, mut state) = (self.seen, self.state);
         for t in rows {
             let x = inputs[0].row(t);
             let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (x, m) = (x.0[lane], state.0[lane]);
-                let defined = x.is_finite();
-                let n = seen.0[lane] + 1.0;
-                let seeding = if n > delay { m + x } else { m };
-                let seeded = if n == full { seeding / self.p } else { seeding };
-                let after = if n > full { next(m, x) } else { seeded };
-                state.0[lane] = if defined { after } else { m };
-                seen.0[lane] = if defined { n } else { n - 1.0 };
-                row.0[lane] = if defined && n >= full {
-                    after
-                } else {
-                    f64::NAN
-                };
+            let seeded = seen.0.iter().fold(true, |all, n| all & (*n >= full));
+            if seeded {
+                // Nothing left to count in any lane: the common case has no division.
+                for lane in 0..LANES {
+                    let (x, m) = (x.0[lane], state.0[lane]);
+                    let after = self.next(m, x);
+                    state.0[lane] = if x.is_finite() { after } else { m };
+                    row.0[lane] = if x.is_finite() { after } else { f64::NAN };
+                }
+            } else {
+                for lane in 0..LANES {
+                    let (x, m) = (x.0[lane], state.0[lane]);
+                    let n = seen.0[lane] + 1.0;
+                    let seeding = if n > delay { m + x } else { m };
+                    let seeded = if n == full { seeding / self.p } else { seeding };
+                    let after = if n > full { self.next(m, x) } else { seeded };
+                    if x.is_finite() {
+                        state.0[lane] = after;
+                        seen.0[lane] = n;
+                        row.0[lane] = if n >= full { after } else { f64::NAN };
+                    }
+                }
             }
             out.set(t, row);
         }
@@ -116,6 +100,7 @@ impl WilderSum {
 impl Step for WilderSum {
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
+        let share = 1.0 / self.p;
         let (mut seen, mut state) = (self.seen, self.state);
         for t in rows {
             let x = inputs[0].row(t);
@@ -125,7 +110,7 @@ impl Step for WilderSum {
                 let defined = x.is_finite();
                 let n = seen.0[lane] + 1.0;
                 let after = if n >= self.p {
-                    s - s / self.p + x
+                    s - s * share + x
                 } else {
                     s + x
                 };
@@ -163,7 +148,7 @@ impl WilderRatio {
 impl Step for WilderRatio {
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let p = self.p;
+        let (p, share) = (self.p, 1.0 / self.p);
         let (mut seen, mut state) = (self.seen, self.state);
         for t in rows {
             let (num, den) = (inputs[0].row(t), inputs[1].row(t));
@@ -174,10 +159,10 @@ impl Step for WilderRatio {
                 let n = seen.0[lane] + 1.0;
                 let ratio = 100.0 * (num / den);
                 let seeding = m + ratio;
-                let later = (m * (p - 1.0) + ratio) / p;
+                let later = m + (ratio - m) * share;
                 let moved = if n > p { later } else { seeding };
                 let kept = if den.abs() < TALIB_EPSILON { m } else { moved };
-                let after = if n == p { kept / p } else { kept };
+                let after = if n == p { kept * share } else { kept };
                 state.0[lane] = if defined { after } else { m };
                 seen.0[lane] = if defined { n } else { n - 1.0 };
                 row.0[lane] = if defined && n >= p { after } else { f64::NAN };
