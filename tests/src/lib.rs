@@ -1,1 +1,13 @@
-//! placeholder
+//! The harness of the integration tests: the real executable, real processes, a real etcd.
+//!
+//! Fixtures clean up when they are dropped, capture what their processes say, and wait on conditions with a bound.
+//! It deliberately links no room of Trawl: the tests see what a user sees.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod etcd;
+pub mod executable;
+pub mod home;
+pub mod otlp;
+pub mod process;
+pub mod wait;

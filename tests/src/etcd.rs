@@ -1,0 +1,103 @@
+//! A real etcd: the one that `./test` shares (`TRAWL_TEST_ETCD`), or one of this process's own.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::executable::repository;
+use crate::process::Background;
+use crate::wait;
+
+/// A port that was free may be taken before etcd binds it.
+const ATTEMPTS_MAX: u32 = 5;
+const HEALTHY_BOUND: Duration = Duration::from_secs(30);
+
+/// The client URL of an etcd for tests.
+///
+/// # Panics
+/// When there is none: a cluster test is never skipped.
+pub fn endpoint() -> String {
+    static URL: OnceLock<String> = OnceLock::new();
+    URL.get_or_init(|| std::env::var("TRAWL_TEST_ETCD").unwrap_or_else(|_| start_own())).clone()
+}
+
+/// A cluster name, which is etcd's key prefix, that no other test uses.
+pub fn fresh_cluster_name() -> String {
+    // A temporary directory's name is random and unique on this machine.
+    let unique = tempfile::Builder::new().prefix("").rand_bytes(12).tempdir().expect("a temporary directory");
+    let name = unique.path().file_name().and_then(|n| n.to_str()).expect("a plain name");
+    format!("test-{}", name.to_lowercase())
+}
+
+/// A loopback port that nobody listens on at this moment.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+}
+
+/// The executable: named by `./test`, unpacked by an earlier run of it, or on PATH.
+pub fn executable() -> PathBuf {
+    let unpacked = repository().join("target/tools/etcd");
+    let on_path = || std::env::split_paths(&std::env::var_os("PATH")?).map(|d| d.join("etcd")).find(|p| p.is_file());
+    std::env::var_os("TRAWL_ETCD")
+        .map(PathBuf::from)
+        .or_else(on_path)
+        .or_else(|| unpacked.is_file().then_some(unpacked))
+        .unwrap_or_else(|| panic!("no etcd: run ./test, or tools/get-etcd once, or put etcd on PATH"))
+}
+
+fn start_own() -> String {
+    // Statics are never dropped: a watcher ends etcd and removes its files when this process is gone.
+    let mut script = Command::new("python3");
+    script.arg(repository().join("tools/shared_etcd.py")).arg(executable());
+    script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = script.spawn().expect("python3 can be run");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("stdout is piped");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).expect("shared_etcd.py says its URL");
+    assert!(line.starts_with("http://"), "shared_etcd.py did not start etcd");
+    // The open pipe keeps it alive.
+    std::mem::forget(child);
+    line.trim().to_owned()
+}
+
+/// An etcd of one test's own, which it may stop and kill.
+#[derive(Debug)]
+pub struct OwnEtcd {
+    pub process: Background,
+    pub url: String,
+    _folder: tempfile::TempDir,
+}
+
+impl OwnEtcd {
+    /// Starts one and waits until it accepts connections.
+    pub fn start() -> Self {
+        for _ in 0..ATTEMPTS_MAX {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let (client, peer) = (free_port(), free_port());
+            let (url, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+            let mut command = Command::new(executable());
+            command.arg("--name=own").arg("--data-dir").arg(folder.path().join("data")).args([
+                format!("--listen-client-urls={url}"),
+                format!("--advertise-client-urls={url}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=own={peer}"),
+                "--log-level=error".to_owned(),
+            ]);
+            let mut process = Background::start("etcd", &mut command);
+            let address = format!("127.0.0.1:{client}");
+            let up = wait::until(HEALTHY_BOUND, || {
+                if !process.running() {
+                    return Some(false);
+                }
+                std::net::TcpStream::connect(&address).is_ok().then_some(true)
+            });
+            if up == Some(true) {
+                return Self { process, url, _folder: folder };
+            }
+        }
+        panic!("etcd did not start in {ATTEMPTS_MAX} attempts");
+    }
+}
