@@ -1,1 +1,119 @@
-fn main() {}
+//! The `trawl` program: reads the command line, starts logging, runs one command, says how it ended.
+//!
+//! Commands live in `commands`; everything they share for people (mistakes drawn in place, tables, files, a progress
+//! bar) lives beside it. Nothing here knows how bars are stored or how scans are scheduled.
+
+#![forbid(unsafe_code)]
+
+mod bar_csv;
+mod commands;
+mod context;
+mod diagnostics;
+mod failure;
+mod number;
+mod output;
+mod progress;
+
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, PanicHookInfo};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Parser as _;
+
+use commands::Command;
+use context::Context;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  not done, or not wholly (a segment failed, a server is not there, nothing could be imported)
+  2  your mistake: usage, an expression, an unknown dataset, a file that cannot be read or written
+
+Environment:
+  TRAWL_DATA_ROOT   where datasets live, as --data-root
+  TRAWL_LOG         what is logged on stderr, such as info or trawl=debug [default: warn]
+  OTEL_EXPORTER_OTLP_ENDPOINT   where traces go; none are sent without it
+  NO_COLOR          no colours
+
+Examples:
+  trawl scan --dataset us5 --as-of 2013-02-22 \\
+      --where 'within(crosses_above(sma(close,50), sma(close,200)), 3)'
+  trawl import AAPL.csv IBM.csv --dataset mine --format yahoo-csv
+  trawl compute --input AAPL.csv --expr 'rsi(close, 14)'";
+
+/// Scan a whole market at once: say what to look for, and every symbol is accounted for
+#[derive(Debug, clap::Parser)]
+#[command(name = "trawl", version, after_help = AFTER_HELP, max_term_width = 110, arg_required_else_help = true)]
+struct Cli {
+    /// Directory that holds datasets [default: $XDG_DATA_HOME/trawl or ~/.local/share/trawl]
+    #[arg(
+        long,
+        global = true,
+        env = "TRAWL_DATA_ROOT",
+        hide_env = true,
+        value_name = "DIR"
+    )]
+    data_root: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(tell_internal_error));
+    // A mistake in the usage ends here, before anything is started.
+    let cli = Cli::parse();
+    std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
+        .unwrap_or(ExitCode::from(failure::NOT_DONE))
+}
+
+fn run(cli: Cli) -> ExitCode {
+    let context = Context::new(cli.data_root);
+    cli.command
+        .run(&context)
+        .unwrap_or_else(|error| failure::report(&error))
+}
+
+/// One line instead of a panic's message and backtrace; only the first, whatever other threads do then.
+fn tell_internal_error(panic: &PanicHookInfo<'_>) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if TOLD.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let payload = panic.payload();
+    let message = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let message = message.lines().next().unwrap_or_default();
+    // What println! does when `trawl ... | head` has seen enough: no error at all.
+    if message.starts_with("failed printing to stdout") && message.contains("Broken pipe") {
+        std::process::exit(i32::from(failure::DONE));
+    }
+    let place = panic.location().map_or_else(String::new, |l| {
+        let file = Path::new(l.file())
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        format!(" ({file}:{})", l.line())
+    });
+    // Not eprintln: it would panic again when stderr is gone.
+    let _ = writeln!(
+        std::io::stderr(),
+        "error: internal error: {message}{place}; please report this"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

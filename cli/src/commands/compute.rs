@@ -1,0 +1,197 @@
+//! `trawl compute`: expressions on every bar of one CSV. This is how anyone checks a number.
+//!
+//! It reads one file and writes one; no dataset, no snapshot, no quarantine: a cell that is no number stops it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use trawl_kernels::{NoCancel, SymbolInput};
+use trawl_plan::{Plan, Schema};
+
+use crate::bar_csv::{BarCsv, ColumnMap};
+use crate::context::Context;
+use crate::failure::UserMistake;
+use crate::number::push_exact;
+use crate::output::staged::{StagedFile, plain};
+
+const AFTER_HELP: &str = "\
+Input: CSV with a header; gzip is recognised by its content. The column 'date' (or else 'i') is written through as it \
+came. 'close' is required; open, high, low and volume are used where there; every other column is a series under its \
+own name in lower case ('Adj Close' is adj_close). Rows are bars, oldest first. Empty cells, NA, NaN and null are NA; \
+any other text in a numeric column is an error that names its line.
+
+Output: the date column, then one column per expression, headed by its text or its NAME. Empty is NA; inf and -inf; a \
+condition is 1, 0 or empty; numbers have 17 significant digits.
+
+Examples:
+  trawl compute --input AAPL.csv --expr 'sma(close, 20)' --expr 'rsi() as r'
+  trawl compute --input bars.csv.gz --map close=price --expr 'ema(close, 12)' --output out.csv
+  zcat bars.csv.gz | trawl compute --input - --expr 'close > highest(high, 252)[1] as breakout'";
+
+/// Evaluate expressions on every bar of one CSV file
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// CSV file, plain or gzip; '-' reads standard input
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+
+    /// Expression to evaluate, 'EXPR' or 'EXPR as NAME'; may be given several times
+    #[arg(
+        long = "expr",
+        value_name = "EXPR",
+        required = true,
+        allow_hyphen_values = true
+    )]
+    exprs: Vec<String>,
+
+    /// Take a series from another column, such as close=price; several with commas or by repeating
+    #[arg(long, value_name = "SERIES=COLUMN", value_delimiter = ',')]
+    map: Vec<String>,
+
+    /// File to write, replaced whole at the end [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Reads, compiles, evaluates, writes.
+pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
+    let map = ColumnMap::parse(&args.map)?;
+    let source = if args.input == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        args.input.display().to_string()
+    };
+    let csv = BarCsv::read(open(&args.input)?, &source, &map)?;
+    let schema = Schema {
+        columns: csv.series_names(),
+        timeframe: None,
+    };
+    let plan = trawl_plan::compile_expressions(&args.exprs, "--expr", &schema)
+        .map_err(UserMistake::Drawn)?;
+    let staged = args.output.as_deref().map(StagedFile::create).transpose()?;
+    let columns = csv.series(&plan.columns)?;
+    let outputs = evaluate(&plan, &columns, csv.rows())?;
+    if let Some(line) = csv.first_step_back() {
+        crate::diagnostics::warning_line(&format!(
+            "line {line} of {source} is dated before the line above it; bars are taken in the order of the file, oldest first"
+        ));
+    }
+    match staged {
+        Some(mut file) => {
+            write(&csv, &plan, &outputs, &mut file)?;
+            file.keep()?;
+        }
+        None => write(&csv, &plan, &outputs, &mut io::stdout().lock())
+            .context("cannot write to standard output")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(path: &Path) -> Result<Box<dyn Read>, UserMistake> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let refused = |e: io::Error| {
+        UserMistake::plain(format!("cannot read '{}': {}", path.display(), plain(&e)))
+    };
+    let file = File::open(path).map_err(refused)?;
+    if file.metadata().map_err(refused)?.is_dir() {
+        return Err(refused(io::Error::from(io::ErrorKind::IsADirectory)));
+    }
+    Ok(Box::new(file))
+}
+
+fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize) -> anyhow::Result<Vec<Vec<f64>>> {
+    if rows == 0 {
+        return Ok(vec![Vec::new(); plan.select.len()]);
+    }
+    let input = SymbolInput {
+        columns: columns.iter().map(Vec::as_slice).collect(),
+        visible: rows,
+    };
+    Ok(trawl_kernels::evaluate_all(plan, &input, &NoCancel)?)
+}
+
+fn write(
+    csv: &BarCsv,
+    plan: &Plan,
+    outputs: &[Vec<f64>],
+    writer: &mut impl Write,
+) -> anyhow::Result<()> {
+    let mut out = ::csv::Writer::from_writer(writer);
+    let headings = plan.select.iter().map(|o| o.name.as_str());
+    out.write_record(std::iter::once(csv.date_heading()).chain(headings))?;
+    let mut text = String::new();
+    for (row, date) in csv.dates().enumerate() {
+        out.write_field(date)?;
+        for output in outputs {
+            text.clear();
+            push_exact(&mut text, output[row]);
+            out.write_field(&text)?;
+        }
+        out.write_record(None::<&[u8]>)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compute(text: &str, exprs: &[&str], map: &[&str]) -> anyhow::Result<String> {
+        let map: Vec<String> = map.iter().map(ToString::to_string).collect();
+        let csv = BarCsv::read(text.as_bytes(), "test.csv", &ColumnMap::parse(&map)?)?;
+        let schema = Schema {
+            columns: csv.series_names(),
+            timeframe: None,
+        };
+        let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
+        let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema)
+            .map_err(UserMistake::Drawn)?;
+        let columns = csv.series(&plan.columns)?;
+        let outputs = evaluate(&plan, &columns, csv.rows())?;
+        let mut bytes = Vec::new();
+        write(&csv, &plan, &outputs, &mut bytes)?;
+        Ok(String::from_utf8(bytes)?)
+    }
+
+    #[test]
+    fn expressions_become_columns_behind_the_date_as_it_came() {
+        let text =
+            "Close,Date,x\n1.5,1/4/1999,1\n2.5,1/5/1999,\n,\"Jan 6, 1999\",3\n0.1,1/7/1999,inf\n";
+        let out = compute(
+            text,
+            &["close", "close > 2 as up", "sma(close, 2)", "x"],
+            &[],
+        )
+        .unwrap();
+        assert_eq!(
+            out,
+            "Date,close,up,\"sma(close, 2)\",x\n\
+             1/4/1999,1.5,0,,1\n\
+             1/5/1999,2.5,1,2,\n\
+             \"Jan 6, 1999\",,,,3\n\
+             1/7/1999,0.10000000000000001,0,,inf\n"
+        );
+    }
+
+    #[test]
+    fn a_file_without_rows_gives_a_header() {
+        assert_eq!(compute("i,close\n", &["close"], &[]).unwrap(), "i,close\n");
+    }
+
+    #[test]
+    fn a_misspelt_name_is_the_users_mistake() {
+        let error = compute("i,close\n1,2\n", &["clsoe"], &[]).unwrap_err();
+        assert!(error.downcast_ref::<UserMistake>().is_some(), "{error}");
+        assert!(
+            error.to_string().contains("did you mean 'close'?"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! The clauses of a scan: from a TOML document, from flags, or from both, the flags winning.
+
+use std::path::{Path, PathBuf};
+
+use trawl_market::{TimeMicros, parse_time};
+use trawl_plan::ScanDocument;
+
+use crate::failure::UserMistake;
+use crate::output::staged::plain;
+
+/// What the TOML reader says of a document without a condition; with `--where` that is none of its business.
+const MISSING_WHERE: &str = "missing field `where`";
+
+/// Flags that are clauses of the scan.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Clauses")]
+pub struct Clauses {
+    /// Read the scan from a TOML document; flags given beside it replace its clauses
+    #[arg(long, short, value_name = "FILE.toml")]
+    pub file: Option<PathBuf>,
+
+    /// Dataset to scan: NAME, or NAME@SNAPSHOT with at least 8 digits of a snapshot's id
+    #[arg(long, short, value_name = "NAME")]
+    pub dataset: Option<String>,
+
+    /// The condition that is looked for, such as 'rsi(close, 14) < 30'
+    #[arg(
+        long = "where",
+        short = 'w',
+        value_name = "EXPR",
+        allow_hyphen_values = true
+    )]
+    pub condition: Option<String>,
+
+    /// Condition that a symbol must fulfil to be looked at [default: every symbol]
+    #[arg(long, short, value_name = "EXPR", allow_hyphen_values = true)]
+    pub universe: Option<String>,
+
+    /// Order of the matches: 'EXPR [asc|desc]', several with commas; NA comes last [default: by symbol; desc]
+    #[arg(long, short, value_name = "KEYS", allow_hyphen_values = true)]
+    pub rank: Option<String>,
+
+    /// Keep the first N matches of that order
+    #[arg(long, short, value_name = "N")]
+    pub limit: Option<u32>,
+
+    /// Column to show of each match: 'EXPR' or 'EXPR as NAME'; may be given several times [default: close]
+    #[arg(long, short, value_name = "EXPR", allow_hyphen_values = true)]
+    pub select: Vec<String>,
+
+    /// Give an expression a name that every clause may use; may be given several times
+    #[arg(long = "let", value_name = "NAME=EXPR")]
+    pub lets: Vec<String>,
+
+    /// Refuse the dataset unless its bars are of this timeframe, such as 1d
+    #[arg(long, short, value_name = "TIMEFRAME")]
+    pub timeframe: Option<String>,
+}
+
+impl Clauses {
+    /// The document that the flags and the file give together.
+    ///
+    /// # Errors
+    /// A [`UserMistake`]: an unreadable file, a mistake in it, no dataset or no condition.
+    pub fn document(&self) -> Result<ScanDocument, UserMistake> {
+        let mut document = match &self.file {
+            Some(path) => self.read(path)?,
+            None => ScanDocument::default(),
+        };
+        let replace = |clause: &mut Option<String>, flag: &Option<String>| {
+            if flag.is_some() {
+                clause.clone_from(flag);
+            }
+        };
+        replace(&mut document.dataset, &self.dataset);
+        replace(&mut document.universe, &self.universe);
+        replace(&mut document.rank, &self.rank);
+        replace(&mut document.timeframe, &self.timeframe);
+        if let Some(condition) = &self.condition {
+            document.condition.clone_from(condition);
+        }
+        if self.limit.is_some() {
+            document.limit = self.limit;
+        }
+        if !self.select.is_empty() {
+            document.select.clone_from(&self.select);
+        }
+        let mut given: Vec<&str> = Vec::new();
+        for text in &self.lets {
+            let (name, expr) = split_let(text)?;
+            if given.contains(&name) {
+                return Err(UserMistake::plain(format!("--let gives '{name}' twice")));
+            }
+            given.push(name);
+            document.lets.insert(name.to_owned(), expr.to_owned());
+        }
+        if document.dataset.as_deref().unwrap_or("").trim().is_empty() {
+            return Err(UserMistake::with_help(
+                "which dataset is to be scanned?",
+                "name it with --dataset; 'trawl datasets' lists them, and 'us5' is always there",
+            ));
+        }
+        if document.condition.trim().is_empty() {
+            return Err(UserMistake::with_help(
+                "what is to be looked for?",
+                "give the condition with --where, such as --where 'rsi(close, 14) < 30'",
+            ));
+        }
+        Ok(document)
+    }
+
+    fn read(&self, path: &Path) -> Result<ScanDocument, UserMistake> {
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            let why = if e.kind() == std::io::ErrorKind::InvalidData {
+                "it is no UTF-8 text".to_owned()
+            } else {
+                plain(&e)
+            };
+            UserMistake::plain(format!("cannot read '{}': {why}", path.display()))
+        })?;
+        ScanDocument::from_toml(&text)
+            .or_else(|mistake| {
+                if self.condition.is_some() && mistake.message == MISSING_WHERE {
+                    return ScanDocument::from_toml(&format!("where = ''\n{text}"));
+                }
+                Err(mistake)
+            })
+            .map_err(|mut mistake| {
+                mistake.clause = path.display().to_string();
+                if mistake.message == MISSING_WHERE {
+                    mistake.message = "the document has no condition".to_owned();
+                    mistake.label = "no 'where' in it".to_owned();
+                    mistake.help =
+                        Some("add one, such as: where = 'rsi(close, 14) < 30'".to_owned());
+                }
+                UserMistake::Drawn(vec![*mistake])
+            })
+    }
+}
+
+fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
+    let (name, expr) = text
+        .split_once('=')
+        .map_or(("", ""), |(n, e)| (n.trim(), e.trim()));
+    if name.is_empty() || expr.is_empty() {
+        return Err(UserMistake::with_help(
+            format!("--let '{text}' does not name an expression"),
+            "write NAME=EXPR, such as --let 'trend=sma(close, 200)'",
+        ));
+    }
+    Ok((name, expr))
+}
+
+/// A time as users write it.
+///
+/// # Errors
+/// A [`UserMistake`] with the spellings that are taken.
+pub fn as_of(text: &str) -> Result<TimeMicros, UserMistake> {
+    parse_time(text.trim()).ok_or_else(|| {
+        UserMistake::with_help(
+            format!("--as-of '{text}' is no date or time"),
+            "write a date as 2013-02-22, a time as '2013-02-22 14:30:00' (UTC) or with its offset as 2013-02-22T14:30:00-05:00",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clauses(file: Option<&str>) -> (tempfile::TempDir, Clauses) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file.map(|text| {
+            let path = folder.path().join("scan.toml");
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        (
+            folder,
+            Clauses {
+                file,
+                ..Clauses::default()
+            },
+        )
+    }
+
+    #[test]
+    fn flags_replace_the_clauses_of_a_document() {
+        let (_folder, mut clauses) = clauses(Some(
+            "dataset = 'a'\nwhere = 'close > 1'\nlimit = 5\nselect = ['open']\n[let]\nx = 'close'\ny = 'open'\n",
+        ));
+        let plain = clauses.document().unwrap();
+        assert_eq!(
+            (plain.condition.as_str(), plain.limit),
+            ("close > 1", Some(5))
+        );
+        clauses.condition = Some("close > 2".to_owned());
+        clauses.lets = vec!["x = high == 1".to_owned()];
+        clauses.limit = Some(7);
+        let document = clauses.document().unwrap();
+        assert_eq!(document.condition, "close > 2");
+        assert_eq!(document.limit, Some(7));
+        assert_eq!(document.select, ["open"]);
+        assert_eq!(document.lets["x"], "high == 1");
+        assert_eq!(document.lets["y"], "open");
+    }
+
+    #[test]
+    fn a_document_without_a_condition_needs_one_from_the_flags() {
+        let (_folder, mut clauses) = clauses(Some("dataset = 'a'\n"));
+        assert!(
+            clauses
+                .document()
+                .unwrap_err()
+                .to_string()
+                .contains("no condition")
+        );
+        clauses.condition = Some("close > 2".to_owned());
+        assert_eq!(clauses.document().unwrap().condition, "close > 2");
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for() {
+        let (_folder, mut clauses) = clauses(None);
+        assert!(
+            clauses
+                .document()
+                .unwrap_err()
+                .to_string()
+                .contains("which dataset")
+        );
+        clauses.dataset = Some("us5".to_owned());
+        assert!(
+            clauses
+                .document()
+                .unwrap_err()
+                .to_string()
+                .contains("looked for")
+        );
+        clauses.condition = Some("close > 1".to_owned());
+        clauses.lets = vec!["x".to_owned()];
+        assert!(
+            clauses
+                .document()
+                .unwrap_err()
+                .to_string()
+                .contains("--let 'x'")
+        );
+        clauses.lets = vec!["x=1".to_owned(), "x=2".to_owned()];
+        assert!(
+            clauses
+                .document()
+                .unwrap_err()
+                .to_string()
+                .contains("twice")
+        );
+    }
+
+    #[test]
+    fn a_mistake_in_a_document_is_drawn_in_it() {
+        let (_folder, clauses) = clauses(Some("dataset = 'a'\nwheer = 'close > 1'\n"));
+        let UserMistake::Drawn(mistakes) = clauses.document().unwrap_err() else {
+            panic!("not drawn")
+        };
+        assert!(mistakes[0].clause.ends_with("scan.toml"));
+        assert_eq!(mistakes[0].help.as_deref(), Some("did you mean 'where'?"));
+    }
+}

@@ -1,0 +1,2 @@
+//! `trawl scan`.
+pub mod clauses;

@@ -1,0 +1,144 @@
+//! How a command ends: its exit code, and the errors that are the user's to mend.
+//!
+//! Everything else that goes wrong travels as `anyhow::Error` and ends with [`NOT_DONE`].
+
+use std::fmt;
+use std::process::ExitCode;
+
+use trawl_plan::Diagnostic;
+
+/// The job was done.
+pub const DONE: u8 = 0;
+/// The job was not done, or not wholly.
+pub const NOT_DONE: u8 = 1;
+/// The user's mistake: usage, an expression, an unknown dataset, an unusable file name.
+pub const USER_MISTAKE: u8 = 2;
+
+/// Something the user can put right.
+#[derive(Debug)]
+pub enum UserMistake {
+    /// Told in one sentence, with what was expected and a suggestion after it.
+    Plain {
+        message: String,
+        help: Option<String>,
+    },
+    /// Places in expressions or in a document.
+    Drawn(Vec<Diagnostic>),
+}
+
+impl UserMistake {
+    /// A mistake without a place in a text.
+    pub fn plain(message: impl Into<String>) -> Self {
+        Self::Plain {
+            message: message.into(),
+            help: None,
+        }
+    }
+
+    /// The same with a line of advice.
+    pub fn with_help(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Plain {
+            message: message.into(),
+            help: Some(help.into()),
+        }
+    }
+}
+
+impl fmt::Display for UserMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain { message, .. } => f.write_str(message),
+            Self::Drawn(diagnostics) => {
+                for (i, diagnostic) in diagnostics.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str("\n")?;
+                    }
+                    write!(f, "{diagnostic}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for UserMistake {}
+
+/// Whether a reader that went away (`trawl ... | head`) is what stopped the command.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+            || matches!(cause.downcast_ref::<csv::Error>().map(csv::Error::kind),
+                Some(csv::ErrorKind::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Tells the user what went wrong, on stderr, and says how the process ends.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::from(DONE);
+    }
+    match error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<UserMistake>())
+    {
+        Some(UserMistake::Drawn(diagnostics)) => {
+            crate::diagnostics::draw_all(diagnostics);
+            ExitCode::from(USER_MISTAKE)
+        }
+        Some(UserMistake::Plain { help, .. }) => {
+            crate::diagnostics::error_line(&chain_text(error), help.as_deref());
+            ExitCode::from(USER_MISTAKE)
+        }
+        None => {
+            crate::diagnostics::error_line(&chain_text(error), None);
+            ExitCode::from(NOT_DONE)
+        }
+    }
+}
+
+/// `what was tried: why it failed: ...`, each cause once even where a Display repeats its source.
+fn chain_text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let part = cause.to_string();
+        if text.is_empty() {
+            text = part;
+        } else if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+
+    #[test]
+    fn a_cause_that_is_repeated_is_told_once() {
+        let inner = anyhow::anyhow!("no space left");
+        assert_eq!(
+            chain_text(&inner.context("cannot write a.csv: no space left")),
+            "cannot write a.csv: no space left"
+        );
+        let inner = anyhow::anyhow!("no space left");
+        assert_eq!(
+            chain_text(&inner.context("cannot write a.csv")),
+            "cannot write a.csv: no space left"
+        );
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let error = Err::<(), _>(broken)
+            .context("cannot write the table")
+            .unwrap_err();
+        assert!(is_broken_pipe(&error));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("other")));
+    }
+}

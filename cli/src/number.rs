@@ -1,0 +1,219 @@
+//! Numbers as text: exact for files, readable for tables.
+//!
+//! Files get 17 significant digits (C's `%.17g`), enough for every f64 to be read back as the same bits. Tables get
+//! what a person wants to see; nothing should be computed from them.
+
+use std::fmt::Write as _;
+
+/// Decimal digits after the first one in a file: 17 significant digits in all.
+const FILE_DIGITS_AFTER_FIRST: usize = 16;
+/// Decimal exponents from here on are written with `e`, as C's `%.17g` does.
+const FIXED_EXPONENT_END: i32 = 17;
+/// Decimal exponents below this are written with `e`.
+const FIXED_EXPONENT_START: i32 = -4;
+
+/// Appends `value` as files hold it: empty for NA, `inf`, `-inf`, else `%.17g`.
+pub fn push_exact(text: &mut String, value: f64) {
+    if value.is_nan() {
+        return;
+    }
+    if value.is_infinite() {
+        text.push_str(if value > 0.0 { "inf" } else { "-inf" });
+        return;
+    }
+    // Whole numbers of moderate size need no rounding; they are most of volumes, booleans and counts.
+    if value.fract() == 0.0 && value.abs() < 1e15 && !(value == 0.0 && value.is_sign_negative()) {
+        let _ = write!(text, "{}", value as i64);
+        return;
+    }
+    let scientific = format!("{value:.FILE_DIGITS_AFTER_FIRST$e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", mantissa),
+    };
+    let digits: String = mantissa.chars().filter(|c| *c != '.').collect();
+    let digits = digits.trim_end_matches('0');
+    let digits = if digits.is_empty() { "0" } else { digits };
+    text.push_str(sign);
+    if (FIXED_EXPONENT_START..FIXED_EXPONENT_END).contains(&exponent) {
+        push_fixed(text, digits, exponent);
+    } else {
+        push_with_point(text, digits, 1);
+        let sign = if exponent < 0 { '-' } else { '+' };
+        let _ = write!(text, "e{sign}{:02}", exponent.unsigned_abs());
+    }
+}
+
+fn push_fixed(text: &mut String, digits: &str, exponent: i32) {
+    if exponent < 0 {
+        text.push_str("0.");
+        for _ in 1..-exponent {
+            text.push('0');
+        }
+        text.push_str(digits);
+        return;
+    }
+    let whole = exponent as usize + 1;
+    if digits.len() <= whole {
+        text.push_str(digits);
+        for _ in digits.len()..whole {
+            text.push('0');
+        }
+    } else {
+        push_with_point(text, digits, whole);
+    }
+}
+
+fn push_with_point(text: &mut String, digits: &str, whole: usize) {
+    let (before, after) = digits.split_at(whole.min(digits.len()));
+    text.push_str(before);
+    if !after.is_empty() {
+        text.push('.');
+        text.push_str(after);
+    }
+}
+
+/// `value` as files hold it.
+pub fn exact(value: f64) -> String {
+    let mut text = String::new();
+    push_exact(&mut text, value);
+    text
+}
+
+/// `value` as a table shows it: `NA`, whole numbers whole, else about six significant digits and at least two decimals.
+pub fn readable(value: f64) -> String {
+    if value.is_nan() {
+        return "NA".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    let size = value.abs();
+    if size != 0.0 && !(1e-4..1e15).contains(&size) {
+        return format!("{value:.5e}");
+    }
+    if value.fract() == 0.0 {
+        return format!("{}", value as i64);
+    }
+    let decimals = (5 - size.log10().floor() as i32).clamp(2, 9) as usize;
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A count of bytes in binary units: `1.5 MiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut size = count as f64;
+    let mut unit = 0;
+    while size >= 1024.0 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{count} {}", UNITS[0])
+    } else {
+        format!("{size:.1} {}", UNITS[unit])
+    }
+}
+
+/// A count with its thousands apart: `10 000 000`.
+pub fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A duration in the unit that suits it: `12.3 ms`.
+pub fn duration_ns(nanoseconds: f64) -> String {
+    match nanoseconds {
+        n if n < 1e3 => format!("{n:.0} ns"),
+        n if n < 1e6 => format!("{:.1} us", n / 1e3),
+        n if n < 1e9 => format!("{:.1} ms", n / 1e6),
+        n => format!("{:.1} s", n / 1e9),
+    }
+}
+
+/// `1 symbol`, `2 symbols`.
+pub fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(count as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn files_hold_what_c_prints_with_17_g() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (-1.0, "-1"),
+            (0.1, "0.10000000000000001"),
+            (21.1, "21.100000000000001"),
+            (4_216_300.0, "4216300"),
+            (100.5, "100.5"),
+            (1e-4, "0.0001"),
+            (1e-5, "1.0000000000000001e-05"),
+            (1e15, "1000000000000000"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (123_456_789_012_345_680.0, "1.2345678901234568e+17"),
+            (1.5e300, "1.5000000000000001e+300"),
+            (5e-324, "4.9406564584124654e-324"),
+            (-2.5e-10, "-2.5000000000000002e-10"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, ""),
+        ] {
+            assert_eq!(exact(value), text, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn tables_show_what_people_read() {
+        for (value, text) in [
+            (201.09, "201.09"),
+            (0.5, "0.5"),
+            (0.123_456_789, "0.123457"),
+            (7_521_000.0, "7521000"),
+            (1_234_567.891, "1234567.89"),
+            (1e20, "1.00000e20"),
+            (0.000_012_3, "1.23000e-5"),
+            (f64::NAN, "NA"),
+            (f64::NEG_INFINITY, "-inf"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(readable(value), text, "{value:?}");
+        }
+        assert_eq!(thousands(1_234_567), "1 234 567");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(counted(1, "bar"), "1 bar");
+    }
+
+    proptest! {
+        #[test]
+        fn any_finite_number_is_read_back_as_the_same_bits(bits in any::<u64>()) {
+            let value = f64::from_bits(bits);
+            prop_assume!(value.is_finite());
+            let read: f64 = exact(value).parse().unwrap();
+            prop_assert_eq!(read.to_bits(), value.to_bits());
+        }
+
+        #[test]
+        fn readable_never_panics_and_is_never_empty(bits in any::<u64>()) {
+            prop_assert!(!readable(f64::from_bits(bits)).is_empty());
+        }
+    }
+}

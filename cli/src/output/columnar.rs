@@ -1,0 +1,245 @@
+//! The answer as Arrow IPC and Parquet files, with the identity in the schema's metadata.
+//!
+//! Columns: `place` (u32, null without one), `symbol`, `status`, `reason` (text, never null), then each select column
+//! (f64, null for NA). No compression: any reader opens them, and answers are small.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_schema::{DataType, Field, Schema};
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use trawl_protocol::{Answer, AnswerRow};
+
+use super::{About, DIGEST_KEY, FIXED_COLUMNS, IDENTITY_KEY};
+
+/// Rows in one record batch.
+const BATCH_ROWS: usize = 64 * 1024;
+
+fn metadata(about: &About<'_>) -> [(String, String); 2] {
+    [
+        (DIGEST_KEY.to_owned(), about.answer_digest.to_owned()),
+        (IDENTITY_KEY.to_owned(), about.identity_json()),
+    ]
+}
+
+fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
+    let types = [
+        DataType::UInt32,
+        DataType::Utf8,
+        DataType::Utf8,
+        DataType::Utf8,
+    ];
+    let fixed = FIXED_COLUMNS.into_iter().zip(types).enumerate();
+    let mut fields: Vec<Field> = fixed
+        .map(|(i, (name, kind))| Field::new(name, kind, i == 0))
+        .collect();
+    fields.extend(
+        answer
+            .select
+            .iter()
+            .map(|name| Field::new(name, DataType::Float64, true)),
+    );
+    Arc::new(Schema::new(fields).with_metadata(arrow_schema::Metadata::from_iter(metadata(about))))
+}
+
+fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::Result<RecordBatch> {
+    let text = |of: fn(&AnswerRow) -> &str| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(rows.iter().map(of)))
+    };
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(rows.iter().map(|r| r.place).collect::<UInt32Array>()),
+        text(|r| &r.row.symbol),
+        text(|r| r.row.status.name()),
+        text(|r| &r.row.reason),
+    ];
+    for i in 0..answer.select.len() {
+        let values = rows
+            .iter()
+            .map(|r| r.row.values.get(i).copied().filter(|v| !v.is_nan()));
+        columns.push(Arc::new(values.collect::<Float64Array>()));
+    }
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// Writes an Arrow IPC file.
+///
+/// # Errors
+/// What the writer says.
+pub fn write_arrow(
+    answer: &Answer,
+    about: &About<'_>,
+    writer: &mut impl Write,
+) -> anyhow::Result<()> {
+    let schema = schema(answer, about);
+    let mut file = arrow_ipc::writer::FileWriter::try_new(writer, &schema)?;
+    for rows in answer.rows.chunks(BATCH_ROWS) {
+        file.write(&batch(&schema, answer, rows)?)?;
+    }
+    file.finish()?;
+    Ok(())
+}
+
+/// Writes a Parquet file. The metadata stand in the file's own key-value list too, for readers that know no Arrow.
+///
+/// # Errors
+/// What the writer says.
+pub fn write_parquet(
+    answer: &Answer,
+    about: &About<'_>,
+    writer: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
+    let schema = schema(answer, about);
+    let pairs = metadata(about)
+        .into_iter()
+        .map(|(key, value)| KeyValue {
+            key,
+            value: Some(value),
+        })
+        .collect();
+    let properties = WriterProperties::builder()
+        .set_key_value_metadata(Some(pairs))
+        .build();
+    let mut file = ArrowWriter::try_new(writer, Arc::clone(&schema), Some(properties))?;
+    for rows in answer.rows.chunks(BATCH_ROWS) {
+        file.write(&batch(&schema, answer, rows)?)?;
+    }
+    file.close()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+    use arrow_array::Array as _;
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::{Float64Type, UInt32Type};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use std::fs::File;
+
+    fn assert_same_rows(answer: &Answer, batches: &[RecordBatch]) {
+        let schema = batches[0].schema();
+        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        assert_eq!(
+            names,
+            ["place", "symbol", "status", "reason", "close", "a, \"b\""]
+        );
+        let mut at = 0;
+        for batch in batches {
+            let place = batch.column(0).as_primitive::<UInt32Type>();
+            for i in 0..batch.num_rows() {
+                let row = &answer.rows[at];
+                assert_eq!(place.is_valid(i).then(|| place.value(i)), row.place);
+                assert_eq!(batch.column(1).as_string::<i32>().value(i), row.row.symbol);
+                assert_eq!(
+                    batch.column(2).as_string::<i32>().value(i),
+                    row.row.status.name()
+                );
+                assert_eq!(batch.column(3).as_string::<i32>().value(i), row.row.reason);
+                for (j, column) in batch.columns()[4..].iter().enumerate() {
+                    let column = column.as_primitive::<Float64Type>();
+                    let read = if column.is_valid(i) {
+                        column.value(i)
+                    } else {
+                        f64::NAN
+                    };
+                    let wrote = row.row.values.get(j).copied().unwrap_or(f64::NAN);
+                    assert!(read.to_bits() == wrote.to_bits() || read.is_nan() && wrote.is_nan());
+                }
+                at += 1;
+            }
+        }
+        assert_eq!(at, answer.rows.len());
+    }
+
+    fn assert_identity(answer: &Answer, value: Option<&String>) {
+        let read: trawl_protocol::Identity = serde_json::from_str(value.unwrap()).unwrap();
+        assert_eq!(read, answer.identity);
+    }
+
+    #[test]
+    fn an_arrow_file_is_read_back_as_the_same_rows_with_its_identity() {
+        let answer = sample();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.arrow");
+        write_arrow(
+            &answer,
+            &About::new(&answer, "d1"),
+            &mut File::create(&path).unwrap(),
+        )
+        .unwrap();
+        let reader =
+            arrow_ipc::reader::FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        let schema = reader.schema();
+        assert_identity(&answer, schema.metadata().get(IDENTITY_KEY));
+        assert_eq!(schema.metadata().get(DIGEST_KEY).unwrap(), "d1");
+        assert_same_rows(&answer, &reader.collect::<Result<Vec<_>, _>>().unwrap());
+    }
+
+    #[test]
+    fn a_parquet_file_is_read_back_as_the_same_rows_with_its_identity() {
+        let answer = sample();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        write_parquet(
+            &answer,
+            &About::new(&answer, "d1"),
+            &mut File::create(&path).unwrap(),
+        )
+        .unwrap();
+        let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+        assert_identity(&answer, builder.schema().metadata().get(IDENTITY_KEY));
+        let pairs = builder
+            .metadata()
+            .file_metadata()
+            .key_value_metadata()
+            .unwrap();
+        assert_identity(
+            &answer,
+            pairs
+                .iter()
+                .find(|p| p.key == IDENTITY_KEY)
+                .unwrap()
+                .value
+                .as_ref(),
+        );
+        assert_eq!(
+            pairs
+                .iter()
+                .find(|p| p.key == DIGEST_KEY)
+                .unwrap()
+                .value
+                .as_deref(),
+            Some("d1")
+        );
+        assert_same_rows(
+            &answer,
+            &builder
+                .build()
+                .unwrap()
+                .collect::<Result<Vec<_>, _>>()
+                .unwrap(),
+        );
+    }
+
+    #[test]
+    fn an_answer_without_rows_is_still_a_file_with_a_schema() {
+        let answer = Answer {
+            rows: Vec::new(),
+            ..sample()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        write_parquet(
+            &answer,
+            &About::new(&answer, "d1"),
+            &mut File::create(&path).unwrap(),
+        )
+        .unwrap();
+        let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+        assert_eq!(builder.schema().fields().len(), 6);
+    }
+}

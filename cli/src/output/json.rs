@@ -1,0 +1,130 @@
+//! The answer as JSON: `{"identity": ..., "answer_digest": ..., "counts": ..., "rows": [...]}`.
+//!
+//! Numbers are the shortest text that reads back as the same f64; NA is null, infinities are `"inf"` and `"-inf"`.
+
+use std::io::Write;
+
+use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use trawl_protocol::{Answer, AnswerRow};
+
+use super::About;
+
+/// Writes the whole answer.
+///
+/// # Errors
+/// What the writer says.
+pub fn write(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
+    #[derive(serde::Serialize)]
+    struct Document<'a> {
+        #[serde(flatten)]
+        about: &'a About<'a>,
+        rows: Rows<'a>,
+    }
+    write_pretty(
+        &Document {
+            about,
+            rows: Rows(answer),
+        },
+        writer,
+    )
+}
+
+/// Writes what stands beside a CSV file: everything but the rows.
+///
+/// # Errors
+/// What the writer says.
+pub fn write_about(about: &About<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
+    write_pretty(about, writer)
+}
+
+fn write_pretty(value: &impl Serialize, writer: &mut impl Write) -> anyhow::Result<()> {
+    serde_json::to_writer_pretty(&mut *writer, value)?;
+    writer.write_all(b"\n")?;
+    Ok(())
+}
+
+struct Rows<'a>(&'a Answer);
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut rows = serializer.serialize_seq(Some(self.0.rows.len()))?;
+        for row in &self.0.rows {
+            rows.serialize_element(&Row {
+                select: &self.0.select,
+                row,
+            })?;
+        }
+        rows.end()
+    }
+}
+
+struct Row<'a> {
+    select: &'a [String],
+    row: &'a AnswerRow,
+}
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("place", &self.row.place)?;
+        map.serialize_entry("symbol", &self.row.row.symbol)?;
+        map.serialize_entry("status", self.row.row.status.name())?;
+        map.serialize_entry("reason", &self.row.row.reason)?;
+        for (i, name) in self.select.iter().enumerate() {
+            map.serialize_entry(
+                name,
+                &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)),
+            )?;
+        }
+        map.end()
+    }
+}
+
+struct Number(f64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            value if value.is_finite() => serializer.serialize_f64(value),
+            value if value.is_nan() => serializer.serialize_none(),
+            value => serializer.serialize_str(if value > 0.0 { "inf" } else { "-inf" }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_file_is_read_back_as_the_same_rows() {
+        let answer = sample();
+        let mut bytes = Vec::new();
+        write(&answer, &About::new(&answer, "d1"), &mut bytes).unwrap();
+        let read: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(read["identity"]["snapshot"], answer.identity.snapshot);
+        assert_eq!(read["answer_digest"], "d1");
+        assert_eq!(read["counts"]["unknown"], 1);
+        let rows = read["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), answer.rows.len());
+        assert_eq!(
+            rows[0],
+            json!({"place": 1, "symbol": "IBM", "status": "matched", "reason": "", "close": 201.09, "a, \"b\"": null})
+        );
+        assert_eq!(rows[1]["a, \"b\""], "inf");
+        assert_eq!(rows[2]["a, \"b\""], "-inf");
+        assert_eq!(rows[2]["place"], Value::Null);
+        assert_eq!(rows[4]["close"], Value::Null);
+        let text = String::from_utf8(bytes).unwrap();
+        let order = [
+            "\"identity\"",
+            "\"answer_digest\"",
+            "\"counts\"",
+            "\"rows\"",
+        ];
+        let places: Vec<usize> = order.iter().map(|key| text.find(key).unwrap()).collect();
+        assert!(places.is_sorted());
+    }
+}

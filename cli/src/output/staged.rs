@@ -1,0 +1,200 @@
+//! A file that is there whole or not at all.
+//!
+//! It is written under a temporary name in the same folder and renamed at the end; creating that temporary file is
+//! also how an unwritable place is found out before anything is computed. What is no regular file (a pipe, `/dev/null`)
+//! is written directly.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::failure::UserMistake;
+
+/// Bytes gathered before a write.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A file on its way to its name. Dropped unfinished, it leaves nothing behind.
+#[derive(Debug)]
+pub struct StagedFile {
+    target: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Temporary(BufWriter<NamedTempFile>),
+    Direct(BufWriter<File>),
+}
+
+impl StagedFile {
+    /// Secures the place of `path`.
+    ///
+    /// # Errors
+    /// A [`UserMistake`] that says why `path` cannot be written.
+    pub fn create(path: &Path) -> Result<Self, UserMistake> {
+        Self::open(path).map_err(|e| {
+            let help = match e.kind() {
+                io::ErrorKind::NotFound => "create its folder first",
+                io::ErrorKind::IsADirectory => "name a file inside it",
+                _ => "choose a place you may write to",
+            };
+            UserMistake::with_help(
+                format!("cannot write '{}': {}", path.display(), plain(&e)),
+                help,
+            )
+        })
+    }
+
+    fn open(path: &Path) -> io::Result<Self> {
+        // Through a link, so that the link stays and what it names is replaced.
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        match std::fs::metadata(&target) {
+            Ok(found) if found.is_dir() => {
+                return Err(io::Error::from(io::ErrorKind::IsADirectory));
+            }
+            Ok(found) if !found.is_file() => {
+                let file = File::options().write(true).open(&target)?;
+                return Ok(Self {
+                    target,
+                    place: Place::Direct(BufWriter::with_capacity(BUFFER_BYTES, file)),
+                });
+            }
+            Ok(found) if found.permissions().readonly() => {
+                return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+            }
+            _ => {}
+        }
+        if target.file_name().is_none() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        let folder = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".trawl-").suffix(".tmp");
+        #[cfg(unix)]
+        {
+            // What a plain create would ask for; the umask takes its share.
+            use std::os::unix::fs::PermissionsExt as _;
+            builder.permissions(std::fs::Permissions::from_mode(0o666));
+        }
+        let file = builder.tempfile_in(folder)?;
+        Ok(Self {
+            target,
+            place: Place::Temporary(BufWriter::with_capacity(BUFFER_BYTES, file)),
+        })
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// What the disk says; the target is then as it was.
+    pub fn keep(self) -> anyhow::Result<PathBuf> {
+        let result = match self.place {
+            Place::Temporary(writer) => writer
+                .into_inner()
+                .map_err(io::IntoInnerError::into_error)
+                .and_then(|file| file.persist(&self.target).map(drop).map_err(|e| e.error)),
+            Place::Direct(mut writer) => writer.flush(),
+        };
+        match result {
+            Ok(()) => Ok(self.target),
+            Err(e) => {
+                Err(anyhow::Error::new(e)
+                    .context(format!("cannot write '{}'", self.target.display())))
+            }
+        }
+    }
+}
+
+impl Write for StagedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.place {
+            Place::Temporary(writer) => writer.write(bytes),
+            Place::Direct(writer) => writer.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.place {
+            Place::Temporary(writer) => writer.flush(),
+            Place::Direct(writer) => writer.flush(),
+        }
+    }
+}
+
+/// An I/O error without its number and without the temporary file's name.
+pub fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or folder".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of its path is no folder".to_owned(),
+        io::ErrorKind::StorageFull => "no space left".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
+        kind => kind.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_an_unfinished_file_and_the_old_one_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, "old").unwrap();
+        let mut file = StagedFile::create(&path).unwrap();
+        file.write_all(b"new").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+
+        let mut file = StagedFile::create(&path).unwrap();
+        file.write_all(b"new").unwrap();
+        file.keep().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_unwritable_place_is_told_when_it_is_secured() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = StagedFile::create(&folder.path().join("no/such/a.csv")).unwrap_err();
+        assert!(
+            missing.to_string().contains("no such file or folder"),
+            "{missing}"
+        );
+        let folder_itself = StagedFile::create(folder.path()).unwrap_err();
+        assert!(
+            folder_itself.to_string().contains("it is a folder"),
+            "{folder_itself}"
+        );
+        let file = folder.path().join("f");
+        std::fs::write(&file, "").unwrap();
+        assert!(StagedFile::create(&file.join("a.csv")).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_a_link_and_a_device_stays_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mut staged = StagedFile::create(&link).unwrap();
+        staged.write_all(b"new").unwrap();
+        staged.keep().unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+
+        let mut staged = StagedFile::create(Path::new("/dev/null")).unwrap();
+        staged.write_all(b"gone").unwrap();
+        staged.keep().unwrap();
+        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    }
+}

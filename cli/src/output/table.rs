@@ -1,0 +1,342 @@
+//! The answer as text for people: matches, how every symbol fared, and why some gave no answer.
+//!
+//! The same text whether stdout is a terminal or not; nothing should be computed from it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use trawl_protocol::{Answer, AnswerRow, Status};
+
+use crate::number::{counted, readable};
+
+/// Datasets up to this many symbols list every symbol's status unasked.
+const LISTED_SYMBOLS_MAX: usize = 20;
+/// Matches shown when nothing was said about how many.
+const MATCHES_SHOWN_MAX: usize = 50;
+/// Different reasons shown for one status.
+const REASONS_SHOWN_MAX: usize = 5;
+/// Symbols named as examples of a reason.
+const EXAMPLES_SHOWN_MAX: usize = 3;
+/// Hex digits of a snapshot id that are shown; enough to name it as `NAME@SNAPSHOT`.
+const SNAPSHOT_DIGITS: usize = 12;
+/// Characters of a heading or cell; a long expression is cut.
+const CELL_CHARACTERS_MAX: usize = 40;
+
+/// What the table says beside the answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// Every match and every symbol, however many.
+    pub all: bool,
+    /// Generated data are never shown without saying so.
+    pub synthetic: bool,
+    /// Of the dataset, `1d`; empty when not known.
+    pub timeframe: &'a str,
+}
+
+/// The whole text, ending in a line break.
+pub fn render(answer: &Answer, options: Options<'_>) -> String {
+    let mut text = String::new();
+    matches(&mut text, answer, options);
+    if options.all || answer.rows.len() <= LISTED_SYMBOLS_MAX {
+        every_symbol(&mut text, answer);
+    } else {
+        reasons(&mut text, answer);
+    }
+    let _ = writeln!(text, "{}", counts_line(answer));
+    let identity = &answer.identity;
+    let timeframe = if options.timeframe.is_empty() {
+        String::new()
+    } else {
+        format!(", {} bars", options.timeframe)
+    };
+    let _ = writeln!(
+        text,
+        "dataset {}@{}{timeframe}, as of {}{}",
+        identity.dataset,
+        identity
+            .snapshot
+            .get(..SNAPSHOT_DIGITS)
+            .unwrap_or(&identity.snapshot),
+        identity.as_of,
+        if options.synthetic {
+            " (SYNTHETIC data, no real market)"
+        } else {
+            ""
+        },
+    );
+    text
+}
+
+/// `1 matched, 4 not matched: 5 symbols in all`.
+fn counts_line(answer: &Answer) -> String {
+    let counts = answer.counts();
+    let order = [
+        Status::Matched,
+        Status::NotMatched,
+        Status::Unknown,
+        Status::Outside,
+        Status::Stale,
+        Status::Failed,
+    ];
+    let parts: Vec<String> = order
+        .iter()
+        .map(|&s| format!("{} {}", counts[s as usize], s.name().replace('_', " ")))
+        .collect();
+    format!(
+        "{} = {}",
+        parts.join(" + "),
+        counted(counts.iter().sum(), "symbol")
+    )
+}
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+fn push_table(text: &mut String, table: &Table) {
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+}
+
+fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
+    let placed: Vec<&AnswerRow> = answer.rows.iter().filter(|r| r.place.is_some()).collect();
+    let matched = answer.counts()[Status::Matched as usize];
+    if placed.is_empty() {
+        if matched > 0 {
+            let _ = writeln!(
+                text,
+                "{} matched; the limit keeps none of them\n",
+                counted(matched, "symbol")
+            );
+        } else {
+            text.push_str("no symbol matched\n\n");
+        }
+        return;
+    }
+    let shown = if options.all {
+        placed.len()
+    } else {
+        placed.len().min(MATCHES_SHOWN_MAX)
+    };
+    let mut table = new_table();
+    let headings = ["place", "symbol"]
+        .into_iter()
+        .chain(answer.select.iter().map(String::as_str));
+    table.set_header(headings.map(cell).collect::<Vec<_>>());
+    for row in &placed[..shown] {
+        let mut cells = vec![
+            row.place.map_or_else(String::new, |p| p.to_string()),
+            cell(&row.row.symbol),
+        ];
+        cells.extend(row.row.values.iter().map(|&value| readable(value)));
+        table.add_row(cells);
+    }
+    for (i, column) in table.column_iter_mut().enumerate() {
+        if i != 1 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    push_table(text, &table);
+    if shown < placed.len() {
+        let rest = placed.len() - shown;
+        text.truncate(text.len() - 1);
+        let _ = writeln!(
+            text,
+            "  ... and {rest} more: --all shows them, --output FILE keeps them\n"
+        );
+    }
+    if matched > placed.len() {
+        let _ = writeln!(
+            text,
+            "{} matched; the limit keeps {}\n",
+            counted(matched, "symbol"),
+            placed.len()
+        );
+    }
+}
+
+fn every_symbol(text: &mut String, answer: &Answer) {
+    if answer.rows.is_empty() {
+        return;
+    }
+    let mut rows: Vec<&AnswerRow> = answer.rows.iter().collect();
+    rows.sort_by(|a, b| a.row.symbol.cmp(&b.row.symbol));
+    let mut table = new_table();
+    table.set_header(["symbol", "status", "reason"]);
+    for row in rows {
+        table.add_row([
+            cell(&row.row.symbol),
+            row.row.status.name().replace('_', " "),
+            clean(&row.row.reason),
+        ]);
+    }
+    push_table(text, &table);
+}
+
+/// Why symbols gave no yes or no, gathered by reason.
+fn reasons(text: &mut String, answer: &Answer) {
+    let mut lines = 0;
+    for status in [
+        Status::Failed,
+        Status::Stale,
+        Status::Outside,
+        Status::Unknown,
+    ] {
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for row in answer.rows.iter().filter(|r| r.row.status == status) {
+            by_reason
+                .entry(&row.row.reason)
+                .or_default()
+                .push(&row.row.symbol);
+        }
+        let mut groups: Vec<(&str, Vec<&str>)> = by_reason.into_iter().collect();
+        groups.sort_by_key(|(_, symbols)| std::cmp::Reverse(symbols.len()));
+        for (reason, symbols) in groups.iter().take(REASONS_SHOWN_MAX) {
+            let examples: Vec<String> = symbols
+                .iter()
+                .take(EXAMPLES_SHOWN_MAX)
+                .map(|s| cell(s))
+                .collect();
+            let more = if symbols.len() > EXAMPLES_SHOWN_MAX {
+                ", ..."
+            } else {
+                ""
+            };
+            let count = symbols.len();
+            let _ = writeln!(
+                text,
+                "{} {count}: {} ({}{more})",
+                status.name(),
+                clean(reason),
+                examples.join(", ")
+            );
+            lines += 1;
+        }
+        if groups.len() > REASONS_SHOWN_MAX {
+            let rest: usize = groups[REASONS_SHOWN_MAX..]
+                .iter()
+                .map(|(_, s)| s.len())
+                .sum();
+            let _ = writeln!(
+                text,
+                "{} {rest}: other reasons (--all lists every symbol)",
+                status.name()
+            );
+            lines += 1;
+        }
+    }
+    if lines > 0 {
+        text.push('\n');
+    }
+}
+
+/// Symbols and reasons may come from other people's files: no control characters reach the terminal.
+fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+fn cell(text: &str) -> String {
+    let text = clean(text);
+    if text.chars().count() <= CELL_CHARACTERS_MAX {
+        return text;
+    }
+    text.chars()
+        .take(CELL_CHARACTERS_MAX - 3)
+        .chain("...".chars())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+
+    const PLAIN: Options<'static> = Options {
+        all: false,
+        synthetic: false,
+        timeframe: "1d",
+    };
+
+    #[test]
+    fn a_small_dataset_lists_every_symbol_and_the_counts_add_up() {
+        let text = render(&sample(), PLAIN);
+        for expected in [
+            " place   symbol    close   a, \"b\"\n",
+            "     1   IBM      201.09       NA\n",
+            "     2   ÅÄÖ         0.1      inf\n",
+            "3 symbols matched; the limit keeps 2",
+            " FB       unknown       too short: 120 bars, 202 needed",
+            " XOM      outside       universe is false",
+            "3 matched + 1 not matched + 1 unknown + 1 outside + 1 stale + 1 failed = 8 symbols",
+            "dataset us5@abcdef012345, 1d bars, as of 2013-02-22\n",
+        ] {
+            assert!(
+                text.contains(expected),
+                "{expected:?} is missing in\n{text}"
+            );
+        }
+        assert!(!text.contains("SYNTHETIC"));
+    }
+
+    #[test]
+    fn a_large_dataset_gathers_reasons_and_says_when_it_is_synthetic() {
+        let mut answer = sample();
+        let mut row = answer.rows[4].clone();
+        for i in 0..100 {
+            row.row.symbol = format!("S{i}");
+            answer.rows.push(row.clone());
+        }
+        let text = render(
+            &answer,
+            Options {
+                synthetic: true,
+                ..PLAIN
+            },
+        );
+        assert!(
+            text.contains("unknown 101: too short: 120 bars, 202 needed (FB, S0, S1, ...)"),
+            "{text}"
+        );
+        assert!(text.contains("SYNTHETIC"), "{text}");
+        assert!(!text.contains("S99"), "{text}");
+        assert!(render(&answer, Options { all: true, ..PLAIN }).contains("S99"));
+    }
+
+    #[test]
+    fn many_matches_are_cut_and_the_rest_is_counted() {
+        let mut answer = sample();
+        let row = answer.rows[0].clone();
+        answer.rows = (0..80)
+            .map(|i| {
+                let mut row = row.clone();
+                row.place = Some(i + 1);
+                row.row.symbol = format!("M{i}");
+                row
+            })
+            .collect();
+        let text = render(&answer, PLAIN);
+        assert!(text.contains("... and 30 more"), "{text}");
+        assert!(render(&answer, Options { all: true, ..PLAIN }).contains("M79"));
+    }
+
+    #[test]
+    fn nothing_from_a_file_steers_the_terminal() {
+        let mut answer = sample();
+        answer.rows[3].row.symbol = "A\u{1b}[2J".to_owned();
+        answer.rows[4].row.reason = "b\u{7}c".to_owned();
+        assert!(
+            !render(&answer, PLAIN)
+                .chars()
+                .any(|c| c.is_control() && c != '\n')
+        );
+    }
+}
