@@ -1,1 +1,6 @@
-//! placeholder
+//! Bars: import, datasets and snapshots, synthetic markets. Knows nothing of plans, scans or networks.
+
+#![forbid(unsafe_code)]
+
+mod seam;
+pub use seam::*;
