@@ -229,7 +229,8 @@ impl Op {
             ) => 0.5,
             Self::Sum(_) | Self::Mean(_) | Self::Max(_) | Self::Min(_) => 1.0,
             Self::WeightedMean(_) => 2.0,
-            Self::Deviation(p) | Self::MeanDeviation(p) => 0.3 + 0.25 * f64::from(p),
+            Self::Deviation(_) => 1.5,
+            Self::MeanDeviation(p) => 0.3 + 0.07 * f64::from(p),
             Self::Exponential { .. }
             | Self::Wilder(_)
             | Self::WilderSum(_)

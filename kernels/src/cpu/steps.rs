@@ -26,7 +26,7 @@ pub(crate) fn step_for(op: Op) -> Option<Box<dyn AnyStep>> {
         Op::WeightedMean(p) => Box::new(WeightedMean::new(p)),
         Op::Max(p) => Box::new(Extreme::new(p, 1.0)),
         Op::Min(p) => Box::new(Extreme::new(p, -1.0)),
-        Op::Deviation(p) => Box::new(Deviation { p: p as usize }),
+        Op::Deviation(p) => Box::new(Deviation::new(p)),
         Op::MeanDeviation(p) => Box::new(MeanDeviation { p: p as usize }),
         Op::Exponential { p, delay } => Box::new(Smoothed::exponential(p, delay)),
         Op::Wilder(p) => Box::new(Smoothed::wilder(p)),

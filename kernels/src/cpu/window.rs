@@ -300,9 +300,63 @@ impl Step for Extreme {
     }
 }
 
-/// Population standard deviation, from the differences to the window's mean.
+/// Mean and sum of squared differences to it, of so many values (the same number in every lane).
+#[derive(Clone, Copy)]
+struct Moments {
+    mean: Row,
+    squares: Row,
+}
+
+impl Moments {
+    const NONE: Self = Self {
+        mean: Row::ZERO,
+        squares: Row::ZERO,
+    };
+
+    /// Welford's update: `x` is the `n`-th value.
+    #[inline(always)]
+    fn see(&mut self, x: &Row, n: usize) {
+        let share = 1.0 / n as f64;
+        for lane in 0..LANES {
+            let x = or_zero(x.0[lane]);
+            let apart = x - self.mean.0[lane];
+            self.mean.0[lane] += apart * share;
+            self.squares.0[lane] += apart * (x - self.mean.0[lane]);
+        }
+    }
+
+    /// Chan's union of `a` and `b` values: a row of sums of squared differences.
+    #[inline(always)]
+    fn union_squares(&self, a: usize, other: &Self, b: usize) -> Row {
+        let weight = (a as f64 * b as f64) / (a + b) as f64;
+        self.squares.map(|lane, squares| {
+            let apart = other.mean.0[lane] - self.mean.0[lane];
+            squares + other.squares.0[lane] + apart * apart * weight
+        })
+    }
+}
+
+/// Population standard deviation. As with [`Extreme`], a window is what is left of the block of `p` bars before (`tail`,
+/// one entry an offset) and the block so far (`head`): nothing is ever taken away, so nothing cancels and nothing drifts.
 pub(crate) struct Deviation {
-    pub p: usize,
+    p: usize,
+    tail: Vec<Moments>,
+    head: Moments,
+    gaps: Gaps,
+    next: usize,
+}
+
+impl Deviation {
+    pub fn new(p: u32) -> Self {
+        let p = p as usize;
+        Self {
+            p,
+            tail: vec![Moments::NONE; p],
+            head: Moments::NONE,
+            gaps: Gaps::NONE,
+            next: usize::MAX,
+        }
+    }
 }
 
 /// TA-Lib takes a variance below this for 0.
@@ -312,20 +366,33 @@ impl Step for Deviation {
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (input, p) = (&inputs[0], self.p);
-        let mut gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
-        for t in rows {
-            gaps.see(t, &input.row(t));
-            let window = window_start(t, p)..t + 1;
-            let (hi, lo) = sum_window(input, window.clone());
-            let mean = hi.map(|lane, h| (h + lo.0[lane]) / p as f64);
-            let mut squares = Row::ZERO;
-            for j in window {
-                let x = input.row(j);
-                for lane in 0..LANES {
-                    let apart = x.0[lane] - mean.0[lane];
-                    squares.0[lane] += apart * apart;
+        let fresh = rows.start != self.next;
+        if fresh {
+            self.gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
+        }
+        self.next = rows.end;
+        for t in rows.clone() {
+            let offset = t % p;
+            if offset == 0 || (fresh && t == rows.start) {
+                let block = t - offset;
+                let mut moments = Moments::NONE;
+                for (n, j) in (window_start(t, p)..block).rev().enumerate() {
+                    moments.see(&input.row(j), n + 1);
+                    self.tail[j % p] = moments;
+                }
+                self.head = Moments::NONE;
+                for (n, j) in (block..t).enumerate() {
+                    self.head.see(&input.row(j), n + 1);
                 }
             }
+            let x = input.row(t);
+            self.gaps.see(t, &x);
+            self.head.see(&x, offset + 1);
+            let squares = if offset + 1 == p {
+                self.head.squares
+            } else {
+                self.tail[offset + 1].union_squares(p - 1 - offset, &self.head, offset + 1)
+            };
             let deviation = squares.map(|_, s| {
                 let variance = s / p as f64;
                 if variance < VARIANCE_ZERO {
@@ -334,7 +401,7 @@ impl Step for Deviation {
                     variance.sqrt()
                 }
             });
-            out.set(t, gaps.guard(t, p, deviation));
+            out.set(t, self.gaps.guard(t, p, deviation));
         }
     }
 }
