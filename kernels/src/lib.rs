@@ -58,12 +58,7 @@ pub struct LastValues {
 
 impl Default for LastValues {
     fn default() -> Self {
-        Self {
-            universe: f64::NAN,
-            condition: f64::NAN,
-            rank: Vec::new(),
-            select: Vec::new(),
-        }
+        Self { universe: f64::NAN, condition: f64::NAN, rank: Vec::new(), select: Vec::new() }
     }
 }
 
@@ -84,11 +79,7 @@ impl Tiles {
             let tile = Tile::load(&lanes, vec![0; names.len()]);
             (chunk, tile)
         });
-        Self {
-            names: names.to_vec(),
-            symbols: symbols.len(),
-            tiles: tiles.collect(),
-        }
+        Self { names: names.to_vec(), symbols: symbols.len(), tiles: tiles.collect() }
     }
 }
 
@@ -114,8 +105,7 @@ pub enum TilesError {
 fn chunks(symbols: &[SymbolInput<'_>]) -> impl Iterator<Item = Vec<usize>> {
     let mut order: Vec<usize> = (0..symbols.len()).collect();
     order.sort_by_key(|&i| symbols[i].visible);
-    (0..order.len().div_ceil(LANES))
-        .map(move |i| order[i * LANES..((i + 1) * LANES).min(order.len())].to_vec())
+    (0..order.len().div_ceil(LANES)).map(move |i| order[i * LANES..((i + 1) * LANES).min(order.len())].to_vec())
 }
 
 /// Evaluates `plan` at the last visible bar of each symbol, in the order of `symbols`, on the calling thread.
@@ -136,15 +126,7 @@ pub fn evaluate_last(
         let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
         let shortest = lanes.iter().map(|s| s.visible).min().unwrap_or(0);
         let tile = Tile::load(&lanes, workspace.column_begins(shortest.saturating_sub(1)));
-        run_tile(
-            &mut workspace,
-            plan,
-            &tile,
-            &columns,
-            Bars::Needed,
-            cancel,
-            |lane, v| values[chunk[lane]] = v,
-        )?;
+        run_tile(&mut workspace, plan, &tile, &columns, Bars::Needed, cancel, |lane, v| values[chunk[lane]] = v)?;
     }
     Ok(values)
 }
@@ -168,15 +150,7 @@ pub fn evaluate_tiles(
     let mut values = vec![LastValues::default(); tiles.symbols];
     let mut workspace = Workspace::new(plan);
     for (chunk, tile) in &tiles.tiles {
-        run_tile(
-            &mut workspace,
-            plan,
-            tile,
-            &columns,
-            bars,
-            cancel,
-            |lane, v| values[chunk[lane]] = v,
-        )?;
+        run_tile(&mut workspace, plan, tile, &columns, bars, cancel, |lane, v| values[chunk[lane]] = v)?;
     }
     Ok(values)
 }
@@ -191,11 +165,7 @@ fn run_tile(
     cancel: &dyn Cancel,
     mut keep: impl FnMut(usize, LastValues),
 ) -> Result<(), Cancelled> {
-    let from = if bars == Bars::All {
-        0
-    } else {
-        tile.shortest().saturating_sub(1)
-    };
+    let from = if bars == Bars::All { 0 } else { tile.shortest().saturating_sub(1) };
     workspace.run(tile, columns, from, cancel, |w, strip| {
         for (lane, visible) in tile.visible.iter().enumerate() {
             let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) else {
@@ -217,25 +187,13 @@ fn run_tile(
 ///
 /// # Errors
 /// [`Cancelled`].
-pub fn evaluate_all(
-    plan: &Plan,
-    symbol: &SymbolInput<'_>,
-    cancel: &dyn Cancel,
-) -> Result<Vec<Vec<f64>>, Cancelled> {
+pub fn evaluate_all(plan: &Plan, symbol: &SymbolInput<'_>, cancel: &dyn Cancel) -> Result<Vec<Vec<f64>>, Cancelled> {
     let columns: Vec<usize> = (0..plan.columns.len()).collect();
     let tile = Tile::load(&[symbol], vec![0; columns.len()]);
-    let mut series: Vec<Vec<f64>> = plan
-        .select
-        .iter()
-        .map(|_| Vec::with_capacity(symbol.visible))
-        .collect();
+    let mut series: Vec<Vec<f64>> = plan.select.iter().map(|_| Vec::with_capacity(symbol.visible)).collect();
     Workspace::new(plan).run(&tile, &columns, 0, cancel, |w, strip| {
         for (output, series) in plan.select.iter().zip(&mut series) {
-            series.extend(
-                strip
-                    .clone()
-                    .map(|row| w.value(&tile, &columns, output.node, 0, row)),
-            );
+            series.extend(strip.clone().map(|row| w.value(&tile, &columns, output.node, 0, row)));
         }
     })?;
     Ok(series)

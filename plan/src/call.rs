@@ -15,10 +15,7 @@ pub fn legal_values(kind: ParamType) -> String {
         ParamType::Integer { min, max } => format!("a whole number from {min} to {max}"),
         ParamType::Real { min, max } => format!("a number from {min:e} to {max:e}"),
         ParamType::Average => {
-            let names: Vec<String> = catalogue::AVERAGES
-                .iter()
-                .map(|(n, i)| format!("'{n}' ({i})"))
-                .collect();
+            let names: Vec<String> = catalogue::AVERAGES.iter().map(|(n, i)| format!("'{n}' ({i})")).collect();
             format!("one of {}", names.join(", "))
         }
     }
@@ -34,20 +31,13 @@ pub fn signature(function: &Function) -> String {
     let params = function.params.iter().map(|p| match p.default {
         ParamDefault::Required => p.name.to_owned(),
         ParamDefault::Value(v) if p.kind == ParamType::Average => {
-            let name = catalogue::AVERAGES
-                .iter()
-                .find(|a| f64::from(a.1) == v)
-                .map_or("sma", |a| a.0);
+            let name = catalogue::AVERAGES.iter().find(|a| f64::from(a.1) == v).map_or("sma", |a| a.0);
             format!("{}='{name}'", p.name)
         }
         ParamDefault::Value(v) => format!("{}={v}", p.name),
         ParamDefault::SameAs(other) => format!("{}={other}", p.name),
     });
-    format!(
-        "{}({})",
-        function.name,
-        series.chain(params).collect::<Vec<_>>().join(", ")
-    )
+    format!("{}({})", function.name, series.chain(params).collect::<Vec<_>>().join(", "))
 }
 
 struct Call<'t> {
@@ -61,18 +51,11 @@ struct Call<'t> {
 
 impl Call<'_> {
     fn mistake(&self, message: String, span: &Span, label: &str) -> Stop {
-        self.clause.mistake(
-            message,
-            span,
-            label,
-            Some(format!("it is called as {}", signature(self.function))),
-        )
+        self.clause.mistake(message, span, label, Some(format!("it is called as {}", signature(self.function))))
     }
 
     fn next_param(&self) -> Option<usize> {
-        (0..self.params.len()).find(|&i| {
-            self.params[i].is_none() && self.function.params[i].kind != ParamType::Average
-        })
+        (0..self.params.len()).find(|&i| self.params[i].is_none() && self.function.params[i].kind != ParamType::Average)
     }
 }
 
@@ -87,13 +70,12 @@ impl Resolver<'_> {
         span: &Span,
     ) -> Resolved<Value> {
         let Some(function) = catalogue::find(name) else {
-            let names = catalogue::functions()
-                .flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
+            let names = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
             let help = match suggest(name, names) {
                 Some(near) => Some(format!("did you mean '{near}'?")),
-                None if self.is_series_name(name) => Some(format!(
-                    "'{name}' is a series: write it without parentheses"
-                )),
+                None if self.is_series_name(name) => {
+                    Some(format!("'{name}' is a series: write it without parentheses"))
+                }
                 None => None,
             };
             return Err(clause.mistake(
@@ -118,11 +100,7 @@ impl Resolver<'_> {
         }
         let series = self.fill_series(&call, span)?;
         let params = fill_params(&call, span)?;
-        let mut formula = Formula {
-            graph: &mut self.graph,
-            series,
-            params,
-        };
+        let mut formula = Formula { graph: &mut self.graph, series, params };
         let nodes = (function.build)(&mut formula);
         Ok(match nodes.as_slice() {
             [one] => Value::Series(*one),
@@ -138,27 +116,18 @@ impl Resolver<'_> {
         // A constant may stand for a series only where a series must be given, as in crosses_above(close, 100).
         let as_series = match (constant, open) {
             (None, _) => true,
-            (Some(_), Some(i)) => {
-                !call.parameters_began && call.function.series[i].default.is_none()
-            }
+            (Some(_), Some(i)) => !call.parameters_began && call.function.series[i].default.is_none(),
             (Some(_), None) => false,
         };
         if as_series {
             if call.parameters_began {
-                return Err(call.mistake(
-                    "a series stands after a parameter".to_owned(),
-                    span,
-                    "series come first",
-                ));
+                return Err(call.mistake("a series stands after a parameter".to_owned(), span, "series come first"));
             }
             let Some(i) = open else {
                 let message = match call.function.series.len() {
                     0 => format!("{} takes no series", call.function.name),
                     n if call.next_param().is_some() => {
-                        format!(
-                            "{} takes {n} series, and its parameters must be constants",
-                            call.function.name
-                        )
+                        format!("{} takes {n} series, and its parameters must be constants", call.function.name)
                     }
                     n => format!("{} takes at most {n} series", call.function.name),
                 };
@@ -176,22 +145,14 @@ impl Resolver<'_> {
         let Some(i) = call.next_param() else {
             let message = match call.function.params.len() {
                 0 if call.function.series.iter().any(|s| s.default.is_some()) => {
-                    format!(
-                        "{} has no parameters; a constant series goes by name",
-                        call.function.name
-                    )
+                    format!("{} has no parameters; a constant series goes by name", call.function.name)
                 }
                 _ => format!("{} has too many arguments", call.function.name),
             };
             return Err(call.mistake(message, span, "not expected"));
         };
         call.parameters_began = true;
-        let node = self.typed(
-            call.clause,
-            &arg.value,
-            Kind::Num,
-            &format!("'{}'", call.function.params[i].name),
-        )?;
+        let node = self.typed(call.clause, &arg.value, Kind::Num, &format!("'{}'", call.function.params[i].name))?;
         call.params[i] = Some(self.parameter(call, i, node, span)?);
         Ok(())
     }
@@ -208,70 +169,37 @@ impl Resolver<'_> {
         self.series(call.clause, &arg.value)
     }
 
-    fn named(
-        &mut self,
-        call: &mut Call<'_>,
-        key: &str,
-        key_span: &Span,
-        arg: &Arg,
-    ) -> Resolved<()> {
+    fn named(&mut self, call: &mut Call<'_>, key: &str, key_span: &Span, arg: &Arg) -> Resolved<()> {
         let span = &arg.value.span;
         let function = call.function;
         let param_name = if key == "length" && !function.params.iter().any(|p| p.name == "length") {
-            if function.params.iter().any(|p| p.name == "timeperiod") {
-                "timeperiod"
-            } else {
-                "n"
-            }
+            if function.params.iter().any(|p| p.name == "timeperiod") { "timeperiod" } else { "n" }
         } else {
             key
         };
         if let Some(i) = function.series.iter().position(|s| s.name == key) {
             if call.series[i].is_some() {
-                return Err(call.mistake(
-                    format!("'{key}' is given twice"),
-                    key_span,
-                    "again here",
-                ));
+                return Err(call.mistake(format!("'{key}' is given twice"), key_span, "again here"));
             }
-            call.series[i] = Some(self.typed(
-                call.clause,
-                &arg.value,
-                function.series[i].kind,
-                &format!("'{key}'"),
-            )?);
+            call.series[i] = Some(self.typed(call.clause, &arg.value, function.series[i].kind, &format!("'{key}'"))?);
             return Ok(());
         }
         if let Some(i) = function.params.iter().position(|p| p.name == param_name) {
             if call.params[i].is_some() {
-                return Err(call.mistake(
-                    format!("'{key}' is given twice"),
-                    key_span,
-                    "again here",
-                ));
+                return Err(call.mistake(format!("'{key}' is given twice"), key_span, "again here"));
             }
             call.params[i] = Some(match (function.params[i].kind, &arg.value.kind) {
-                (ParamType::Average, crate::ast::ExprKind::Text(text)) => {
-                    average_named(call, text, span)?
-                }
+                (ParamType::Average, crate::ast::ExprKind::Text(text)) => average_named(call, text, span)?,
                 _ => {
-                    let node =
-                        self.typed(call.clause, &arg.value, Kind::Num, &format!("'{key}'"))?;
+                    let node = self.typed(call.clause, &arg.value, Kind::Num, &format!("'{key}'"))?;
                     self.parameter(call, i, node, span)?
                 }
             });
             return Ok(());
         }
-        let names = function
-            .series
-            .iter()
-            .map(|s| s.name)
-            .chain(function.params.iter().map(|p| p.name));
+        let names = function.series.iter().map(|s| s.name).chain(function.params.iter().map(|p| p.name));
         let message = match suggest(key, names) {
-            Some(near) => format!(
-                "{} has no argument '{key}'; did you mean '{near}'?",
-                function.name
-            ),
+            Some(near) => format!("{} has no argument '{key}'; did you mean '{near}'?", function.name),
             None => format!("{} has no argument '{key}'", function.name),
         };
         Err(call.mistake(message, key_span, "no such argument"))
@@ -281,10 +209,7 @@ impl Resolver<'_> {
     fn parameter(&self, call: &Call<'_>, i: usize, node: NodeId, span: &Span) -> Resolved<f64> {
         let param: &Param = &call.function.params[i];
         let Some(value) = self.graph.constant(node) else {
-            let message = format!(
-                "'{}' must be a constant: windows cannot change from bar to bar",
-                param.name
-            );
+            let message = format!("'{}' must be a constant: windows cannot change from bar to bar", param.name);
             return Err(call.mistake(message, span, "not a constant"));
         };
         let legal = match param.kind {
@@ -297,20 +222,9 @@ impl Resolver<'_> {
         if legal {
             return Ok(value);
         }
-        let shown = if value.is_nan() {
-            "NA".to_owned()
-        } else {
-            value.to_string()
-        };
-        let message = format!(
-            "{shown} is not legal for '{}' of {}",
-            param.name, call.function.name
-        );
-        Err(call.mistake(
-            message,
-            span,
-            &format!("expected {}", legal_values(param.kind)),
-        ))
+        let shown = if value.is_nan() { "NA".to_owned() } else { value.to_string() };
+        let message = format!("{shown} is not legal for '{}' of {}", param.name, call.function.name);
+        Err(call.mistake(message, span, &format!("expected {}", legal_values(param.kind))))
     }
 
     fn fill_series(&mut self, call: &Call<'_>, span: &Span) -> Resolved<Vec<NodeId>> {
@@ -320,25 +234,15 @@ impl Resolver<'_> {
                 (Some(node), _) => *node,
                 (None, Some(column)) => self.column(column).ok_or_else(|| {
                     call.mistake(
-                        format!(
-                            "{} needs the column '{column}', which this dataset does not have",
-                            call.function.name
-                        ),
+                        format!("{} needs the column '{column}', which this dataset does not have", call.function.name),
                         span,
                         "needs it",
                     )
                 })?,
                 (None, None) => {
-                    let what = if declared.kind == Kind::Bool {
-                        "condition"
-                    } else {
-                        "series"
-                    };
+                    let what = if declared.kind == Kind::Bool { "condition" } else { "series" };
                     return Err(call.mistake(
-                        format!(
-                            "{} needs the {what} '{}'",
-                            call.function.name, declared.name
-                        ),
+                        format!("{} needs the {what} '{}'", call.function.name, declared.name),
                         span,
                         "not given",
                     ));
@@ -356,17 +260,13 @@ impl Resolver<'_> {
 
 fn average_named(call: &Call<'_>, text: &str, span: &Span) -> Resolved<f64> {
     let lower = text.to_lowercase();
-    catalogue::AVERAGES
-        .iter()
-        .find(|a| a.0 == lower)
-        .map(|a| f64::from(a.1))
-        .ok_or_else(|| {
-            call.mistake(
-                format!("'{text}' is no moving average known here"),
-                span,
-                &format!("expected {}", legal_values(ParamType::Average)),
-            )
-        })
+    catalogue::AVERAGES.iter().find(|a| a.0 == lower).map(|a| f64::from(a.1)).ok_or_else(|| {
+        call.mistake(
+            format!("'{text}' is no moving average known here"),
+            span,
+            &format!("expected {}", legal_values(ParamType::Average)),
+        )
+    })
 }
 
 fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
@@ -380,11 +280,7 @@ fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
                 at.and_then(|i| values.get(i).copied()).unwrap_or(f64::NAN)
             }
             (None, ParamDefault::Required) => {
-                return Err(call.mistake(
-                    format!("{} needs '{}'", call.function.name, param.name),
-                    span,
-                    "not given",
-                ));
+                return Err(call.mistake(format!("{} needs '{}'", call.function.name, param.name), span, "not given"));
             }
         };
         values.push(value);

@@ -27,16 +27,8 @@ pub struct Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let column = self
-            .text
-            .get(..self.span.start)
-            .map_or(0, |s| s.chars().count())
-            + 1;
-        write!(
-            f,
-            "{} ({}, column {column}: {})",
-            self.message, self.clause, self.label
-        )?;
+        let column = self.text.get(..self.span.start).map_or(0, |s| s.chars().count()) + 1;
+        write!(f, "{} ({}, column {column}: {})", self.message, self.clause, self.label)?;
         if let Some(help) = &self.help {
             write!(f, "; {help}")?;
         }

@@ -48,32 +48,16 @@ impl ScanDocument {
     /// A [`Diagnostic`] pointing into the TOML text for bad syntax, an unknown key or a wrong type.
     pub fn from_toml(text: &str) -> Result<Self, Box<Diagnostic>> {
         toml::from_str(text).map_err(|e| {
-            let keys = [
-                "name",
-                "dataset",
-                "timeframe",
-                "universe",
-                "where",
-                "rank",
-                "limit",
-                "select",
-                "let",
-            ];
+            let keys = ["name", "dataset", "timeframe", "universe", "where", "rank", "limit", "select", "let"];
             let span = e.span().unwrap_or(0..0);
             let word = text.get(span.clone()).unwrap_or("");
             Box::new(Diagnostic {
-                message: e
-                    .message()
-                    .lines()
-                    .next()
-                    .unwrap_or("not a scan document")
-                    .to_owned(),
+                message: e.message().lines().next().unwrap_or("not a scan document").to_owned(),
                 clause: "document".to_owned(),
                 text: text.to_owned(),
                 span,
                 label: "here".to_owned(),
-                help: crate::diagnostic::suggest(word, keys)
-                    .map(|k| format!("did you mean '{k}'?")),
+                help: crate::diagnostic::suggest(word, keys).map(|k| format!("did you mean '{k}'?")),
             })
         })
     }

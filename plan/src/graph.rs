@@ -36,11 +36,7 @@ pub struct Bits(u64);
 
 impl From<f64> for Bits {
     fn from(value: f64) -> Self {
-        let canonical = if value.is_nan() {
-            f64::NAN
-        } else {
-            value + 0.0
-        };
+        let canonical = if value.is_nan() { f64::NAN } else { value + 0.0 };
         Self(canonical.to_bits())
     }
 }
@@ -194,11 +190,7 @@ impl Op {
 
     /// [`Self::look_back`] into one input: of a second input that is read at the current bar only, none.
     pub fn look_back_into(&self, input: usize) -> usize {
-        if matches!(self, Self::MeanDeviation(_)) && input == 1 {
-            0
-        } else {
-            self.look_back()
-        }
+        if matches!(self, Self::MeanDeviation(_)) && input == 1 { 0 } else { self.look_back() }
     }
 
     /// Whether the value depends on the whole history: such nodes run from the first bar.
@@ -221,21 +213,14 @@ impl Op {
         match *self {
             Self::Column(_) | Self::Constant(_) => 0.0,
             Self::Unary(Unary::Log | Unary::Exp) | Self::Binary(Binary::Power) => 10.0,
-            Self::Binary(
-                Binary::Divide
-                | Binary::Remainder
-                | Binary::RatioOrZero
-                | Binary::RatioOrZeroEpsilon,
-            ) => 0.5,
+            Self::Binary(Binary::Divide | Binary::Remainder | Binary::RatioOrZero | Binary::RatioOrZeroEpsilon) => 0.5,
             Self::Sum(_) | Self::Mean(_) | Self::Max(_) | Self::Min(_) => 1.0,
             Self::WeightedMean(_) => 2.0,
             Self::Deviation(_) => 1.5,
             Self::MeanDeviation(p) => 0.3 + 0.07 * f64::from(p),
-            Self::Exponential { .. }
-            | Self::Wilder(_)
-            | Self::WilderSum(_)
-            | Self::WilderRatio(_)
-            | Self::Kaufman => 0.8,
+            Self::Exponential { .. } | Self::Wilder(_) | Self::WilderSum(_) | Self::WilderRatio(_) | Self::Kaufman => {
+                0.8
+            }
             _ => 0.3,
         }
     }
@@ -278,17 +263,9 @@ impl Graph {
     /// Adds a node or finds the equal one. Element-wise functions of constants are computed here.
     pub fn add(&mut self, op: Op, inputs: &[NodeId], kind: Kind) -> NodeId {
         if let Some(value) = self.fold(op, inputs) {
-            return self.intern(Node {
-                op: Op::Constant(value.into()),
-                inputs: Vec::new(),
-                kind,
-            });
+            return self.intern(Node { op: Op::Constant(value.into()), inputs: Vec::new(), kind });
         }
-        self.intern(Node {
-            op,
-            inputs: inputs.to_vec(),
-            kind,
-        })
+        self.intern(Node { op, inputs: inputs.to_vec(), kind })
     }
 
     fn intern(&mut self, node: Node) -> NodeId {
@@ -317,20 +294,12 @@ impl Graph {
 
     /// A number.
     pub fn num(&mut self, value: f64) -> NodeId {
-        self.intern(Node {
-            op: Op::Constant(value.into()),
-            inputs: Vec::new(),
-            kind: Kind::Num,
-        })
+        self.intern(Node { op: Op::Constant(value.into()), inputs: Vec::new(), kind: Kind::Num })
     }
 
     /// A truth value.
     pub fn truth(&mut self, value: bool) -> NodeId {
-        self.intern(Node {
-            op: Op::Constant(f64::from(u8::from(value)).into()),
-            inputs: Vec::new(),
-            kind: Kind::Bool,
-        })
+        self.intern(Node { op: Op::Constant(f64::from(u8::from(value)).into()), inputs: Vec::new(), kind: Kind::Bool })
     }
 
     /// Keeps only what `roots` need, in an order that depends on them alone (depth first, inputs in order), and
@@ -347,19 +316,10 @@ impl Graph {
                     continue;
                 }
                 let node = self.node(id);
-                let pending: Vec<NodeId> = node
-                    .inputs
-                    .iter()
-                    .copied()
-                    .filter(|i| map[i.index()].is_none())
-                    .collect();
+                let pending: Vec<NodeId> = node.inputs.iter().copied().filter(|i| map[i.index()].is_none()).collect();
                 if pending.is_empty() {
                     let inputs = node.inputs.iter().filter_map(|i| map[i.index()]).collect();
-                    map[id.index()] = Some(out.intern(Node {
-                        op: node.op,
-                        inputs,
-                        kind: node.kind,
-                    }));
+                    map[id.index()] = Some(out.intern(Node { op: node.op, inputs, kind: node.kind }));
                     stack.pop();
                 } else {
                     stack.extend(pending.into_iter().rev());
@@ -378,11 +338,7 @@ impl Graph {
                 Op::Column(i) => Op::Column(map(i)),
                 op => op,
             };
-            out.intern(Node {
-                op,
-                inputs: node.inputs.clone(),
-                kind: node.kind,
-            });
+            out.intern(Node { op, inputs: node.inputs.clone(), kind: node.kind });
         }
         out
     }
@@ -391,9 +347,7 @@ impl Graph {
     pub fn look_backs(&self) -> Vec<usize> {
         let mut look_backs: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            let input = |(at, id): (usize, &NodeId)| {
-                look_backs[id.index()].saturating_add(node.op.look_back_into(at))
-            };
+            let input = |(at, id): (usize, &NodeId)| look_backs[id.index()].saturating_add(node.op.look_back_into(at));
             look_backs.push(node.inputs.iter().enumerate().map(input).max().unwrap_or(0));
         }
         look_backs

@@ -42,10 +42,8 @@ pub(crate) struct LexError {
 }
 
 /// Longest first, so that `<=` is not read as `<` `=`.
-const MARKS: [&str; 20] = [
-    "<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", ".",
-    "&&", "||",
-];
+const MARKS: [&str; 20] =
+    ["<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", ".", "&&", "||"];
 
 pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
     let bytes = text.as_bytes();
@@ -60,50 +58,28 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
             while at < bytes.len() && bytes[at] != b'\n' {
                 at += 1;
             }
-        } else if byte.is_ascii_digit()
-            || (byte == b'.' && bytes.get(at + 1).is_some_and(u8::is_ascii_digit))
-        {
+        } else if byte.is_ascii_digit() || (byte == b'.' && bytes.get(at + 1).is_some_and(u8::is_ascii_digit)) {
             at = number_end(bytes, at);
-            let value = text[start..at]
-                .replace('_', "")
-                .parse::<f64>()
-                .ok()
-                .filter(|v| v.is_finite());
-            let joined = bytes
-                .get(at)
-                .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+            let value = text[start..at].replace('_', "").parse::<f64>().ok().filter(|v| v.is_finite());
+            let joined = bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
             match value {
-                Some(value) if !joined => tokens.push(Token {
-                    kind: TokenKind::Number(value),
-                    span: start..at,
-                }),
+                Some(value) if !joined => tokens.push(Token { kind: TokenKind::Number(value), span: start..at }),
                 _ => {
-                    while bytes
-                        .get(at)
-                        .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'.')
-                    {
+                    while bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'.') {
                         at += 1;
                     }
                     return Err(LexError {
                         message: format!("'{}' is not a number", &text[start..at]),
                         span: start..at,
-                        help: Some(
-                            "write numbers as 20, 0.5 or 2e6; names begin with a letter".to_owned(),
-                        ),
+                        help: Some("write numbers as 20, 0.5 or 2e6; names begin with a letter".to_owned()),
                     });
                 }
             }
         } else if byte.is_ascii_alphabetic() || byte == b'_' {
-            while bytes
-                .get(at)
-                .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
-            {
+            while bytes.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_') {
                 at += 1;
             }
-            tokens.push(Token {
-                kind: TokenKind::Name(text[start..at].to_owned()),
-                span: start..at,
-            });
+            tokens.push(Token { kind: TokenKind::Name(text[start..at].to_owned()), span: start..at });
         } else if byte == b'\'' {
             let Some(length) = text[at + 1..].find('\'') else {
                 return Err(LexError {
@@ -127,10 +103,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
                     help: Some(format!("write '{word}'")),
                 });
             }
-            tokens.push(Token {
-                kind: TokenKind::Mark(mark),
-                span: start..at,
-            });
+            tokens.push(Token { kind: TokenKind::Mark(mark), span: start..at });
         } else {
             let c = text[at..].chars().next().unwrap_or('?');
             let help = match c {
@@ -148,20 +121,14 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
             });
         }
     }
-    tokens.push(Token {
-        kind: TokenKind::End,
-        span: text.len()..text.len(),
-    });
+    tokens.push(Token { kind: TokenKind::End, span: text.len()..text.len() });
     Ok(tokens)
 }
 
 /// Digits with `_`, a fraction, an exponent.
 fn number_end(bytes: &[u8], mut at: usize) -> usize {
     let digits = |mut at: usize| {
-        while bytes
-            .get(at)
-            .is_some_and(|b| b.is_ascii_digit() || *b == b'_')
-        {
+        while bytes.get(at).is_some_and(|b| b.is_ascii_digit() || *b == b'_') {
             at += 1;
         }
         at

@@ -21,6 +21,4 @@ mod scan_plan;
 pub use call::{legal_values, signature};
 pub use diagnostic::{Diagnostic, suggest};
 pub use document::ScanDocument;
-pub use scan_plan::{
-    Direction, Output, Plan, RankKey, Schema, compile_expressions, compile_scan, parse,
-};
+pub use scan_plan::{Direction, Output, Plan, RankKey, Schema, compile_expressions, compile_scan, parse};

@@ -6,9 +6,7 @@ use crate::lex::{LexError, Token, TokenKind, lex};
 use crate::limits::{CLAUSE_BYTES_MAX, EXPRESSION_DEPTH_MAX};
 
 /// Words with a meaning of their own; not usable as names.
-pub(crate) const RESERVED: [&str; 9] = [
-    "and", "or", "not", "as", "asc", "desc", "in", "true", "false",
-];
+pub(crate) const RESERVED: [&str; 9] = ["and", "or", "not", "as", "asc", "desc", "in", "true", "false"];
 
 /// One element of `select` or `rank` after its expression: `as NAME`, `asc`, `desc` or nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,9 +32,7 @@ pub(crate) fn parse_output(clause: &str, text: &str) -> Result<(Expr, Suffix), B
     let suffix = if parser.take_word("as") {
         let token = parser.next();
         match token.kind {
-            TokenKind::Name(name) | TokenKind::Text(name)
-                if !RESERVED.contains(&name.as_str()) && !name.is_empty() =>
-            {
+            TokenKind::Name(name) | TokenKind::Text(name) if !RESERVED.contains(&name.as_str()) && !name.is_empty() => {
                 Suffix::As(name)
             }
             other => {
@@ -89,39 +85,17 @@ impl<'a> Parser<'a> {
     fn new(clause: &'a str, text: &'a str) -> Result<Self, Box<Diagnostic>> {
         let fail = |message: String, span: Span, help: Option<String>| {
             let (clause, text, label) = (clause.to_owned(), text.to_owned(), "here".to_owned());
-            Box::new(Diagnostic {
-                message,
-                clause,
-                text,
-                span,
-                label,
-                help,
-            })
+            Box::new(Diagnostic { message, clause, text, span, label, help })
         };
         if text.len() > CLAUSE_BYTES_MAX {
-            let message = format!(
-                "this clause has {} bytes; at most {CLAUSE_BYTES_MAX} are read",
-                text.len()
-            );
+            let message = format!("this clause has {} bytes; at most {CLAUSE_BYTES_MAX} are read", text.len());
             // The text itself is left out: nobody wants it back in a message.
             let mut diagnostic = fail(message, 0..0, Some("name parts with let".to_owned()));
             diagnostic.text.clear();
             return Err(diagnostic);
         }
-        let tokens = lex(text).map_err(
-            |LexError {
-                 message,
-                 span,
-                 help,
-             }| fail(message, span, help),
-        )?;
-        Ok(Self {
-            clause,
-            text,
-            tokens,
-            at: 0,
-            nesting: 0,
-        })
+        let tokens = lex(text).map_err(|LexError { message, span, help }| fail(message, span, help))?;
+        Ok(Self { clause, text, tokens, at: 0, nesting: 0 })
     }
 
     fn peek(&self) -> &Token {
@@ -146,26 +120,9 @@ impl<'a> Parser<'a> {
         hit
     }
 
-    fn error(
-        &self,
-        message: String,
-        span: Span,
-        label: &str,
-        help: Option<String>,
-    ) -> Box<Diagnostic> {
-        let (clause, text, label) = (
-            self.clause.to_owned(),
-            self.text.to_owned(),
-            label.to_owned(),
-        );
-        Box::new(Diagnostic {
-            message,
-            clause,
-            text,
-            span,
-            label,
-            help,
-        })
+    fn error(&self, message: String, span: Span, label: &str, help: Option<String>) -> Box<Diagnostic> {
+        let (clause, text, label) = (self.clause.to_owned(), self.text.to_owned(), label.to_owned());
+        Box::new(Diagnostic { message, clause, text, span, label, help })
     }
 
     fn end(&self, expected: &str) -> Result<(), Box<Diagnostic>> {
@@ -174,9 +131,7 @@ impl<'a> Parser<'a> {
             return Ok(());
         }
         let help = match &token.kind {
-            TokenKind::Mark("=") => {
-                Some("compare with '=='; '=' only names an argument inside a call".to_owned())
-            }
+            TokenKind::Mark("=") => Some("compare with '=='; '=' only names an argument inside a call".to_owned()),
             TokenKind::Name(n) => match n.to_lowercase().as_str() {
                 "and" | "or" | "not" | "asc" | "desc" | "as" => {
                     Some(format!("'{}' does not fit here", n.to_lowercase()))
@@ -222,8 +177,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expression_inner(&mut self, min: u8) -> Result<Expr, Box<Diagnostic>> {
-        let mut left = if min <= 2 && matches!(&self.peek().kind, TokenKind::Name(n) if n == "not")
-        {
+        let mut left = if min <= 2 && matches!(&self.peek().kind, TokenKind::Name(n) if n == "not") {
             let start = self.next().span.start;
             let of = self.expression(2)?;
             let (span, depth) = (start..of.span.end, of.depth + 1);
@@ -255,15 +209,7 @@ impl<'a> Parser<'a> {
                     let right = self.expression(level + 1)?;
                     let span = left.span.start..right.span.end;
                     let depth = left.depth.max(right.depth) + 1;
-                    self.make(
-                        ExprKind::Binary {
-                            op,
-                            left: Box::new(left),
-                            right: Box::new(right),
-                        },
-                        span,
-                        depth,
-                    )?
+                    self.make(ExprKind::Binary { op, left: Box::new(left), right: Box::new(right) }, span, depth)?
                 }
                 None => self.chain(left)?,
             };
@@ -278,12 +224,9 @@ impl<'a> Parser<'a> {
             let Some(op) = compare_op(m) else { break };
             let span = self.next().span;
             let mixed = ops.iter().any(|o| o.direction() * op.direction() < 0);
-            if !ops.is_empty()
-                && (mixed || op == CompareOp::NotEqual || ops.contains(&CompareOp::NotEqual))
-            {
+            if !ops.is_empty() && (mixed || op == CompareOp::NotEqual || ops.contains(&CompareOp::NotEqual)) {
                 return Err(self.error(
-                    "a chain of comparisons goes in one direction only, and without '!='"
-                        .to_owned(),
+                    "a chain of comparisons goes in one direction only, and without '!='".to_owned(),
                     span,
                     "breaks the chain",
                     Some("write two comparisons joined by 'and'".to_owned()),
@@ -310,17 +253,9 @@ impl<'a> Parser<'a> {
         for start in signs.into_iter().rev() {
             let (span, depth) = (start..expr.span.end, expr.depth + 1);
             expr = match expr.kind {
-                ExprKind::Number(n) => Expr {
-                    kind: ExprKind::Number(-n),
-                    span,
-                    depth: expr.depth,
-                },
+                ExprKind::Number(n) => Expr { kind: ExprKind::Number(-n), span, depth: expr.depth },
                 kind => {
-                    let inner = Expr {
-                        kind,
-                        span: expr.span,
-                        depth: expr.depth,
-                    };
+                    let inner = Expr { kind, span: expr.span, depth: expr.depth };
                     self.make(ExprKind::Negate(Box::new(inner)), span, depth)?
                 }
             };
@@ -342,15 +277,7 @@ impl<'a> Parser<'a> {
                     ));
                 };
                 let (span, depth) = (expr.span.start..token.span.end, expr.depth + 1);
-                expr = self.make(
-                    ExprKind::Field {
-                        of: Box::new(expr),
-                        field,
-                        field_span: token.span,
-                    },
-                    span,
-                    depth,
-                )?;
+                expr = self.make(ExprKind::Field { of: Box::new(expr), field, field_span: token.span }, span, depth)?;
             } else if self.take("[") {
                 let bars = self.expression(0)?;
                 let close = self.next();
@@ -362,18 +289,8 @@ impl<'a> Parser<'a> {
                         None,
                     ));
                 }
-                let (span, depth) = (
-                    expr.span.start..close.span.end,
-                    expr.depth.max(bars.depth) + 1,
-                );
-                expr = self.make(
-                    ExprKind::Offset {
-                        of: Box::new(expr),
-                        bars: Box::new(bars),
-                    },
-                    span,
-                    depth,
-                )?;
+                let (span, depth) = (expr.span.start..close.span.end, expr.depth.max(bars.depth) + 1);
+                expr = self.make(ExprKind::Offset { of: Box::new(expr), bars: Box::new(bars) }, span, depth)?;
             } else {
                 return Ok(expr);
             }
@@ -383,13 +300,7 @@ impl<'a> Parser<'a> {
     fn primary(&mut self) -> Result<Expr, Box<Diagnostic>> {
         let token = self.next();
         let span = token.span.clone();
-        let leaf = |kind| {
-            Ok(Expr {
-                kind,
-                span: token.span.clone(),
-                depth: 1,
-            })
-        };
+        let leaf = |kind| Ok(Expr { kind, span: token.span.clone(), depth: 1 });
         match token.kind {
             TokenKind::Number(n) => leaf(ExprKind::Number(n)),
             TokenKind::Text(ref t) => leaf(ExprKind::Text(t.clone())),
@@ -399,46 +310,21 @@ impl<'a> Parser<'a> {
                 if close.kind != TokenKind::Mark(")") {
                     return Err(self.unclosed(&close, span));
                 }
-                Ok(Expr {
-                    span: span.start..close.span.end,
-                    ..inner
-                })
+                Ok(Expr { span: span.start..close.span.end, ..inner })
             }
-            TokenKind::Name(ref n) if n == "true" || n == "false" => {
-                leaf(ExprKind::Truth(n == "true"))
+            TokenKind::Name(ref n) if n == "true" || n == "false" => leaf(ExprKind::Truth(n == "true")),
+            TokenKind::Name(ref n) if RESERVED.contains(&n.as_str()) => {
+                Err(self.error(format!("'{n}' cannot stand here"), span, "expected a value", None))
             }
-            TokenKind::Name(ref n) if RESERVED.contains(&n.as_str()) => Err(self.error(
-                format!("'{n}' cannot stand here"),
-                span,
-                "expected a value",
-                None,
-            )),
             TokenKind::Name(name) => {
                 if !self.take("(") {
-                    return Ok(Expr {
-                        kind: ExprKind::Name(name),
-                        span,
-                        depth: 1,
-                    });
+                    return Ok(Expr { kind: ExprKind::Name(name), span, depth: 1 });
                 }
                 let (args, end) = self.arguments(&span)?;
                 let depth = args.iter().map(|a: &Arg| a.value.depth).max().unwrap_or(0) + 1;
-                self.make(
-                    ExprKind::Call {
-                        name,
-                        name_span: span.clone(),
-                        args,
-                    },
-                    span.start..end,
-                    depth,
-                )
+                self.make(ExprKind::Call { name, name_span: span.clone(), args }, span.start..end, depth)
             }
-            other => Err(self.error(
-                format!("unexpected {}", other.describe()),
-                span,
-                "expected a value",
-                None,
-            )),
+            other => Err(self.error(format!("unexpected {}", other.describe()), span, "expected a value", None)),
         }
     }
 
@@ -448,12 +334,7 @@ impl<'a> Parser<'a> {
         } else {
             format!("the parenthesis at column {} is still open", open.start + 1)
         };
-        self.error(
-            format!("unexpected {}", at.kind.describe()),
-            at.span.clone(),
-            "expected ')' or ','",
-            Some(help),
-        )
+        self.error(format!("unexpected {}", at.kind.describe()), at.span.clone(), "expected ')' or ','", Some(help))
     }
 
     fn arguments(&mut self, open: &Span) -> Result<(Vec<Arg>, usize), Box<Diagnostic>> {
@@ -463,10 +344,7 @@ impl<'a> Parser<'a> {
         }
         loop {
             let named = matches!(&self.peek().kind, TokenKind::Name(_))
-                && matches!(
-                    self.tokens.get(self.at + 1).map(|t| &t.kind),
-                    Some(TokenKind::Mark("="))
-                );
+                && matches!(self.tokens.get(self.at + 1).map(|t| &t.kind), Some(TokenKind::Mark("=")));
             let name = if named {
                 let token = self.next();
                 self.next();
@@ -477,10 +355,7 @@ impl<'a> Parser<'a> {
             } else {
                 None
             };
-            args.push(Arg {
-                name,
-                value: self.expression(0)?,
-            });
+            args.push(Arg { name, value: self.expression(0)? });
             let token = self.next();
             match token.kind {
                 TokenKind::Mark(")") => return Ok((args, token.span.end)),

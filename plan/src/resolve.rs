@@ -87,10 +87,7 @@ fn kind_name(kind: Kind) -> &'static str {
 
 impl<'a> Resolver<'a> {
     pub(crate) fn new(known_columns: &'a [String], lets: &'a BTreeMap<String, String>) -> Self {
-        let states = lets
-            .keys()
-            .map(|name| (name.as_str(), Let::Unresolved))
-            .collect();
+        let states = lets.keys().map(|name| (name.as_str(), Let::Unresolved)).collect();
         Self {
             graph: Graph::default(),
             columns: Vec::new(),
@@ -103,13 +100,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// An expression that must be one series of `kind`.
-    pub(crate) fn typed(
-        &mut self,
-        clause: Clause<'_>,
-        expr: &Expr,
-        kind: Kind,
-        expected: &str,
-    ) -> Resolved<NodeId> {
+    pub(crate) fn typed(&mut self, clause: Clause<'_>, expr: &Expr, kind: Kind, expected: &str) -> Resolved<NodeId> {
         let node = self.series(clause, expr)?;
         let actual = self.graph.node(node).kind;
         if actual == kind {
@@ -117,16 +108,10 @@ impl<'a> Resolver<'a> {
         }
         let help = match kind {
             Kind::Bool => "compare it: for example '> 0'",
-            Kind::Num => {
-                "a condition is no number; count(c, n) and since(c) make numbers of conditions"
-            }
+            Kind::Num => "a condition is no number; count(c, n) and since(c) make numbers of conditions",
         };
         Err(clause.mistake(
-            format!(
-                "{expected} must be {}, and this is {}",
-                kind_name(kind),
-                kind_name(actual)
-            ),
+            format!("{expected} must be {}, and this is {}", kind_name(kind), kind_name(actual)),
             &expr.span,
             format!("{} here", kind_name(actual)),
             Some(help.to_owned()),
@@ -138,11 +123,7 @@ impl<'a> Resolver<'a> {
         match self.value(clause, expr)? {
             Value::Series(node) => Ok(node),
             Value::Outputs(function, _) => Err(clause.mistake(
-                format!(
-                    "{} has {} outputs; one must be chosen",
-                    function.name,
-                    function.outputs.len()
-                ),
+                format!("{} has {} outputs; one must be chosen", function.name, function.outputs.len()),
                 &expr.span,
                 "which one?",
                 Some(format!(
@@ -191,16 +172,8 @@ impl<'a> Resolver<'a> {
             ExprKind::Truth(t) => self.graph.truth(*t),
             ExprKind::Text(text) => return Ok(Value::Text(text.clone())),
             ExprKind::Name(name) => return self.name(clause, name, &expr.span),
-            ExprKind::Call {
-                name,
-                name_span,
-                args,
-            } => return self.call(clause, name, name_span, args, &expr.span),
-            ExprKind::Field {
-                of,
-                field,
-                field_span,
-            } => self.field(clause, of, field, field_span)?,
+            ExprKind::Call { name, name_span, args } => return self.call(clause, name, name_span, args, &expr.span),
+            ExprKind::Field { of, field, field_span } => self.field(clause, of, field, field_span)?,
             ExprKind::Offset { of, bars } => self.offset(clause, of, bars)?,
             ExprKind::Negate(of) => {
                 let x = self.typed(clause, of, Kind::Num, "what '-' negates")?;
@@ -216,13 +189,7 @@ impl<'a> Resolver<'a> {
         Ok(Value::Series(node))
     }
 
-    fn binary(
-        &mut self,
-        clause: Clause<'_>,
-        op: BinaryOp,
-        left: &Expr,
-        right: &Expr,
-    ) -> Resolved<NodeId> {
+    fn binary(&mut self, clause: Clause<'_>, op: BinaryOp, left: &Expr, right: &Expr) -> Resolved<NodeId> {
         let (kind, primitive) = match op {
             BinaryOp::Or => (Kind::Bool, Op::Or),
             BinaryOp::And => (Kind::Bool, Op::And),
@@ -238,21 +205,14 @@ impl<'a> Resolver<'a> {
         Ok(self.graph.add(primitive, &[a, b], kind))
     }
 
-    fn chain(
-        &mut self,
-        clause: Clause<'_>,
-        operands: &[Expr],
-        ops: &[CompareOp],
-    ) -> Resolved<NodeId> {
+    fn chain(&mut self, clause: Clause<'_>, operands: &[Expr], ops: &[CompareOp]) -> Resolved<NodeId> {
         let mut nodes = Vec::with_capacity(operands.len());
         for operand in operands {
             nodes.push(self.typed(clause, operand, Kind::Num, "each side of a comparison")?);
         }
         let mut all = None;
         for (i, op) in ops.iter().enumerate() {
-            let one = self
-                .graph
-                .add(Op::Compare(*op), &[nodes[i], nodes[i + 1]], Kind::Bool);
+            let one = self.graph.add(Op::Compare(*op), &[nodes[i], nodes[i + 1]], Kind::Bool);
             all = Some(match all {
                 None => one,
                 Some(before) => self.graph.add(Op::And, &[before, one], Kind::Bool),
@@ -264,15 +224,10 @@ impl<'a> Resolver<'a> {
     fn offset(&mut self, clause: Clause<'_>, of: &Expr, bars: &Expr) -> Resolved<NodeId> {
         let x = self.series(clause, of)?;
         let n = self.typed(clause, bars, Kind::Num, "an offset")?;
-        let legal = self
-            .graph
-            .constant(n)
-            .filter(|n| n.fract() == 0.0 && *n >= 0.0 && *n <= f64::from(PERIOD_MAX));
+        let legal = self.graph.constant(n).filter(|n| n.fract() == 0.0 && *n >= 0.0 && *n <= f64::from(PERIOD_MAX));
         let Some(n) = legal else {
             let help = match self.graph.constant(n) {
-                Some(n) if n < 0.0 => {
-                    "an offset looks back; no expression can look into the future".to_owned()
-                }
+                Some(n) if n < 0.0 => "an offset looks back; no expression can look into the future".to_owned(),
                 Some(_) => format!("a whole number of bars from 0 to {PERIOD_MAX}"),
                 None => "the number of bars must be a constant".to_owned(),
             };
@@ -290,32 +245,16 @@ impl<'a> Resolver<'a> {
         Ok(self.graph.add(Op::Lag(n as u32), &[x], kind))
     }
 
-    fn field(
-        &mut self,
-        clause: Clause<'_>,
-        of: &Expr,
-        field: &str,
-        span: &Span,
-    ) -> Resolved<NodeId> {
+    fn field(&mut self, clause: Clause<'_>, of: &Expr, field: &str, span: &Span) -> Resolved<NodeId> {
         match self.value(clause, of)? {
             Value::Outputs(function, nodes) => {
-                let at = function
-                    .outputs
-                    .iter()
-                    .position(|o| o.name == field || o.aliases.contains(&field));
+                let at = function.outputs.iter().position(|o| o.name == field || o.aliases.contains(&field));
                 at.map(|i| nodes[i]).ok_or_else(|| {
-                    let names = function
-                        .outputs
-                        .iter()
-                        .flat_map(|o| std::iter::once(o.name).chain(o.aliases.iter().copied()));
+                    let names =
+                        function.outputs.iter().flat_map(|o| std::iter::once(o.name).chain(o.aliases.iter().copied()));
                     let help = suggest(field, names).map_or_else(
                         || format!("outputs: {}", output_names(function)),
-                        |near| {
-                            format!(
-                                "did you mean '.{near}'? outputs: {}",
-                                output_names(function)
-                            )
-                        },
+                        |near| format!("did you mean '.{near}'? outputs: {}", output_names(function)),
                     );
                     clause.mistake(
                         format!("{} has no output '{field}'", function.name),
@@ -333,11 +272,9 @@ impl<'a> Resolver<'a> {
                     _ => "only calls with several outputs have fields".to_owned(),
                 };
                 // A function's only output may be named by its own name, as TA-Lib documents it.
-                if let (ExprKind::Call { name, .. }, Value::Series(node)) =
-                    (&of.kind, self.value(clause, of)?)
-                {
-                    let named = catalogue::find(name)
-                        .is_some_and(|f| f.outputs[0].name == field && f.outputs.len() == 1);
+                if let (ExprKind::Call { name, .. }, Value::Series(node)) = (&of.kind, self.value(clause, of)?) {
+                    let named =
+                        catalogue::find(name).is_some_and(|f| f.outputs[0].name == field && f.outputs.len() == 1);
                     if named {
                         return Ok(node);
                     }
@@ -358,22 +295,14 @@ impl<'a> Resolver<'a> {
             if let Some(node) = self.derived(needs) {
                 return Ok(Value::Series(node));
             }
-            let missing: Vec<&str> = needs
-                .iter()
-                .copied()
-                .filter(|c| !self.known_columns.iter().any(|k| k == c))
-                .collect();
+            let missing: Vec<&str> =
+                needs.iter().copied().filter(|c| !self.known_columns.iter().any(|k| k == c)).collect();
             let message = format!(
                 "'{name}' needs the column{} {}",
                 if missing.len() == 1 { "" } else { "s" },
                 missing.join(", ")
             );
-            return Err(clause.mistake(
-                message,
-                span,
-                "not in this dataset",
-                Some(self.column_help()),
-            ));
+            return Err(clause.mistake(message, span, "not in this dataset", Some(self.column_help())));
         }
         if catalogue::find(name).is_some() {
             return Err(clause.mistake(
@@ -384,19 +313,12 @@ impl<'a> Resolver<'a> {
             ));
         }
         let columns = self.known_columns.iter().map(String::as_str);
-        let names = columns
-            .chain(self.lets.keys().map(String::as_str))
-            .chain(catalogue::DERIVED.iter().map(|d| d.0));
+        let names = columns.chain(self.lets.keys().map(String::as_str)).chain(catalogue::DERIVED.iter().map(|d| d.0));
         let help = match suggest(name, names) {
             Some(near) => format!("did you mean '{near}'?"),
             None => self.column_help(),
         };
-        Err(clause.mistake(
-            format!("unknown name '{name}'"),
-            span,
-            "no column or let of this name",
-            Some(help),
-        ))
+        Err(clause.mistake(format!("unknown name '{name}'"), span, "no column or let of this name", Some(help)))
     }
 
     fn column_help(&self) -> String {
@@ -408,14 +330,10 @@ impl<'a> Resolver<'a> {
         if !self.known_columns.iter().any(|c| c == name) {
             return None;
         }
-        let at = self
-            .columns
-            .iter()
-            .position(|c| c == name)
-            .unwrap_or_else(|| {
-                self.columns.push(name.to_owned());
-                self.columns.len() - 1
-            });
+        let at = self.columns.iter().position(|c| c == name).unwrap_or_else(|| {
+            self.columns.push(name.to_owned());
+            self.columns.len() - 1
+        });
         Some(self.graph.add(Op::Column(at as u16), &[], Kind::Num))
     }
 
@@ -424,47 +342,25 @@ impl<'a> Resolver<'a> {
         let mut sum = self.column(needs.first()?)?;
         for name in &needs[1..] {
             let next = self.column(name)?;
-            sum = self
-                .graph
-                .add(Op::Binary(Binary::Add), &[sum, next], Kind::Num);
+            sum = self.graph.add(Op::Binary(Binary::Add), &[sum, next], Kind::Num);
         }
         let divisor = self.graph.num(needs.len() as f64);
-        Some(
-            self.graph
-                .add(Op::Binary(Binary::Divide), &[sum, divisor], Kind::Num),
-        )
+        Some(self.graph.add(Op::Binary(Binary::Divide), &[sum, divisor], Kind::Num))
     }
 
-    fn named_let(
-        &mut self,
-        clause: Clause<'_>,
-        name: &'a str,
-        text: &'a str,
-        span: &Span,
-    ) -> Resolved<Value> {
+    fn named_let(&mut self, clause: Clause<'_>, name: &'a str, text: &'a str, span: &Span) -> Resolved<Value> {
         match self.states.get(name) {
             Some(Let::Done(value)) => return Ok(value.clone()),
             Some(Let::Broken) => return Err(Stop::Reported),
             Some(Let::Active) => {
-                return Err(clause.mistake(
-                    format!("'{name}' is defined by itself"),
-                    span,
-                    "a cycle",
-                    None,
-                ));
+                return Err(clause.mistake(format!("'{name}' is defined by itself"), span, "a cycle", None));
             }
             _ => {}
         }
         self.states.insert(name, Let::Active);
         let clause_name = format!("let.{name}");
         let result = match parse_expression(&clause_name, text) {
-            Ok(expr) => self.value(
-                Clause {
-                    name: &clause_name,
-                    text,
-                },
-                &expr,
-            ),
+            Ok(expr) => self.value(Clause { name: &clause_name, text }, &expr),
             Err(diagnostic) => Err(Stop::Mistake(diagnostic)),
         };
         match result {
@@ -485,10 +381,7 @@ impl<'a> Resolver<'a> {
     /// Resolves a let that no clause may have used, so that its mistakes are told too.
     pub(crate) fn check_let(&mut self, name: &'a str) {
         if let Some((key, text)) = self.lets.get_key_value(name) {
-            let nowhere = Clause {
-                name: "let",
-                text: "",
-            };
+            let nowhere = Clause { name: "let", text: "" };
             if let Err(Stop::Mistake(diagnostic)) = self.named_let(nowhere, key, text, &(0..0)) {
                 self.diagnostics.push(*diagnostic);
             }
@@ -498,16 +391,9 @@ impl<'a> Resolver<'a> {
 
 /// The output names of a function for a message: `line, signal, hist`.
 pub(crate) fn output_names(function: &Function) -> String {
-    (0..function.outputs.len())
-        .map(|i| format!(".{}", short_name(function, i)))
-        .collect::<Vec<_>>()
-        .join(", ")
+    (0..function.outputs.len()).map(|i| format!(".{}", short_name(function, i))).collect::<Vec<_>>().join(", ")
 }
 
 fn short_name(function: &Function, i: usize) -> &'static str {
-    function.outputs[i]
-        .aliases
-        .first()
-        .copied()
-        .unwrap_or(function.outputs[i].name)
+    function.outputs[i].aliases.first().copied().unwrap_or(function.outputs[i].name)
 }

@@ -79,11 +79,7 @@ pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
         }
         Binary::RatioOrZeroEpsilon => {
             let ratio = a / b;
-            if b.abs() < TALIB_EPSILON && !a.is_nan() {
-                0.0
-            } else {
-                ratio
-            }
+            if b.abs() < TALIB_EPSILON && !a.is_nan() { 0.0 } else { ratio }
         }
         Binary::Gate => {
             if b.is_nan() {
@@ -101,20 +97,12 @@ fn remainder(a: f64, b: f64) -> f64 {
         return f64::NAN;
     }
     let r = libm::fmod(a, b);
-    if r != 0.0 && (r < 0.0) != (b < 0.0) {
-        r + b
-    } else {
-        r
-    }
+    if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
 }
 
 /// `pow(0, negative)` and `pow(negative, fraction)` are undefined; so is a power of NA, even NA^0.
 fn power(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() || (a == 0.0 && b < 0.0) {
-        f64::NAN
-    } else {
-        libm::pow(a, b)
-    }
+    if a.is_nan() || b.is_nan() || (a == 0.0 && b < 0.0) { f64::NAN } else { libm::pow(a, b) }
 }
 
 fn defined(a: f64, b: f64) -> bool {
@@ -132,11 +120,7 @@ pub fn compare(op: CompareOp, a: f64, b: f64) -> f64 {
         CompareOp::Equal => a == b,
         CompareOp::NotEqual => a != b,
     };
-    if defined(a, b) {
-        f64::from(u8::from(truth))
-    } else {
-        f64::NAN
-    }
+    if defined(a, b) { f64::from(u8::from(truth)) } else { f64::NAN }
 }
 
 /// Kleene and.

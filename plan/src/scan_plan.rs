@@ -76,11 +76,7 @@ impl Plan {
     /// Every node that is wanted: universe, condition, rank keys, select columns.
     pub fn outputs(&self) -> impl Iterator<Item = NodeId> + '_ {
         let select = self.select.iter().map(|o| o.node);
-        self.universe
-            .into_iter()
-            .chain(self.condition)
-            .chain(self.rank.iter().map(|k| k.node))
-            .chain(select)
+        self.universe.into_iter().chain(self.condition).chain(self.rank.iter().map(|k| k.node)).chain(select)
     }
 
     /// The canonical form: every node by number, then what is wanted. Names, spacing and the order of lets are gone.
@@ -95,12 +91,7 @@ impl Plan {
             let _ = writeln!(text, "{op} {}", inputs.join(" "));
         }
         let show = |id: Option<NodeId>| id.map_or("-".to_owned(), |id| id.0.to_string());
-        let _ = writeln!(
-            text,
-            "universe {}\nwhere {}",
-            show(self.universe),
-            show(self.condition)
-        );
+        let _ = writeln!(text, "universe {}\nwhere {}", show(self.universe), show(self.condition));
         for key in &self.rank {
             let _ = writeln!(text, "rank {} {:?}", key.node.0, key.direction);
         }
@@ -113,22 +104,16 @@ impl Plan {
 
     /// SHA-256 of the canonical form, 64 hex digits: equal exactly when the same is computed under the same headings.
     pub fn fingerprint(&self) -> String {
-        Sha256::digest(self.canonical().as_bytes()).iter().fold(
-            String::with_capacity(64),
-            |mut text, byte| {
-                let _ = write!(text, "{byte:02x}");
-                text
-            },
-        )
+        Sha256::digest(self.canonical().as_bytes()).iter().fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     }
 
     /// Bars before the first bar at which every wanted output can be defined.
     pub fn look_back(&self) -> usize {
         let look_backs = self.graph.look_backs();
-        self.outputs()
-            .map(|id| look_backs[id.index()])
-            .max()
-            .unwrap_or(0)
+        self.outputs().map(|id| look_backs[id.index()]).max().unwrap_or(0)
     }
 
     /// Bars before the first bar at which one node can be defined.
@@ -159,22 +144,14 @@ impl Plan {
             self.look_back(),
             self.cost_ns_per_bar()
         );
-        let _ = writeln!(
-            text,
-            "{:>5}  {:<34} {:<22} {:>9} {:>7}  uses",
-            "node", "step", "of", "look-back", "ns/bar"
-        );
+        let _ = writeln!(text, "{:>5}  {:<34} {:<22} {:>9} {:>7}  uses", "node", "step", "of", "look-back", "ns/bar");
         for (i, node) in self.nodes().iter().enumerate() {
             let step = match node.op {
                 Op::Column(c) => self.columns[usize::from(c)].clone(),
                 op => op.canonical(),
             };
             let inputs: Vec<String> = node.inputs.iter().map(|i| format!("%{}", i.0)).collect();
-            let shared = if users[i] > 1 {
-                format!("{} (computed once)", users[i])
-            } else {
-                users[i].to_string()
-            };
+            let shared = if users[i] > 1 { format!("{} (computed once)", users[i]) } else { users[i].to_string() };
             let _ = writeln!(
                 text,
                 "{:>5}  {:<34} {:<22} {:>9} {:>7.1}  {shared}",
@@ -197,11 +174,7 @@ impl Plan {
                 text,
                 "rank      %{} {}",
                 key.node.0,
-                if key.direction == Direction::Ascending {
-                    "asc"
-                } else {
-                    "desc"
-                }
+                if key.direction == Direction::Ascending { "asc" } else { "desc" }
             );
         }
         if let Some(limit) = self.limit {
@@ -239,12 +212,7 @@ impl Compiler<'_> {
 
     fn condition(&mut self, name: &str, text: &str) -> Option<NodeId> {
         let expr = self.parsed(parse_expression(name, text))?;
-        let result = self.resolver.typed(
-            Clause { name, text },
-            &expr,
-            Kind::Bool,
-            &format!("'{name}'"),
-        );
+        let result = self.resolver.typed(Clause { name, text }, &expr, Kind::Bool, &format!("'{name}'"));
         self.keep(result)
     }
 
@@ -255,10 +223,7 @@ impl Compiler<'_> {
         let clause = Clause { name: "rank", text };
         if keys.len() > RANK_KEYS_MAX {
             let stop = clause.mistake(
-                format!(
-                    "rank has {} keys; at most {RANK_KEYS_MAX} are taken",
-                    keys.len()
-                ),
+                format!("rank has {} keys; at most {RANK_KEYS_MAX} are taken", keys.len()),
                 &(0..text.len()),
                 "too many",
                 None,
@@ -269,11 +234,7 @@ impl Compiler<'_> {
         let mut out = Vec::with_capacity(keys.len());
         for (expr, suffix) in &keys {
             let result = self.resolver.typed(clause, expr, Kind::Num, "a rank key");
-            let direction = if *suffix == Suffix::Ascending {
-                Direction::Ascending
-            } else {
-                Direction::Descending
-            };
+            let direction = if *suffix == Suffix::Ascending { Direction::Ascending } else { Direction::Descending };
             out.extend(self.keep(result).map(|node| RankKey { node, direction }));
         }
         out
@@ -290,12 +251,7 @@ impl Compiler<'_> {
         };
         if taken.iter().any(|o| o.name == name) {
             let help = Some("give one of them another name: EXPR as NAME".to_owned());
-            let stop = place.mistake(
-                format!("two columns are named '{name}'"),
-                &expr.span,
-                "the second one",
-                help,
-            );
+            let stop = place.mistake(format!("two columns are named '{name}'"), &expr.span, "the second one", help);
             return self.keep(Err(stop));
         }
         Some(Output { name, node })
@@ -306,10 +262,7 @@ impl Compiler<'_> {
         self.keep::<()>(Err(stop));
     }
 
-    fn finish(
-        mut self,
-        plan: impl FnOnce(Graph, Vec<String>) -> Plan,
-    ) -> Result<Plan, Vec<Diagnostic>> {
+    fn finish(mut self, plan: impl FnOnce(Graph, Vec<String>) -> Plan) -> Result<Plan, Vec<Diagnostic>> {
         let mut mistakes = std::mem::take(&mut self.resolver.diagnostics);
         mistakes.append(&mut self.mistakes);
         if mistakes.is_empty() {
@@ -355,43 +308,23 @@ impl Plan {
 /// # Errors
 /// Every mistake found: those in lets first, then in the order of the clauses.
 pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
-    let mut compiler = Compiler {
-        resolver: Resolver::new(&schema.columns, &document.lets),
-        mistakes: Vec::new(),
-    };
+    let mut compiler = Compiler { resolver: Resolver::new(&schema.columns, &document.lets), mistakes: Vec::new() };
     check_lets(&mut compiler, document, schema);
     if let (Some(wanted), Some(has)) = (&document.timeframe, &schema.timeframe)
         && wanted != has
     {
         let help = Some(format!("leave timeframe out or write '{has}'"));
-        compiler.mistake_in(
-            "timeframe",
-            wanted,
-            format!("this dataset holds {has} bars, not {wanted}"),
-            help,
-        );
+        compiler.mistake_in("timeframe", wanted, format!("this dataset holds {has} bars, not {wanted}"), help);
     }
-    let universe = document
-        .universe
-        .as_deref()
-        .and_then(|text| compiler.condition("universe", text));
+    let universe = document.universe.as_deref().and_then(|text| compiler.condition("universe", text));
     let condition = compiler.condition("where", &document.condition);
-    let rank = document
-        .rank
-        .as_deref()
-        .map_or_else(Vec::new, |text| compiler.rank(text));
+    let rank = document.rank.as_deref().map_or_else(Vec::new, |text| compiler.rank(text));
     let mut select: Vec<Output> = Vec::new();
     if document.select.len() > SELECT_COLUMNS_MAX {
-        let message = format!(
-            "select has {} columns; at most {SELECT_COLUMNS_MAX} are taken",
-            document.select.len()
-        );
+        let message = format!("select has {} columns; at most {SELECT_COLUMNS_MAX} are taken", document.select.len());
         compiler.mistake_in("select", "", message, None);
     } else if document.select.is_empty() {
-        select.extend(compiler.resolver.column("close").map(|node| Output {
-            name: "close".to_owned(),
-            node,
-        }));
+        select.extend(compiler.resolver.column("close").map(|node| Output { name: "close".to_owned(), node }));
     }
     for (i, text) in document.select.iter().enumerate().take(SELECT_COLUMNS_MAX) {
         let output = compiler.output(&format!("select[{}]", i + 1), text, &select);
@@ -401,15 +334,7 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         compiler.resolver.check_let(name);
     }
     let limit = document.limit;
-    compiler.finish(|graph, columns| Plan {
-        columns,
-        universe,
-        condition,
-        rank,
-        limit,
-        select,
-        graph,
-    })
+    compiler.finish(|graph, columns| Plan { columns, universe, condition, rank, limit, select, graph })
 }
 
 fn check_lets(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Schema) {
@@ -429,10 +354,7 @@ fn check_lets(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sch
             None
         };
         if let Some(message) = clash {
-            let help = Some(
-                "names are letters, digits and '_', and differ from columns and reserved words"
-                    .to_owned(),
-            );
+            let help = Some("names are letters, digits and '_', and differ from columns and reserved words".to_owned());
             compiler.mistake_in("let", name, message, help);
         }
     }
@@ -442,25 +364,15 @@ fn check_lets(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sch
 ///
 /// # Errors
 /// Every mistake found.
-pub fn compile_expressions(
-    items: &[String],
-    clause: &str,
-    schema: &Schema,
-) -> Result<Plan, Vec<Diagnostic>> {
+pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let lets = BTreeMap::new();
-    let mut compiler = Compiler {
-        resolver: Resolver::new(&schema.columns, &lets),
-        mistakes: Vec::new(),
-    };
+    let mut compiler = Compiler { resolver: Resolver::new(&schema.columns, &lets), mistakes: Vec::new() };
     let mut select: Vec<Output> = Vec::new();
     if items.len() > SELECT_COLUMNS_MAX {
         compiler.mistake_in(
             clause,
             "",
-            format!(
-                "{} expressions; at most {SELECT_COLUMNS_MAX} are taken",
-                items.len()
-            ),
+            format!("{} expressions; at most {SELECT_COLUMNS_MAX} are taken", items.len()),
             None,
         );
     }

@@ -63,21 +63,14 @@ pub(crate) struct Crosses {
 impl Step for Crosses {
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (a, b) = if self.above {
-            (inputs[0], inputs[1])
-        } else {
-            (inputs[1], inputs[0])
-        };
+        let (a, b) = if self.above { (inputs[0], inputs[1]) } else { (inputs[1], inputs[0]) };
         for t in rows {
             let (x, y, before_x, before_y) = (a.row(t), b.row(t), a.back(t, 1), b.back(t, 1));
             let mut row = Row::NA;
             for lane in 0..LANES {
                 let four = [x.0[lane], y.0[lane], before_x.0[lane], before_y.0[lane]];
                 let truth = f64::from(u8::from(four[0] > four[1] && four[2] <= four[3]));
-                let defined = four[0].is_finite()
-                    & four[1].is_finite()
-                    & four[2].is_finite()
-                    & four[3].is_finite();
+                let defined = four[0].is_finite() & four[1].is_finite() & four[2].is_finite() & four[3].is_finite();
                 row.0[lane] = if defined { truth } else { f64::NAN };
             }
             out.set(t, row);

@@ -33,28 +33,16 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     /// Of nothing: fills unused places.
-    pub const EMPTY: Self = Self {
-        rows: &[],
-        mask: 0,
-        base: 0,
-    };
+    pub const EMPTY: Self = Self { rows: &[], mask: 0, base: 0 };
 
     /// Bars `base..` of a column.
     pub fn column((rows, base): (&'a [Row], usize)) -> Self {
-        Self {
-            rows,
-            mask: usize::MAX,
-            base,
-        }
+        Self { rows, mask: usize::MAX, base }
     }
 
     /// A ring whose length is a power of two: bar t lies at t mod length.
     pub fn ring(rows: &'a [Row]) -> Self {
-        Self {
-            rows,
-            mask: rows.len() - 1,
-            base: 0,
-        }
+        Self { rows, mask: rows.len() - 1, base: 0 }
     }
 
     /// The row of bar `t`.
@@ -66,11 +54,7 @@ impl<'a> View<'a> {
     /// The row `back` bars before `t`; NA before the first bar.
     #[inline(always)]
     pub fn back(&self, t: usize, back: usize) -> Row {
-        if t >= back {
-            self.row(t - back)
-        } else {
-            Row::NA
-        }
+        if t >= back { self.row(t - back) } else { Row::NA }
     }
 }
 

@@ -44,11 +44,7 @@ impl<'p> Workspace<'p> {
                 _ => vec![Row::NA; (history + STRIP_BARS).next_power_of_two()],
             })
             .collect();
-        Self {
-            plan,
-            isa: Isa::detect(),
-            buffers,
-        }
+        Self { plan, isa: Isa::detect(), buffers }
     }
 
     /// First row to run of every node when all outputs are wanted from `wanted_from` on.
@@ -95,8 +91,7 @@ impl<'p> Workspace<'p> {
         let rows = tile.rows();
         let begins = self.begins(wanted_from);
         let nodes = self.plan.nodes();
-        let mut steps: Vec<Option<Box<dyn AnyStep>>> =
-            nodes.iter().map(|n| step_for(n.op)).collect();
+        let mut steps: Vec<Option<Box<dyn AnyStep>>> = nodes.iter().map(|n| step_for(n.op)).collect();
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
         let mut strip = first / STRIP_BARS * STRIP_BARS;
         let mut count = 0usize;
@@ -117,18 +112,11 @@ impl<'p> Workspace<'p> {
                 let mut inputs = [View::EMPTY; INPUTS_MAX];
                 for (slot, id) in inputs.iter_mut().zip(&nodes[i].inputs) {
                     *slot = match nodes[id.index()].op {
-                        Op::Column(column) => {
-                            View::column(tile.column(columns[usize::from(column)]))
-                        }
+                        Op::Column(column) => View::column(tile.column(columns[usize::from(column)])),
                         _ => View::ring(&before[id.index()]),
                     };
                 }
-                step.strip(
-                    self.isa,
-                    &inputs[..nodes[i].inputs.len()],
-                    &mut Out::new(&mut rest[0]),
-                    start..end,
-                );
+                step.strip(self.isa, &inputs[..nodes[i].inputs.len()], &mut Out::new(&mut rest[0]), start..end);
             }
             if end > wanted_from {
                 take(self, wanted_from.max(strip)..end);
@@ -139,23 +127,12 @@ impl<'p> Workspace<'p> {
     }
 
     /// The value of an output at a row of the strip that was just taken. NaNs are canonical.
-    pub fn value(
-        &self,
-        tile: &Tile,
-        columns: &[usize],
-        id: NodeId,
-        lane: usize,
-        row: usize,
-    ) -> f64 {
+    pub fn value(&self, tile: &Tile, columns: &[usize], id: NodeId, lane: usize, row: usize) -> f64 {
         let buffer = &self.buffers[id.index()];
         let row = match self.plan.nodes()[id.index()].op {
             Op::Column(column) => View::column(tile.column(columns[usize::from(column)])).row(row),
             _ => View::ring(buffer).row(row),
         };
-        if row.0[lane].is_nan() {
-            f64::NAN
-        } else {
-            row.0[lane]
-        }
+        if row.0[lane].is_nan() { f64::NAN } else { row.0[lane] }
     }
 }

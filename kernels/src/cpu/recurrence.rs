@@ -28,13 +28,7 @@ impl Smoothed {
     }
 
     fn new(p: u32, delay: u32, factor: f64) -> Self {
-        Self {
-            delay: f64::from(delay),
-            p: f64::from(p),
-            factor,
-            seen: Row::ZERO,
-            state: Row::ZERO,
-        }
+        Self { delay: f64::from(delay), p: f64::from(p), factor, seen: Row::ZERO, state: Row::ZERO }
     }
 
     #[inline(always)]
@@ -89,11 +83,7 @@ pub(crate) struct WilderSum {
 
 impl WilderSum {
     pub fn new(p: u32) -> Self {
-        Self {
-            p: f64::from(p),
-            seen: Row::ZERO,
-            state: Row::ZERO,
-        }
+        Self { p: f64::from(p), seen: Row::ZERO, state: Row::ZERO }
     }
 }
 
@@ -109,18 +99,10 @@ impl Step for WilderSum {
                 let (x, s) = (x.0[lane], state.0[lane]);
                 let defined = x.is_finite();
                 let n = seen.0[lane] + 1.0;
-                let after = if n >= self.p {
-                    s - s * share + x
-                } else {
-                    s + x
-                };
+                let after = if n >= self.p { s - s * share + x } else { s + x };
                 state.0[lane] = if defined { after } else { s };
                 seen.0[lane] = if defined { n } else { n - 1.0 };
-                row.0[lane] = if defined && n >= self.p {
-                    after
-                } else {
-                    f64::NAN
-                };
+                row.0[lane] = if defined && n >= self.p { after } else { f64::NAN };
             }
             out.set(t, row);
         }
@@ -137,11 +119,7 @@ pub(crate) struct WilderRatio {
 
 impl WilderRatio {
     pub fn new(p: u32) -> Self {
-        Self {
-            p: f64::from(p),
-            seen: Row::ZERO,
-            state: Row::ZERO,
-        }
+        Self { p: f64::from(p), seen: Row::ZERO, state: Row::ZERO }
     }
 }
 
@@ -181,10 +159,7 @@ pub(crate) struct Kaufman {
 
 impl Kaufman {
     pub fn new() -> Self {
-        Self {
-            begun: Row::ZERO,
-            state: Row::ZERO,
-        }
+        Self { begun: Row::ZERO, state: Row::ZERO }
     }
 }
 
@@ -197,29 +172,17 @@ impl Step for Kaufman {
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (mut begun, mut state) = (self.begun, self.state);
         for t in rows {
-            let (x, before, far, noise) = (
-                inputs[0].row(t),
-                inputs[1].row(t),
-                inputs[2].row(t),
-                inputs[3].row(t),
-            );
+            let (x, before, far, noise) = (inputs[0].row(t), inputs[1].row(t), inputs[2].row(t), inputs[3].row(t));
             let mut row = Row::NA;
             for lane in 0..LANES {
                 let (x, noise) = (x.0[lane], noise.0[lane]);
                 let change = x - far.0[lane];
-                let defined = x.is_finite()
-                    & before.0[lane].is_finite()
-                    & change.is_finite()
-                    & noise.is_finite();
+                let defined = x.is_finite() & before.0[lane].is_finite() & change.is_finite() & noise.is_finite();
                 // The comparison is with the signed change: so it is in TA-Lib.
                 let steady = noise <= change || noise < TALIB_EPSILON;
                 let efficiency = if steady { 1.0 } else { (change / noise).abs() };
                 let root = efficiency * KAUFMAN_SPAN + KAUFMAN_SLOW;
-                let m = if begun.0[lane] == 0.0 {
-                    before.0[lane]
-                } else {
-                    state.0[lane]
-                };
+                let m = if begun.0[lane] == 0.0 { before.0[lane] } else { state.0[lane] };
                 let after = (x - m) * (root * root) + m;
                 state.0[lane] = if defined { after } else { state.0[lane] };
                 begun.0[lane] = if defined { 1.0 } else { begun.0[lane] };
@@ -239,10 +202,7 @@ pub(crate) struct Cumulative {
 
 impl Cumulative {
     pub fn new() -> Self {
-        Self {
-            hi: Row::ZERO,
-            lo: Row::ZERO,
-        }
+        Self { hi: Row::ZERO, lo: Row::ZERO }
     }
 }
 
@@ -257,11 +217,7 @@ impl Step for Cumulative {
                 let defined = x.0[lane].is_finite();
                 let value = if defined { x.0[lane] } else { 0.0 };
                 super::window::add(&mut hi.0[lane], &mut lo.0[lane], value);
-                row.0[lane] = if defined {
-                    hi.0[lane] + lo.0[lane]
-                } else {
-                    f64::NAN
-                };
+                row.0[lane] = if defined { hi.0[lane] + lo.0[lane] } else { f64::NAN };
             }
             out.set(t, row);
         }
@@ -278,10 +234,7 @@ pub(crate) struct OnBalance {
 
 impl OnBalance {
     pub fn new() -> Self {
-        Self {
-            before: Row::NA,
-            state: Row::ZERO,
-        }
+        Self { before: Row::NA, state: Row::ZERO }
     }
 }
 
@@ -326,11 +279,7 @@ impl Step for Since {
         for t in rows {
             let c = inputs[0].row(t);
             state = state.map(|lane, bars| {
-                let waiting = if c.0[lane].is_nan() {
-                    f64::NAN
-                } else {
-                    bars + 1.0
-                };
+                let waiting = if c.0[lane].is_nan() { f64::NAN } else { bars + 1.0 };
                 if c.0[lane] == 1.0 { 0.0 } else { waiting }
             });
             out.set(t, state);

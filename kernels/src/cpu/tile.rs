@@ -23,21 +23,14 @@ impl Tile {
         for (column, base) in bases.iter().enumerate() {
             let mut buffer = vec![Row::NA; rows.saturating_sub(*base)];
             for (lane, symbol) in symbols.iter().enumerate() {
-                let bars = symbol
-                    .columns
-                    .get(column)
-                    .and_then(|c| c.get(*base..symbol.visible));
+                let bars = symbol.columns.get(column).and_then(|c| c.get(*base..symbol.visible));
                 for (row, value) in buffer.iter_mut().zip(bars.unwrap_or(&[])) {
                     row.0[lane] = *value;
                 }
             }
             columns.push(buffer);
         }
-        Self {
-            columns,
-            bases,
-            visible,
-        }
+        Self { columns, bases, visible }
     }
 
     /// Rows of the longest lane.

@@ -44,11 +44,7 @@ impl Gaps {
     fn see(&mut self, t: usize, row: &Row) {
         let now = t as f64;
         for lane in 0..LANES {
-            self.0.0[lane] = if row.0[lane].is_finite() {
-                self.0.0[lane]
-            } else {
-                now
-            };
+            self.0.0[lane] = if row.0[lane].is_finite() { self.0.0[lane] } else { now };
         }
     }
 
@@ -56,13 +52,7 @@ impl Gaps {
     #[inline(always)]
     fn guard(&self, t: usize, p: usize, values: Row) -> Row {
         let (now, p) = (t as f64, p as f64);
-        values.map(|lane, x| {
-            if now - self.0.0[lane] >= p {
-                x
-            } else {
-                f64::NAN
-            }
-        })
+        values.map(|lane, x| if now - self.0.0[lane] >= p { x } else { f64::NAN })
     }
 }
 
@@ -85,14 +75,7 @@ pub(crate) struct Sum {
 impl Sum {
     /// The sum of `p` bars over `divisor`.
     pub fn new(p: u32, divisor: f64) -> Self {
-        Self {
-            p: p as usize,
-            divisor,
-            hi: Row::ZERO,
-            lo: Row::ZERO,
-            gaps: Gaps::NONE,
-            next: usize::MAX,
-        }
+        Self { p: p as usize, divisor, hi: Row::ZERO, lo: Row::ZERO, gaps: Gaps::NONE, next: usize::MAX }
     }
 }
 
@@ -158,13 +141,7 @@ pub(crate) struct WeightedMean {
 impl WeightedMean {
     pub fn new(p: u32) -> Self {
         let zero = (Row::ZERO, Row::ZERO);
-        Self {
-            p: p as usize,
-            weighted: zero,
-            plain: zero,
-            gaps: Gaps::NONE,
-            next: usize::MAX,
-        }
+        Self { p: p as usize, weighted: zero, plain: zero, gaps: Gaps::NONE, next: usize::MAX }
     }
 }
 
@@ -233,14 +210,7 @@ impl Extreme {
     pub fn new(p: u32, sign: f64) -> Self {
         let p = p as usize;
         let lowest = Row([f64::NEG_INFINITY; LANES]);
-        Self {
-            p,
-            sign,
-            tail: vec![lowest; p],
-            head: lowest,
-            gaps: Gaps::NONE,
-            next: usize::MAX,
-        }
+        Self { p, sign, tail: vec![lowest; p], head: lowest, gaps: Gaps::NONE, next: usize::MAX }
     }
 }
 
@@ -255,15 +225,7 @@ impl Step for Extreme {
         let input = &inputs[0];
         let (p, sign) = (self.p, self.sign);
         let lowest = Row([f64::NEG_INFINITY; LANES]);
-        let ordered = |row: Row| {
-            row.map(|_, x| {
-                if x.is_finite() {
-                    sign * x
-                } else {
-                    f64::NEG_INFINITY
-                }
-            })
-        };
+        let ordered = |row: Row| row.map(|_, x| if x.is_finite() { sign * x } else { f64::NEG_INFINITY });
         let fresh = rows.start != self.next;
         if fresh {
             self.gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
@@ -290,11 +252,7 @@ impl Step for Extreme {
             let x = input.row(t);
             self.gaps.see(t, &x);
             self.head = larger(ordered(x), &self.head);
-            let extreme = if offset + 1 == p {
-                self.head
-            } else {
-                larger(self.tail[offset + 1], &self.head)
-            };
+            let extreme = if offset + 1 == p { self.head } else { larger(self.tail[offset + 1], &self.head) };
             out.set(t, self.gaps.guard(t, p, extreme.map(|_, x| sign * x)));
         }
     }
@@ -308,10 +266,7 @@ struct Moments {
 }
 
 impl Moments {
-    const NONE: Self = Self {
-        mean: Row::ZERO,
-        squares: Row::ZERO,
-    };
+    const NONE: Self = Self { mean: Row::ZERO, squares: Row::ZERO };
 
     /// Welford's update: `x` is the `n`-th value.
     #[inline(always)]
@@ -349,13 +304,7 @@ pub(crate) struct Deviation {
 impl Deviation {
     pub fn new(p: u32) -> Self {
         let p = p as usize;
-        Self {
-            p,
-            tail: vec![Moments::NONE; p],
-            head: Moments::NONE,
-            gaps: Gaps::NONE,
-            next: usize::MAX,
-        }
+        Self { p, tail: vec![Moments::NONE; p], head: Moments::NONE, gaps: Gaps::NONE, next: usize::MAX }
     }
 }
 
@@ -395,11 +344,7 @@ impl Step for Deviation {
             };
             let deviation = squares.map(|_, s| {
                 let variance = s / p as f64;
-                if variance < VARIANCE_ZERO {
-                    0.0
-                } else {
-                    variance.sqrt()
-                }
+                if variance < VARIANCE_ZERO { 0.0 } else { variance.sqrt() }
             });
             out.set(t, self.gaps.guard(t, p, deviation));
         }
@@ -451,13 +396,7 @@ impl Fold {
     }
 
     fn new(p: u32, wanted: f64) -> Self {
-        Self {
-            p: p as usize,
-            wanted,
-            last_wanted: Row::NA,
-            last_na: Row::NA,
-            next: usize::MAX,
-        }
+        Self { p: p as usize, wanted, last_wanted: Row::NA, last_na: Row::NA, next: usize::MAX }
     }
 
     #[inline(always)]
@@ -465,16 +404,8 @@ impl Fold {
         let now = t as f64;
         for lane in 0..LANES {
             let x = row.0[lane];
-            self.last_wanted.0[lane] = if x == self.wanted {
-                now
-            } else {
-                self.last_wanted.0[lane]
-            };
-            self.last_na.0[lane] = if x.is_nan() {
-                now
-            } else {
-                self.last_na.0[lane]
-            };
+            self.last_wanted.0[lane] = if x == self.wanted { now } else { self.last_wanted.0[lane] };
+            self.last_na.0[lane] = if x.is_nan() { now } else { self.last_na.0[lane] };
         }
     }
 }
@@ -498,11 +429,7 @@ impl Step for Fold {
             out.set(
                 t,
                 self.last_wanted.map(|lane, last| {
-                    let otherwise = if now - na.0[lane] < p {
-                        f64::NAN
-                    } else {
-                        1.0 - wanted
-                    };
+                    let otherwise = if now - na.0[lane] < p { f64::NAN } else { 1.0 - wanted };
                     if now - last < p { wanted } else { otherwise }
                 }),
             );

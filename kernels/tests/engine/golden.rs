@@ -21,12 +21,7 @@ fn read(name: &str) -> Table {
     let path = folder().join(name);
     let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut reader = csv::Reader::from_reader(GzDecoder::new(file));
-    let headers: Vec<String> = reader
-        .headers()
-        .expect("a header")
-        .iter()
-        .map(str::to_owned)
-        .collect();
+    let headers: Vec<String> = reader.headers().expect("a header").iter().map(str::to_owned).collect();
     let mut columns: Vec<Vec<Option<f64>>> = vec![Vec::new(); headers.len()];
     for record in reader.records() {
         for (column, cell) in columns.iter_mut().zip(&record.expect("a row")) {
@@ -61,11 +56,7 @@ fn cases() -> Vec<Case> {
     let text = std::fs::read_to_string(folder().join("functions.json")).expect("functions.json");
     let root: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let strings = |v: &serde_json::Value| -> Vec<String> {
-        v.as_array()
-            .expect("a list")
-            .iter()
-            .map(|s| s.as_str().expect("text").to_owned())
-            .collect()
+        v.as_array().expect("a list").iter().map(|s| s.as_str().expect("text").to_owned()).collect()
     };
     let mut cases = Vec::new();
     for function in root["functions"].as_array().expect("functions") {
@@ -80,10 +71,7 @@ fn cases() -> Vec<Case> {
                 function: name.to_owned(),
                 number: number.clone(),
                 inputs: strings(&case["inputs"]),
-                params: params
-                    .iter()
-                    .map(|(k, v)| (k.clone(), v.as_f64().expect("a number")))
-                    .collect(),
+                params: params.iter().map(|(k, v)| (k.clone(), v.as_f64().expect("a number"))).collect(),
                 look_back: case["lookback"].as_u64().expect("lookback") as usize,
                 series: strings(&case["series"]),
                 integer: outputs == ["integer"],
@@ -104,39 +92,18 @@ fn every_indicator_equals_talib_on_every_golden_column() {
         let input = read(&format!("{series}.input.csv.gz"));
         let golden = read(&format!("{series}.csv.gz"));
         let schema = Schema {
-            columns: ["open", "high", "low", "close", "volume", "periods", "unit"]
-                .map(str::to_owned)
-                .to_vec(),
+            columns: ["open", "high", "low", "close", "volume", "periods", "unit"].map(str::to_owned).to_vec(),
             timeframe: None,
         };
-        for case in cases()
-            .iter()
-            .filter(|c| c.series.iter().any(|s| s == series))
-        {
+        for case in cases().iter().filter(|c| c.series.iter().any(|s| s == series)) {
             let call = case.call();
             let single = case.outputs.len() == 1;
-            let items: Vec<String> = case
-                .outputs
-                .iter()
-                .map(|o| {
-                    if single {
-                        call.clone()
-                    } else {
-                        format!("{call}.{o}")
-                    }
-                })
-                .collect();
-            let plan = compile_expressions(&items, "test", &schema)
-                .unwrap_or_else(|d| panic!("{call}: {}", d[0]));
-            let data: Vec<Vec<f64>> = plan
-                .columns
-                .iter()
-                .map(|c| input[c].iter().map(|x| x.unwrap_or(f64::NAN)).collect())
-                .collect();
-            let symbol = SymbolInput {
-                columns: data.iter().map(Vec::as_slice).collect(),
-                visible: data[0].len(),
-            };
+            let items: Vec<String> =
+                case.outputs.iter().map(|o| if single { call.clone() } else { format!("{call}.{o}") }).collect();
+            let plan = compile_expressions(&items, "test", &schema).unwrap_or_else(|d| panic!("{call}: {}", d[0]));
+            let data: Vec<Vec<f64>> =
+                plan.columns.iter().map(|c| input[c].iter().map(|x| x.unwrap_or(f64::NAN)).collect()).collect();
+            let symbol = SymbolInput { columns: data.iter().map(Vec::as_slice).collect(), visible: data[0].len() };
             let got = evaluate_all(&plan, &symbol, &NoCancel).expect("not cancelled");
             names.insert(case.function.clone());
             for (output, got) in case.outputs.iter().zip(&got) {
@@ -164,27 +131,12 @@ fn every_indicator_equals_talib_on_every_golden_column() {
                 }
                 let look_back = plan.look_back();
                 if look_back != case.look_back && single {
-                    failures.push(format!(
-                        "{name}: look-back {look_back}, TA-Lib {}",
-                        case.look_back
-                    ));
+                    failures.push(format!("{name}: look-back {look_back}, TA-Lib {}", case.look_back));
                 }
             }
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} failures:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
-    assert_eq!(
-        names.len(),
-        20,
-        "golden vectors of twenty indicators were expected: {names:?}"
-    );
-    println!(
-        "{columns} golden columns agree; largest relative error {:e} ({})",
-        worst.0, worst.1
-    );
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert_eq!(names.len(), 20, "golden vectors of twenty indicators were expected: {names:?}");
+    println!("{columns} golden columns agree; largest relative error {:e} ({})", worst.0, worst.1);
 }

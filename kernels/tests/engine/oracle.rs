@@ -19,34 +19,20 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Not => each(&|t| scalar::not(x[t])),
         Op::Select => each(&|t| scalar::select(x[t], at(1, t), at(2, t))),
         Op::Lag(p) => each(&|t| {
-            if t >= p as usize {
-                x[t - p as usize]
-            } else {
-                f64::NAN
-            }
+            if t >= p as usize { x[t - p as usize] } else { f64::NAN }
         }),
         Op::Sum(p) => window(x, p, exact_sum),
         Op::Mean(p) => window(x, p, |w| exact_sum(w) / f64::from(p)),
         Op::WeightedMean(p) => window(x, p, |w| {
-            let weighted: Vec<f64> = w
-                .iter()
-                .enumerate()
-                .map(|(k, x)| (k + 1) as f64 * x)
-                .collect();
+            let weighted: Vec<f64> = w.iter().enumerate().map(|(k, x)| (k + 1) as f64 * x).collect();
             exact_sum(&weighted) / (f64::from(p) * (f64::from(p) + 1.0) / 2.0)
         }),
-        Op::Max(p) => window(x, p, |w| {
-            w.iter().copied().fold(f64::NEG_INFINITY, f64::max)
-        }),
+        Op::Max(p) => window(x, p, |w| w.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
         Op::Min(p) => window(x, p, |w| w.iter().copied().fold(f64::INFINITY, f64::min)),
         Op::Deviation(p) => window(x, p, |w| {
             let mean = exact_sum(w) / f64::from(p);
             let variance = w.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(p);
-            if variance < TALIB_EPSILON {
-                0.0
-            } else {
-                variance.sqrt()
-            }
+            if variance < TALIB_EPSILON { 0.0 } else { variance.sqrt() }
         }),
         Op::MeanDeviation(p) => {
             let p = p as usize;
@@ -55,21 +41,13 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
                 None => f64::NAN,
             })
         }
-        Op::Exponential { p, delay } => smoothed(x, p, delay, |m, x| {
-            (x - m) * (2.0 / (f64::from(p) + 1.0)) + m
-        }),
-        Op::Wilder(p) => smoothed(x, p, 0, |m, x| {
-            (m * (f64::from(p) - 1.0) + x) / f64::from(p)
-        }),
+        Op::Exponential { p, delay } => smoothed(x, p, delay, |m, x| (x - m) * (2.0 / (f64::from(p) + 1.0)) + m),
+        Op::Wilder(p) => smoothed(x, p, 0, |m, x| (m * (f64::from(p) - 1.0) + x) / f64::from(p)),
         Op::WilderSum(p) => {
             let (mut n, mut s) = (0, 0.0);
             over_defined(inputs, bars, |t| {
                 n += 1;
-                s = if n < p {
-                    s + x[t]
-                } else {
-                    s - s / f64::from(p) + x[t]
-                };
+                s = if n < p { s + x[t] } else { s - s / f64::from(p) + x[t] };
                 (n >= p).then_some(s)
             })
         }
@@ -94,11 +72,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
             let mut m = None;
             over_defined(inputs, bars, |t| {
                 let (change, noise) = (x[t] - at(2, t), at(3, t));
-                let efficiency = if noise <= change || noise < TALIB_EPSILON {
-                    1.0
-                } else {
-                    (change / noise).abs()
-                };
+                let efficiency = if noise <= change || noise < TALIB_EPSILON { 1.0 } else { (change / noise).abs() };
                 let c = (efficiency * (2.0 / 3.0 - 2.0 / 31.0) + 2.0 / 31.0).powi(2);
                 let before = m.unwrap_or(at(1, t));
                 m = Some(c * (x[t] - before) + before);
@@ -148,43 +122,25 @@ fn defined_window(x: &[f64], t: usize, p: usize) -> Option<&[f64]> {
 }
 
 fn window(x: &[f64], p: u32, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    (0..x.len())
-        .map(|t| defined_window(x, t, p as usize).map_or(f64::NAN, &f))
-        .collect()
+    (0..x.len()).map(|t| defined_window(x, t, p as usize).map_or(f64::NAN, &f)).collect()
 }
 
 /// The last `p` values, NA for bars before the first.
 fn last(x: &[f64], t: usize, p: u32) -> Vec<f64> {
-    (0..p as usize)
-        .map(|back| if back <= t { x[t - back] } else { f64::NAN })
-        .collect()
+    (0..p as usize).map(|back| if back <= t { x[t - back] } else { f64::NAN }).collect()
 }
 
 fn crosses(a: &[f64], b: &[f64], t: usize) -> f64 {
-    if t == 0
-        || ![a[t], b[t], a[t - 1], b[t - 1]]
-            .iter()
-            .all(|x| x.is_finite())
-    {
+    if t == 0 || ![a[t], b[t], a[t - 1], b[t - 1]].iter().all(|x| x.is_finite()) {
         return f64::NAN;
     }
     f64::from(u8::from(a[t] > b[t] && a[t - 1] <= b[t - 1]))
 }
 
 /// Calls `f` at the bars where every input is defined, in order; NA elsewhere.
-fn over_defined(
-    inputs: &[&[f64]],
-    bars: usize,
-    mut f: impl FnMut(usize) -> Option<f64>,
-) -> Vec<f64> {
+fn over_defined(inputs: &[&[f64]], bars: usize, mut f: impl FnMut(usize) -> Option<f64>) -> Vec<f64> {
     (0..bars)
-        .map(|t| {
-            if inputs.iter().all(|x| x[t].is_finite()) {
-                f(t).unwrap_or(f64::NAN)
-            } else {
-                f64::NAN
-            }
-        })
+        .map(|t| if inputs.iter().all(|x| x[t].is_finite()) { f(t).unwrap_or(f64::NAN) } else { f64::NAN })
         .collect()
 }
 

@@ -10,17 +10,12 @@ use crate::oracle;
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
 fn schema() -> Schema {
-    Schema {
-        columns: COLUMNS.map(str::to_owned).to_vec(),
-        timeframe: None,
-    }
+    Schema { columns: COLUMNS.map(str::to_owned).to_vec(), timeframe: None }
 }
 
 /// A numeric expression of at most `depth` levels.
 fn number(depth: u32) -> BoxedStrategy<String> {
-    let column = prop::sample::select(vec![
-        "open", "high", "low", "close", "volume", "hl2", "hlc3", "ohlc4",
-    ]);
+    let column = prop::sample::select(vec!["open", "high", "low", "close", "volume", "hl2", "hlc3", "ohlc4"]);
     let leaf = prop_oneof![
         4 => column.prop_map(str::to_owned),
         1 => (0u32..2000).prop_map(|n| format!("{}", f64::from(n) / 10.0)),
@@ -55,12 +50,9 @@ fn number(depth: u32) -> BoxedStrategy<String> {
 
 /// A condition of at most `depth` levels.
 fn condition(depth: u32) -> BoxedStrategy<String> {
-    let compare = (
-        number(depth.min(1)),
-        prop::sample::select(vec!["<", "<=", ">", ">=", "==", "!="]),
-        number(depth.min(1)),
-    )
-        .prop_map(|(a, op, b)| format!("({a} {op} {b})"));
+    let compare =
+        (number(depth.min(1)), prop::sample::select(vec!["<", "<=", ">", ">=", "==", "!="]), number(depth.min(1)))
+            .prop_map(|(a, op, b)| format!("({a} {op} {b})"));
     if depth == 0 {
         return compare.boxed();
     }
@@ -93,33 +85,17 @@ fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
             let flat = random(5) == 0;
             let open = cents;
             cents = (cents + if flat { 0 } else { random(201) as i64 - 100 }).max(50);
-            let (up, down) = if flat {
-                (0, 0)
-            } else {
-                (random(60) as i64, random(40) as i64)
-            };
+            let (up, down) = if flat { (0, 0) } else { (random(60) as i64, random(40) as i64) };
             let high = open.max(cents) + up;
             let low = (open.min(cents) - down).max(1);
-            let volume = if random(12) == 0 {
-                0.0
-            } else {
-                random(100_000) as f64
-            };
-            let row = [
-                open as f64 / 100.0,
-                high as f64 / 100.0,
-                low as f64 / 100.0,
-                cents as f64 / 100.0,
-                volume,
-            ];
+            let volume = if random(12) == 0 { 0.0 } else { random(100_000) as f64 };
+            let row = [open as f64 / 100.0, high as f64 / 100.0, low as f64 / 100.0, cents as f64 / 100.0, volume];
             for (column, value) in columns.iter_mut().zip(row) {
                 let gap = dirt > 1 && random(60) == 0;
                 column.push(if gap { f64::NAN } else { value });
             }
             if dirt == 3 && random(150) == 0 {
-                columns
-                    .iter_mut()
-                    .for_each(|c| *c.last_mut().expect("a bar") = f64::NAN);
+                columns.iter_mut().for_each(|c| *c.last_mut().expect("a bar") = f64::NAN);
             }
         }
         columns
@@ -127,20 +103,8 @@ fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
 }
 
 fn input<'a>(plan: &Plan, bars: &'a [Vec<f64>], visible: usize) -> SymbolInput<'a> {
-    let column = |name: &String| {
-        COLUMNS
-            .iter()
-            .position(|c| c == name)
-            .expect("a known column")
-    };
-    SymbolInput {
-        columns: plan
-            .columns
-            .iter()
-            .map(|c| bars[column(c)].as_slice())
-            .collect(),
-        visible,
-    }
+    let column = |name: &String| COLUMNS.iter().position(|c| c == name).expect("a known column");
+    SymbolInput { columns: plan.columns.iter().map(|c| bars[column(c)].as_slice()).collect(), visible }
 }
 
 fn same(a: f64, b: f64) -> bool {
@@ -154,33 +118,21 @@ fn close(a: f64, b: f64) -> bool {
 /// Each primitive of the plan, given the ENGINE's own inputs, equals its definition: decisions exactly, numbers to 1e-9.
 /// Feeding the engine's inputs keeps a near-tie upstream from excusing or spoiling anything downstream.
 fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(), TestCaseError> {
-    let plan = compile_expressions(expressions, "test", &schema())
-        .map_err(|d| TestCaseError::fail(d[0].to_string()))?;
+    let plan =
+        compile_expressions(expressions, "test", &schema()).map_err(|d| TestCaseError::fail(d[0].to_string()))?;
     let mut every = plan.clone();
     every.select = (0..plan.nodes().len() as u32)
-        .map(|i| trawl_plan::Output {
-            name: i.to_string(),
-            node: trawl_plan::graph::NodeId(i),
-        })
+        .map(|i| trawl_plan::Output { name: i.to_string(), node: trawl_plan::graph::NodeId(i) })
         .collect();
     let visible = bars[0].len();
-    let got =
-        evaluate_all(&every, &input(&every, bars, visible), &NoCancel).expect("not cancelled");
+    let got = evaluate_all(&every, &input(&every, bars, visible), &NoCancel).expect("not cancelled");
     for (i, node) in plan.nodes().iter().enumerate() {
         if matches!(node.op, Op::Column(_) | Op::Constant(_)) {
             continue;
         }
-        let inputs: Vec<&[f64]> = node
-            .inputs
-            .iter()
-            .map(|id| got[id.index()].as_slice())
-            .collect();
+        let inputs: Vec<&[f64]> = node.inputs.iter().map(|id| got[id.index()].as_slice()).collect();
         let want = oracle::primitive(node.op, &inputs, visible);
-        let scale = inputs
-            .iter()
-            .flat_map(|x| x.iter())
-            .filter(|x| x.is_finite())
-            .fold(1.0f64, |a, x| a.max(x.abs()));
+        let scale = inputs.iter().flat_map(|x| x.iter()).filter(|x| x.is_finite()).fold(1.0f64, |a, x| a.max(x.abs()));
         for t in 0..visible {
             let (g, w) = (got[i][t], want[t]);
             let agree = match node.kind {
@@ -188,12 +140,7 @@ fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(),
                 // Sums of mixed signs cancel: their error is relative to what was summed.
                 Kind::Num => close(g, w) || (g - w).abs() <= 1e-12 * scale,
             };
-            prop_assert!(
-                agree,
-                "{:?} of {:?} at bar {t}: engine {g:?}, oracle {w:?}",
-                node.op,
-                expressions
-            );
+            prop_assert!(agree, "{:?} of {:?} at bar {t}: engine {g:?}, oracle {w:?}", node.op, expressions);
         }
     }
     Ok(())
@@ -272,36 +219,16 @@ proptest! {
 }
 
 fn equal(a: &LastValues, b: &LastValues) -> bool {
-    let lists = |v: &LastValues| {
-        [
-            v.rank.clone(),
-            v.select.clone(),
-            vec![v.universe, v.condition],
-        ]
-        .concat()
-    };
+    let lists = |v: &LastValues| [v.rank.clone(), v.select.clone(), vec![v.universe, v.condition]].concat();
     lists(a).iter().zip(&lists(b)).all(|(a, b)| same(*a, *b))
 }
 
 #[test]
 fn an_as_of_in_the_past_sees_no_later_bar() {
-    let plan = compile_expressions(
-        &["ema(close,5) + max(high,9)".to_owned()],
-        "test",
-        &schema(),
-    )
-    .expect("legal");
-    let long: Vec<Vec<f64>> = (0..5)
-        .map(|c| {
-            (0..300)
-                .map(|t| f64::from((t * 5 + c) % 17) + 9.0)
-                .collect()
-        })
-        .collect();
+    let plan = compile_expressions(&["ema(close,5) + max(high,9)".to_owned()], "test", &schema()).expect("legal");
+    let long: Vec<Vec<f64>> = (0..5).map(|c| (0..300).map(|t| f64::from((t * 5 + c) % 17) + 9.0).collect()).collect();
     let mut changed = long.clone();
     changed.iter_mut().for_each(|c| c[200..].fill(1e9));
-    let at = |bars: &[Vec<f64>]| {
-        evaluate_last(&plan, &[input(&plan, bars, 200)], &NoCancel).expect("not cancelled")
-    };
+    let at = |bars: &[Vec<f64>]| evaluate_last(&plan, &[input(&plan, bars, 200)], &NoCancel).expect("not cancelled");
     assert!(equal(&at(&long)[0], &at(&changed)[0]));
 }

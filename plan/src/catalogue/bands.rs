@@ -1,9 +1,6 @@
 //! Bands, extremes and dispersion.
 
-use super::{
-    Formula, Function, HIGH, LOW, ONE, Param, ParamDefault, ParamType, REAL, TALIB, average,
-    output, period,
-};
+use super::{Formula, Function, HIGH, LOW, ONE, Param, ParamDefault, ParamType, REAL, TALIB, average, output, period};
 use crate::graph::{NodeId, Op};
 
 const OVERLAP: &str = "Overlap studies";
@@ -11,10 +8,7 @@ const STATISTICS: &str = "Statistic functions";
 const OPERATORS: &str = "Math operators";
 
 /// TA-Lib's range of real parameters.
-const REAL_RANGE: ParamType = ParamType::Real {
-    min: -3e37,
-    max: 3e37,
-};
+const REAL_RANGE: ParamType = ParamType::Real { min: -3e37, max: 3e37 };
 
 pub(super) const LIST: &[Function] = &[
     Function {
@@ -27,23 +21,11 @@ pub(super) const LIST: &[Function] = &[
         series: &[REAL],
         params: &[
             period(20, 2),
-            Param {
-                name: "nbdevup",
-                kind: REAL_RANGE,
-                default: ParamDefault::Value(2.0),
-            },
-            Param {
-                name: "nbdevdn",
-                kind: REAL_RANGE,
-                default: ParamDefault::SameAs("nbdevup"),
-            },
+            Param { name: "nbdevup", kind: REAL_RANGE, default: ParamDefault::Value(2.0) },
+            Param { name: "nbdevdn", kind: REAL_RANGE, default: ParamDefault::SameAs("nbdevup") },
             average("matype"),
         ],
-        outputs: &[
-            output("upperband", &["upper"]),
-            output("middleband", &["middle"]),
-            output("lowerband", &["lower"]),
-        ],
+        outputs: &[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])],
         build: |f| {
             let (x, p) = (f.series(0), f.bars(0));
             let middle = f.average(f.real(3), x, p);
@@ -63,11 +45,7 @@ pub(super) const LIST: &[Function] = &[
         reference: TALIB,
         series: &[HIGH, LOW],
         params: &[period(20, 2)],
-        outputs: &[
-            output("upperband", &["upper"]),
-            output("middleband", &["middle"]),
-            output("lowerband", &["lower"]),
-        ],
+        outputs: &[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])],
         build: |f| {
             let p = f.bars(0);
             let upper = f.step(Op::Max(p), f.series(0));
@@ -84,14 +62,7 @@ pub(super) const LIST: &[Function] = &[
         formula: "nbdev * population standard deviation; 0 where the variance is below 1e-14",
         reference: TALIB,
         series: &[REAL],
-        params: &[
-            period(5, 2),
-            Param {
-                name: "nbdev",
-                kind: REAL_RANGE,
-                default: ParamDefault::Value(1.0),
-            },
-        ],
+        params: &[period(5, 2), Param { name: "nbdev", kind: REAL_RANGE, default: ParamDefault::Value(1.0) }],
         outputs: ONE,
         build: |f| {
             let deviation = f.step(Op::Deviation(f.bars(0)), f.series(0));

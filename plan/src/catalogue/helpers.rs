@@ -57,41 +57,16 @@ macro_rules! extreme {
 }
 
 pub(super) const LIST: &[Function] = &[
-    extreme!(
-        "highest",
-        "highest value of the last n bars",
-        "max of the last n values",
-        Op::Max
-    ),
-    extreme!(
-        "lowest",
-        "lowest value of the last n bars",
-        "min of the last n values",
-        Op::Min
-    ),
+    extreme!("highest", "highest value of the last n bars", "max of the last n values", Op::Max),
+    extreme!("lowest", "lowest value of the last n bars", "min of the last n values", Op::Min),
     one_series!("abs", "absolute value", "|x|", Unary::Abs),
     one_series!("sqrt", "square root", "NA below 0", Unary::Sqrt),
     one_series!("log", "natural logarithm", "NA at 0 and below", Unary::Log),
     one_series!("exp", "exponential", "e^x", Unary::Exp),
     one_series!("sign", "sign", "-1, 0 or 1", Unary::Sign),
-    one_series!(
-        "round",
-        "nearest whole number",
-        "half to even",
-        Unary::Round
-    ),
-    two_series!(
-        "maximum",
-        "the larger of two values",
-        "NA when one is NA",
-        Binary::Maximum
-    ),
-    two_series!(
-        "minimum",
-        "the smaller of two values",
-        "NA when one is NA",
-        Binary::Minimum
-    ),
+    one_series!("round", "nearest whole number", "half to even", Unary::Round),
+    two_series!("maximum", "the larger of two values", "NA when one is NA", Binary::Maximum),
+    two_series!("minimum", "the smaller of two values", "NA when one is NA", Binary::Minimum),
     two_series!("pow", "power", "a^b, NA where undefined", Binary::Power),
     Function {
         name: "clamp",

@@ -103,19 +103,11 @@ const CLOSE: SeriesArg = num("close", Some("close"));
 const VOLUME: SeriesArg = num("volume", Some("volume"));
 
 const fn num(name: &'static str, default: Option<&'static str>) -> SeriesArg {
-    SeriesArg {
-        name,
-        default,
-        kind: Kind::Num,
-    }
+    SeriesArg { name, default, kind: Kind::Num }
 }
 
 const fn condition(name: &'static str) -> SeriesArg {
-    SeriesArg {
-        name,
-        default: None,
-        kind: Kind::Bool,
-    }
+    SeriesArg { name, default: None, kind: Kind::Bool }
 }
 
 const fn period(default: u32, min: u32) -> Param {
@@ -123,41 +115,19 @@ const fn period(default: u32, min: u32) -> Param {
 }
 
 const fn bars(name: &'static str, default: u32, min: u32) -> Param {
-    Param {
-        name,
-        kind: ParamType::Integer {
-            min,
-            max: PERIOD_MAX,
-        },
-        default: ParamDefault::Value(default as f64),
-    }
+    Param { name, kind: ParamType::Integer { min, max: PERIOD_MAX }, default: ParamDefault::Value(default as f64) }
 }
 
 const fn count_of_bars() -> Param {
-    Param {
-        name: "n",
-        kind: ParamType::Integer {
-            min: 1,
-            max: PERIOD_MAX,
-        },
-        default: ParamDefault::Required,
-    }
+    Param { name: "n", kind: ParamType::Integer { min: 1, max: PERIOD_MAX }, default: ParamDefault::Required }
 }
 
 const fn average(name: &'static str) -> Param {
-    Param {
-        name,
-        kind: ParamType::Average,
-        default: ParamDefault::Value(0.0),
-    }
+    Param { name, kind: ParamType::Average, default: ParamDefault::Value(0.0) }
 }
 
 const fn output(name: &'static str, aliases: &'static [&'static str]) -> OutputDecl {
-    OutputDecl {
-        name,
-        aliases,
-        kind: Kind::Num,
-    }
+    OutputDecl { name, aliases, kind: Kind::Num }
 }
 
 /// The single output of most functions.
@@ -165,11 +135,7 @@ const ONE: &[OutputDecl] = &[output("real", &[])];
 /// The single output of candle patterns.
 const INTEGER: &[OutputDecl] = &[output("integer", &[])];
 /// The single output of conditions.
-const TRUTH: &[OutputDecl] = &[OutputDecl {
-    name: "truth",
-    aliases: &[],
-    kind: Kind::Bool,
-}];
+const TRUTH: &[OutputDecl] = &[OutputDecl { name: "truth", aliases: &[], kind: Kind::Bool }];
 
 /// Where TA-Lib's definitions are from.
 const TALIB: &str = "TA-Lib 0.8";
@@ -178,17 +144,9 @@ const LANGUAGE: &str = "scan language";
 
 /// All functions, in the order of their groups.
 pub fn functions() -> impl Iterator<Item = &'static Function> {
-    [
-        averages::LIST,
-        momentum::LIST,
-        bands::LIST,
-        volume::LIST,
-        patterns::LIST,
-        conditions::LIST,
-        helpers::LIST,
-    ]
-    .into_iter()
-    .flatten()
+    [averages::LIST, momentum::LIST, bands::LIST, volume::LIST, patterns::LIST, conditions::LIST, helpers::LIST]
+        .into_iter()
+        .flatten()
 }
 
 /// The function called `name`, by name or alias.
@@ -197,8 +155,5 @@ pub fn find(name: &str) -> Option<&'static Function> {
 }
 
 /// Columns computed from others: name, what they need, formula.
-pub(crate) const DERIVED: [(&str, &[&str]); 3] = [
-    ("hl2", &["high", "low"]),
-    ("hlc3", &["high", "low", "close"]),
-    ("ohlc4", &["open", "high", "low", "close"]),
-];
+pub(crate) const DERIVED: [(&str, &[&str]); 3] =
+    [("hl2", &["high", "low"]), ("hlc3", &["high", "low", "close"]), ("ohlc4", &["open", "high", "low", "close"])];

@@ -1,8 +1,6 @@
 //! Momentum and volatility.
 
-use super::{
-    CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, VOLUME, average, bars, output, period,
-};
+use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, VOLUME, average, bars, output, period};
 use crate::ast::CompareOp;
 use crate::graph::{Binary, NodeId, Op};
 
@@ -30,16 +28,8 @@ pub(super) const LIST: &[Function] = &[
         formula: "macd = ema(fast) - ema(slow), both seeded at the slow one's first bar; macdsignal = ema(macd, signal); macdhist = macd - macdsignal; all three start together",
         reference: TALIB,
         series: &[REAL],
-        params: &[
-            bars("fastperiod", 12, 2),
-            bars("slowperiod", 26, 2),
-            bars("signalperiod", 9, 1),
-        ],
-        outputs: &[
-            output("macd", &["line"]),
-            output("macdsignal", &["signal"]),
-            output("macdhist", &["hist"]),
-        ],
+        params: &[bars("fastperiod", 12, 2), bars("slowperiod", 26, 2), bars("signalperiod", 9, 1)],
+        outputs: &[output("macd", &["line"]), output("macdsignal", &["signal"]), output("macdhist", &["hist"])],
         build: macd,
     },
     Function {
@@ -143,22 +133,10 @@ fn rsi(f: &mut Formula<'_>) -> Vec<NodeId> {
 fn macd(f: &mut Formula<'_>) -> Vec<NodeId> {
     let x = f.series(0);
     let (fast, slow) = (f.bars(0).min(f.bars(1)), f.bars(0).max(f.bars(1)));
-    let fast = f.step(
-        Op::Exponential {
-            p: fast,
-            delay: slow - fast,
-        },
-        x,
-    );
+    let fast = f.step(Op::Exponential { p: fast, delay: slow - fast }, x);
     let slow = f.step(Op::Exponential { p: slow, delay: 0 }, x);
     let line = f.subtract(fast, slow);
-    let signal = f.step(
-        Op::Exponential {
-            p: f.bars(2),
-            delay: 0,
-        },
-        line,
-    );
+    let signal = f.step(Op::Exponential { p: f.bars(2), delay: 0 }, line);
     let hist = f.subtract(line, signal);
     vec![f.gate(line, signal), signal, hist]
 }

@@ -44,13 +44,7 @@ fn engulfing(f: &mut Formula<'_>) -> Vec<NodeId> {
 }
 
 /// The body from `bottom` to `top` encloses the one from `bottom_before` to `top_before`; at most one end may be equal.
-fn around(
-    f: &mut Formula<'_>,
-    top: NodeId,
-    bottom: NodeId,
-    top_before: NodeId,
-    bottom_before: NodeId,
-) -> NodeId {
+fn around(f: &mut Formula<'_>, top: NodeId, bottom: NodeId, top_before: NodeId, bottom_before: NodeId) -> NodeId {
     let at_least = f.compare(GreaterEqual, top, top_before);
     let below = f.compare(Less, bottom, bottom_before);
     let first = f.and(at_least, below);

@@ -5,11 +5,7 @@ use crate::{mistake, plan};
 /// Both spellings compute the same.
 fn same(a: &str, b: &str) {
     let (a, b) = (format!("{a} > 0"), format!("{b} > 0"));
-    assert_eq!(
-        plan(&a).fingerprint(),
-        plan(&b).fingerprint(),
-        "{a} and {b}"
-    );
+    assert_eq!(plan(&a).fingerprint(), plan(&b).fingerprint(), "{a} and {b}");
 }
 
 #[test]
@@ -27,26 +23,14 @@ fn series_and_parameters_have_defaults() {
 
 #[test]
 fn average_types_go_by_keyword_and_are_skipped_in_positions() {
-    same(
-        "stoch(14,3,3).k",
-        "stoch(fastk_period=14, slowk_period=3, slowd_period=3).slowk",
-    );
-    same(
-        "stoch(14,3,3,slowk_matype='ema').d",
-        "stoch(14,3,3,slowk_matype=1).slowd",
-    );
-    same(
-        "bbands(close,20,2).upper",
-        "bbands(close,20,2,2,matype='SMA').upperband",
-    );
+    same("stoch(14,3,3).k", "stoch(fastk_period=14, slowk_period=3, slowd_period=3).slowk");
+    same("stoch(14,3,3,slowk_matype='ema').d", "stoch(14,3,3,slowk_matype=1).slowd");
+    same("bbands(close,20,2).upper", "bbands(close,20,2,2,matype='SMA').upperband");
 }
 
 #[test]
 fn the_lower_bands_factor_defaults_to_the_upper_ones() {
-    same(
-        "bbands(20, 1.5).lower",
-        "bbands(20, nbdevup=1.5, nbdevdn=1.5).lower",
-    );
+    same("bbands(20, 1.5).lower", "bbands(20, nbdevup=1.5, nbdevdn=1.5).lower");
 }
 
 #[test]
@@ -61,27 +45,15 @@ fn a_constant_stands_for_a_series_only_where_one_must_be_given() {
     same("maximum(close, 5)", "maximum(a=close, b=5)");
     plan("crosses_above(close, 100)");
     plan("highest(high, 252)[1] < close");
-    assert!(
-        mistake("obv(5) > 0")
-            .message
-            .contains("a constant series goes by name")
-    );
+    assert!(mistake("obv(5) > 0").message.contains("a constant series goes by name"));
     same("sma(real=5, timeperiod=3)", "sma(3, real=5)");
 }
 
 #[test]
 fn windows_must_be_constants_but_may_be_computed_ones() {
     same("sma(close, 2*10)", "sma(close, 20)");
-    assert!(
-        mistake("sma(close, timeperiod=volume) > 0")
-            .message
-            .contains("must be a constant")
-    );
-    assert!(
-        mistake("close[volume] > 0")
-            .help
-            .is_some_and(|h| h.contains("constant"))
-    );
+    assert!(mistake("sma(close, timeperiod=volume) > 0").message.contains("must be a constant"));
+    assert!(mistake("close[volume] > 0").help.is_some_and(|h| h.contains("constant")));
 }
 
 #[test]

@@ -8,23 +8,12 @@ mod sameness;
 use trawl_plan::{Diagnostic, Plan, ScanDocument, Schema, compile_scan};
 
 fn schema() -> Schema {
-    let columns = ["open", "high", "low", "close", "volume"]
-        .map(str::to_owned)
-        .to_vec();
-    Schema {
-        columns,
-        timeframe: Some("1d".to_owned()),
-    }
+    let columns = ["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec();
+    Schema { columns, timeframe: Some("1d".to_owned()) }
 }
 
 fn scan(condition: &str) -> Result<Plan, Vec<Diagnostic>> {
-    compile_scan(
-        &ScanDocument {
-            condition: condition.to_owned(),
-            ..ScanDocument::default()
-        },
-        &schema(),
-    )
+    compile_scan(&ScanDocument { condition: condition.to_owned(), ..ScanDocument::default() }, &schema())
 }
 
 /// The plan of a condition that must compile.

@@ -23,10 +23,7 @@ fn a_misspelt_function_is_pointed_at_with_the_nearest_name() {
 #[test]
 fn a_misspelt_column_is_pointed_at_with_the_nearest_name() {
     let (message, at, help) = told("clsoe > 5");
-    assert_eq!(
-        (message.as_str(), at.as_str()),
-        ("unknown name 'clsoe'", "clsoe")
-    );
+    assert_eq!((message.as_str(), at.as_str()), ("unknown name 'clsoe'", "clsoe"));
     assert_eq!(help, "did you mean 'close'?");
     assert!(told("zzz > 5").2.contains("open, high, low, close, volume"));
 }
@@ -37,16 +34,8 @@ fn types_are_checked_where_they_meet() {
     assert!(told("close and open > 1").0.contains("each side of 'and'"));
     assert!(told("(close > 1) + 1 > 0").0.contains("each side of '+'"));
     assert!(told("not close").0.contains("'not'"));
-    assert!(
-        told("sma(close > 1, 5) > 0")
-            .0
-            .contains("'real' must be a number")
-    );
-    assert!(
-        told("within(close, 3)")
-            .0
-            .contains("'c' must be a condition")
-    );
+    assert!(told("sma(close > 1, 5) > 0").0.contains("'real' must be a number"));
+    assert!(told("within(close, 3)").0.contains("'c' must be a condition"));
     assert!(told("close == 'SPY'").0.contains("no series"));
 }
 
@@ -56,65 +45,31 @@ fn illegal_arguments_are_refused_with_the_legal_range() {
     assert_eq!(d.message, "1 is not legal for 'timeperiod' of rsi");
     assert_eq!(d.label, "expected a whole number from 2 to 100000");
     assert_eq!(&d.text[d.span.clone()], "1");
-    assert!(
-        mistake("sma(close, 2.5) > 1")
-            .label
-            .contains("whole number")
-    );
+    assert!(mistake("sma(close, 2.5) > 1").label.contains("whole number"));
     assert!(mistake("sma(close, 100001) > 1").label.contains("100000"));
-    assert!(
-        mistake("sma(close, -3) > 1")
-            .message
-            .contains("-3 is not legal")
-    );
-    assert!(
-        mistake("sma(close, 1/0) > 1")
-            .message
-            .contains("NA is not legal")
-    );
-    assert!(
-        mistake("bbands(matype='xyz').upper > 1")
-            .message
-            .contains("'xyz' is no moving average")
-    );
+    assert!(mistake("sma(close, -3) > 1").message.contains("-3 is not legal"));
+    assert!(mistake("sma(close, 1/0) > 1").message.contains("NA is not legal"));
+    assert!(mistake("bbands(matype='xyz').upper > 1").message.contains("'xyz' is no moving average"));
 }
 
 #[test]
 fn arguments_that_do_not_fit_are_told_with_the_signature() {
     assert!(told("rsi(close, 14, 15) > 1").0.contains("too many"));
     assert!(told("rsi(close, open) > 1").0.contains("takes 1 series"));
-    assert!(
-        told("atr(14, close) > 1")
-            .0
-            .contains("a series stands after a parameter")
-    );
+    assert!(told("atr(14, close) > 1").0.contains("a series stands after a parameter"));
     assert!(told("rsi(period=5) > 1").0.contains("no argument 'period'"));
     assert!(told("rsi(14, timeperiod=5) > 1").0.contains("given twice"));
     assert!(told("within(close > 1)").0.contains("needs 'n'"));
-    assert!(
-        told("crosses_above(close)")
-            .0
-            .contains("needs the series 'b'")
-    );
-    assert!(
-        told("rsi(period=5) > 1")
-            .2
-            .contains("rsi(real=close, timeperiod=14)")
-    );
+    assert!(told("crosses_above(close)").0.contains("needs the series 'b'"));
+    assert!(told("rsi(period=5) > 1").2.contains("rsi(real=close, timeperiod=14)"));
 }
 
 #[test]
 fn outputs_must_exist_and_be_chosen() {
     let (message, _, help) = told("macd() > 0");
-    assert!(
-        message.contains("3 outputs") && help.contains(".line, .signal, .hist"),
-        "{message}; {help}"
-    );
+    assert!(message.contains("3 outputs") && help.contains(".line, .signal, .hist"), "{message}; {help}");
     let (message, at, help) = told("macd().lin > 0");
-    assert_eq!(
-        (message.as_str(), at.as_str()),
-        ("macd has no output 'lin'", "lin")
-    );
+    assert_eq!((message.as_str(), at.as_str()), ("macd has no output 'lin'", "lin"));
     assert!(help.contains("did you mean '.line'?"));
 }
 
@@ -127,11 +82,7 @@ fn syntax_mistakes_say_what_was_expected() {
     assert!(told("close > \"a\"").2.contains("single quotes"));
     assert!(told("20 < close > 30").0.contains("one direction"));
     assert!(told("1 != close != 3").0.contains("one direction"));
-    assert!(
-        told("close > 5 AND open > 1")
-            .0
-            .contains("unexpected 'AND'")
-    );
+    assert!(told("close > 5 AND open > 1").0.contains("unexpected 'AND'"));
     assert!(told("'abc").0.contains("no closing quote"));
     assert!(told("close > 5x").0.contains("not a number"));
     assert!(told("").0.contains("the end of the text"));
@@ -145,42 +96,20 @@ fn a_function_without_parentheses_and_a_column_with_them_are_recognised() {
 }
 
 fn document() -> ScanDocument {
-    ScanDocument {
-        condition: "close > 1".to_owned(),
-        ..ScanDocument::default()
-    }
+    ScanDocument { condition: "close > 1".to_owned(), ..ScanDocument::default() }
 }
 
 #[test]
 fn lets_may_not_clash_cycle_or_hide_mistakes() {
     let with = |lets: &[(&str, &str)]| {
-        let lets = lets
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
-        compile_scan(&ScanDocument { lets, ..document() }, &schema()).expect_err("a mistake")[0]
-            .clone()
+        let lets = lets.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        compile_scan(&ScanDocument { lets, ..document() }, &schema()).expect_err("a mistake")[0].clone()
     };
-    assert!(
-        with(&[("close", "open")])
-            .message
-            .contains("a column already")
-    );
-    assert!(
-        with(&[("and", "open")])
-            .message
-            .contains("cannot be a name")
-    );
-    assert!(
-        with(&[("a", "b + 1"), ("b", "a + 1")])
-            .message
-            .contains("defined by itself")
-    );
+    assert!(with(&[("close", "open")]).message.contains("a column already"));
+    assert!(with(&[("and", "open")]).message.contains("cannot be a name"));
+    assert!(with(&[("a", "b + 1"), ("b", "a + 1")]).message.contains("defined by itself"));
     let unused = with(&[("a", "opne + 1")]);
-    assert_eq!(
-        (unused.clause.as_str(), unused.message.as_str()),
-        ("let.a", "unknown name 'opne'")
-    );
+    assert_eq!((unused.clause.as_str(), unused.message.as_str()), ("let.a", "unknown name 'opne'"));
 }
 
 #[test]
@@ -195,40 +124,22 @@ fn every_clause_reports_its_own_mistake_in_one_go() {
     };
     let all = compile_scan(&document, &schema()).expect_err("mistakes");
     let clauses: Vec<&str> = all.iter().map(|d| d.clause.as_str()).collect();
-    assert_eq!(
-        clauses,
-        ["timeframe", "universe", "where", "rank", "select[1]"]
-    );
+    assert_eq!(clauses, ["timeframe", "universe", "where", "rank", "select[1]"]);
 }
 
 #[test]
 fn columns_of_one_name_are_refused() {
     let select = vec!["close as x".to_owned(), "open as x".to_owned()];
-    let all = compile_scan(
-        &ScanDocument {
-            select,
-            ..document()
-        },
-        &schema(),
-    )
-    .expect_err("a mistake");
+    let all = compile_scan(&ScanDocument { select, ..document() }, &schema()).expect_err("a mistake");
     assert!(all[0].message.contains("two columns are named 'x'"));
 }
 
 #[test]
 fn a_missing_column_is_named_by_the_function_that_needs_it() {
-    let schema = trawl_plan::Schema {
-        columns: vec!["close".to_owned()],
-        timeframe: None,
-    };
+    let schema = trawl_plan::Schema { columns: vec!["close".to_owned()], timeframe: None };
     let of = |text: &str| {
-        let document = ScanDocument {
-            condition: text.to_owned(),
-            ..ScanDocument::default()
-        };
-        compile_scan(&document, &schema).expect_err("a mistake")[0]
-            .message
-            .clone()
+        let document = ScanDocument { condition: text.to_owned(), ..ScanDocument::default() };
+        compile_scan(&document, &schema).expect_err("a mistake")[0].message.clone()
     };
     assert!(of("atr() > 1").contains("atr needs the column 'high'"));
     assert!(of("hl2 > 1").contains("'hl2' needs the columns high, low"));
@@ -236,18 +147,10 @@ fn a_missing_column_is_named_by_the_function_that_needs_it() {
 
 #[test]
 fn toml_documents_refuse_unknown_keys_with_a_place() {
-    let mistake =
-        ScanDocument::from_toml("where = 'close > 1'\nlimt = 5\n").expect_err("a mistake");
-    assert!(
-        mistake.message.contains("unknown field `limt`"),
-        "{}",
-        mistake.message
-    );
+    let mistake = ScanDocument::from_toml("where = 'close > 1'\nlimt = 5\n").expect_err("a mistake");
+    assert!(mistake.message.contains("unknown field `limt`"), "{}", mistake.message);
     assert_eq!(mistake.text.get(mistake.span.clone()), Some("limt"));
     assert_eq!(mistake.help.as_deref(), Some("did you mean 'limit'?"));
-    assert!(
-        ScanDocument::from_toml("limit = 5").is_err(),
-        "'where' is required"
-    );
+    assert!(ScanDocument::from_toml("limit = 5").is_err(), "'where' is required");
     assert!(scan("close > 1").is_ok());
 }

@@ -19,10 +19,7 @@ fn deep_nesting_is_refused_with_its_limit() {
     ] {
         let mistakes = scan(&text).expect_err("too deep or too long");
         let message = &mistakes[0].message;
-        assert!(
-            message.contains("nested more than") || message.contains("bytes"),
-            "{message}"
-        );
+        assert!(message.contains("nested more than") || message.contains("bytes"), "{message}");
     }
 }
 
@@ -34,47 +31,20 @@ fn a_hundred_conditions_in_a_row_are_fine() {
 #[test]
 fn deep_lets_are_refused_too() {
     let lets = (0..250).map(|i| {
-        let text = if i == 0 {
-            "close".to_owned()
-        } else {
-            format!("((((v{} + 1) * 2) - 1) / 2)", i - 1)
-        };
+        let text = if i == 0 { "close".to_owned() } else { format!("((((v{} + 1) * 2) - 1) / 2)", i - 1) };
         (format!("v{i}"), text)
     });
-    let document = ScanDocument {
-        condition: "v249 > 1".to_owned(),
-        lets: lets.collect(),
-        ..ScanDocument::default()
-    };
+    let document = ScanDocument { condition: "v249 > 1".to_owned(), lets: lets.collect(), ..ScanDocument::default() };
     let mistakes = compile_scan(&document, &schema()).expect_err("too deep");
-    assert!(
-        mistakes
-            .iter()
-            .any(|d| d.message.contains("nested more than")),
-        "{mistakes:?}"
-    );
+    assert!(mistakes.iter().any(|d| d.message.contains("nested more than")), "{mistakes:?}");
 }
 
 #[test]
 fn a_plan_of_too_many_steps_is_refused() {
     let terms: Vec<String> = (1..250)
-        .map(|i| {
-            format!(
-                "macd(close,{},{},{}).hist+adx({})+mfi({})",
-                i + 2,
-                i + 300,
-                i,
-                i + 1,
-                i + 1
-            )
-        })
+        .map(|i| format!("macd(close,{},{},{}).hist+adx({})+mfi({})", i + 2, i + 300, i, i + 1, i + 1))
         .collect();
-    let text = terms
-        .chunks(40)
-        .map(|c| format!("({})", c.join("+")))
-        .collect::<Vec<_>>()
-        .join("+")
-        + " > 0";
+    let text = terms.chunks(40).map(|c| format!("({})", c.join("+"))).collect::<Vec<_>>().join("+") + " > 0";
     assert!(mistake(&text).message.contains("more than 4096 steps"));
 }
 
