@@ -1,7 +1,7 @@
 //! The harness of the integration tests: the real executable, real processes, a real etcd.
 //!
 //! Fixtures clean up when they are dropped, capture what their processes say, and wait on conditions with a bound.
-//! It deliberately links no room of Trawl: the tests see what a user sees.
+//! Of Trawl's rooms it links the protocol only, to ask a coordinator for its workers: the tests see what a user sees.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

@@ -57,13 +57,14 @@ impl TraceService for Service {
 impl Sink {
     /// Listens on a free loopback port.
     pub fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("tokio");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("tokio");
         let spans = Arc::new(Mutex::new(Vec::new()));
         let service = TraceServiceServer::new(Service(Arc::clone(&spans)));
         let _inside = runtime.enter();
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
         let url = format!("http://{}", incoming.local_addr().expect("a bound address"));
-        runtime.spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        runtime.spawn(tonic::transport::Server::builder().serve_with_incoming(service, incoming));
         drop(_inside);
         Self { url, spans, _runtime: runtime }
     }

@@ -91,7 +91,9 @@ impl Background {
                 None => None,
             }
         });
-        found.flatten().unwrap_or_else(|| panic!("{} never said what was waited for; it said:\n{}", self.name, self.said()))
+        found
+            .flatten()
+            .unwrap_or_else(|| panic!("{} never said what was waited for; it said:\n{}", self.name, self.said()))
     }
 
     /// Sends a signal by name (`STOP`, `CONT`, `TERM`, `INT`).

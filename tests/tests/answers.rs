@@ -1,0 +1,90 @@
+//! One answer: the same bytes however a scan is cut and however many threads run it, in every file format.
+
+use trawl_tests::home::Home;
+
+/// A market with enough groups to be cut seven ways.
+pub const SYMBOLS: u32 = 600;
+pub const BARS: u32 = 300;
+/// Clauses that use recurrences, windows, a universe, ranking with ties and a limit.
+pub const CLAUSES: [&str; 14] = [
+    "--universe",
+    "close > 2 and sma(volume, 20) > 1000",
+    "--where",
+    "within(crosses_above(ema(close, 12), sma(close, 26)), 5) or rsi() < 35 or adx(14) > 30",
+    "--rank",
+    "round(rsi(close, 14) / 10) desc, close asc",
+    "--limit",
+    "40",
+    "--select",
+    "close",
+    "--select",
+    "macd().hist as hist",
+    "--select",
+    "roc(close, 20)",
+];
+pub const FORMATS: [&str; 4] = ["csv", "json", "parquet", "arrow"];
+
+/// Runs the scan once per format and gives the bytes of all files that it wrote.
+#[track_caller]
+pub fn answer_files(home: &Home, dataset: &str, label: &str, options: &[&str]) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for format in FORMATS {
+        let name = format!("{label}.{format}");
+        let mut arguments = vec!["scan", "--dataset", dataset, "--output", &name];
+        arguments.extend(CLAUSES);
+        arguments.extend(options);
+        home.trawl(&arguments).expect_code(0);
+        files.push((format.to_owned(), home.read(&name)));
+    }
+    files.push(("identity".to_owned(), home.read(&format!("{label}.identity.json"))));
+    files
+}
+
+/// The counts of a JSON answer add up and are not trivial.
+#[track_caller]
+pub fn check_counts(files: &[(String, Vec<u8>)], symbols: u32) {
+    let json = files.iter().find(|(format, _)| format == "json").expect("a JSON answer");
+    let answer: serde_json::Value = serde_json::from_slice(&json.1).expect("JSON");
+    let counts = answer["counts"].as_object().expect("counts");
+    let of = |name: &str| counts[name].as_u64().unwrap_or_else(|| panic!("no count of {name}"));
+    let sum: u64 = ["failed", "stale", "outside", "unknown", "matched", "not_matched"].into_iter().map(of).sum();
+    assert_eq!((of("symbols"), sum), (u64::from(symbols), u64::from(symbols)), "{counts:?}");
+    assert!(of("matched") > 40 && of("not_matched") > 0, "the scan decides nothing: {counts:?}");
+    assert_eq!(answer["rows"].as_array().map(Vec::len), Some(symbols as usize));
+}
+
+#[test]
+fn shards_and_threads_do_not_change_a_byte() {
+    let home = Home::new();
+    home.synth("market", SYMBOLS, BARS);
+    let reference = answer_files(&home, "market", "reference", &["--shards", "1", "--threads", "1"]);
+    check_counts(&reference, SYMBOLS);
+    let ways: [(&str, &[&str]); 5] = [
+        ("default", &[]),
+        ("one_shard_two_threads", &["--shards", "1", "--threads", "2"]),
+        ("seven_shards", &["--shards", "7", "--threads", "2"]),
+        ("a_shard_per_group", &["--shards", "per-group", "--threads", "2"]),
+        ("groups_one_thread", &["--shards", "per-group", "--threads", "1"]),
+    ];
+    for (label, options) in ways {
+        for ((format, bytes), (_, wanted)) in answer_files(&home, "market", label, options).iter().zip(&reference) {
+            assert!(bytes == wanted, "{label}: another {format} file than with one shard and one thread");
+        }
+    }
+}
+
+#[test]
+fn a_past_as_of_sees_no_later_bar() {
+    // The newest bar of a market of 300 bars is as far as a past as-of of the same market allows.
+    let home = Home::new();
+    home.synth("market", 50, 300);
+    let scan = |name: &str, more: &[&str]| {
+        let base = ["scan", "--dataset", "market", "--where", "rsi() > 0", "--select", "rsi()", "--output", name];
+        home.trawl(&[&base[..], more].concat()).expect_code(0);
+        serde_json::from_slice::<serde_json::Value>(&home.read(name)).expect("JSON")
+    };
+    let now = scan("now.json", &[]);
+    let date = now["identity"]["as_of"].as_str().expect("an as-of").to_owned();
+    let same = scan("same.json", &["--as-of", &date]);
+    assert_eq!(now, same);
+}

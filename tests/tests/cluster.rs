@@ -1,0 +1,138 @@
+//! The same scan through a coordinator and workers registered in a real etcd: the same bytes, whatever dies.
+
+use std::time::Duration;
+
+use trawl_tests::cluster::Cluster;
+use trawl_tests::etcd::{OwnEtcd, fresh_cluster_name};
+use trawl_tests::home::Home;
+use trawl_tests::process::Background;
+use trawl_tests::wait;
+
+use crate::answers::{BARS, CLAUSES, SYMBOLS, answer_files, check_counts};
+
+/// Longest that a scan with a lost worker may take: the loss is noticed by then.
+const LOSS_BOUND: Duration = Duration::from_secs(120);
+
+fn report(home: &Home, name: &str) -> serde_json::Value {
+    serde_json::from_slice(&home.read(name)).expect("a report is JSON")
+}
+
+#[test]
+fn a_cluster_gives_the_bytes_of_one_process() {
+    let home = Home::new();
+    home.synth("market", SYMBOLS, BARS);
+    let reference = answer_files(&home, "market", "embedded", &["--shards", "1"]);
+    check_counts(&reference, SYMBOLS);
+    for workers in [1, 3] {
+        let cluster = Cluster::start(&home, workers);
+        for shards in ["1", "7", "per-group"] {
+            let label = format!("w{workers}_{shards}");
+            let options = ["--coordinator", &cluster.url, "--shards", shards];
+            let files = answer_files(&home, "market", &label, &options);
+            for ((format, bytes), (_, wanted)) in files.iter().zip(&reference) {
+                assert!(bytes == wanted, "{workers} workers, {shards} shards: another {format} file than embedded");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_worker_killed_in_the_middle_of_a_scan_changes_nothing() {
+    let home = Home::new();
+    home.synth("market", SYMBOLS, BARS);
+    let reference = answer_files(&home, "market", "embedded", &[]);
+    let mut cluster = Cluster::start(&home, 3);
+
+    // A stopped worker takes work and answers nothing, so the scan is certainly in its middle until it is killed.
+    cluster.workers[1].signal("STOP");
+    let mut arguments = vec!["scan", "--dataset", "market", "--coordinator", &cluster.url];
+    arguments.extend(["--shards", "per-group", "--output", "killed.json", "--report", "killed.report.json"]);
+    arguments.extend(CLAUSES);
+    let scan = Background::start("scan", &mut home.command(&arguments));
+    let in_flight = wait::until(LOSS_BOUND, || cluster.registered().into_iter().find(|(id, n)| id == "w2" && *n > 0));
+    assert!(in_flight.is_some(), "w2 was never given work: {:?}", cluster.registered());
+    cluster.workers[1].kill();
+    scan.wait(LOSS_BOUND).expect_code(0);
+
+    let wanted = &reference.iter().find(|(format, _)| format == "json").expect("JSON").1;
+    assert!(home.read("killed.json") == *wanted, "another answer than without the loss");
+    let report = report(&home, "killed.report.json");
+    assert!(report["retried_segments"].as_u64().is_some_and(|n| n > 0), "no segment was retried: {report:#}");
+}
+
+#[test]
+fn a_scan_survives_workers_that_come_and_go() {
+    let home = Home::new();
+    home.synth("market", 60, 100);
+    let mut cluster = Cluster::start(&home, 1);
+    let scan =
+        ["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &cluster.url.clone(), "--quiet"];
+    home.trawl(&scan).expect_code(0);
+    cluster.start_worker(&home, &[]);
+    cluster.wait_for_workers(2);
+    cluster.workers[0].signal("TERM");
+    cluster.wait_for_workers(1);
+    home.trawl(&scan).expect_code(0);
+}
+
+#[test]
+fn without_workers_a_scan_ends_and_says_so() {
+    let home = Home::new();
+    home.synth("market", 10, 50);
+    let cluster = Cluster::start(&home, 0);
+    let ended = home
+        .trawl(&["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &cluster.url])
+        .expect_code(1);
+    assert!(ended.stderr.contains("worker"), "{}", ended.stderr);
+}
+
+#[test]
+fn mistakes_are_told_by_a_coordinator_as_by_one_process() {
+    let home = Home::new();
+    home.synth("market", 10, 50);
+    let cluster = Cluster::start(&home, 1);
+    let scans: [&[&str]; 3] = [
+        &["--dataset", "market", "--where", "smaa(close, 50) > 1"],
+        &["--dataset", "markt", "--where", "close > 1"],
+        &["--dataset", "market", "--where", "close"],
+    ];
+    for clauses in scans {
+        let here = home.trawl(&[&["scan"], clauses].concat()).expect_code(2);
+        let there = home.trawl(&[&["scan", "--coordinator", &cluster.url], clauses].concat()).expect_code(2);
+        let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+        assert_eq!(first(&home.plain(&here.stderr)), first(&home.plain(&there.stderr)));
+    }
+}
+
+#[test]
+fn an_etcd_that_is_not_there_is_an_error_with_its_address() {
+    let home = Home::new();
+    let address = format!("http://127.0.0.1:{}", trawl_tests::etcd::free_port());
+    for role in ["coordinator", "worker"] {
+        let name = fresh_cluster_name();
+        let ended = home.trawl(&[role, "--etcd", &address, "--cluster-name", &name, "--listen", "127.0.0.1:0"]);
+        assert_eq!(ended.code, Some(1), "{role}: {ended:?}");
+        assert!(ended.stderr.contains("etcd") && !ended.panicked(), "{role}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn an_etcd_that_dies_does_not_stop_scans_of_known_workers_from_ending() {
+    let home = Home::new();
+    home.synth("market", 10, 50);
+    let mut etcd = OwnEtcd::start();
+    let cluster = Cluster::start_with(&home, 2, &etcd.url, &[]);
+    etcd.process.kill();
+    // Whether it is answered or refused, it ends and says which.
+    let ended = home.trawl(&["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &cluster.url]);
+    assert!(matches!(ended.code, Some(0 | 1)) && !ended.panicked(), "{ended:?}");
+}
+
+#[test]
+fn only_loopback_is_bound() {
+    let home = Home::new();
+    for role in ["coordinator", "worker"] {
+        let ended = home.trawl(&[role, "--etcd", "http://127.0.0.1:1", "--listen", "0.0.0.0:0"]).expect_code(2);
+        assert!(ended.stderr.contains("loopback"), "{}", ended.stderr);
+    }
+}

@@ -1,0 +1,160 @@
+//! `trawl compute` over the golden inputs equals TA-Lib, as a user would check it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use trawl_tests::executable::repository;
+use trawl_tests::home::Home;
+
+/// Of `max(1, |golden|)`.
+const TOLERANCE: f64 = 1e-9;
+const SERIES: [&str; 4] = ["AAPL", "IBM", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"];
+
+/// Expressions beside the golden columns they must equal, and the bars before which an integer output is NA.
+const CHECKED: [(&str, &str, usize); 35] = [
+    ("sma(close, 30)", "SMA#0.real", 0),
+    ("sma(close, 12)", "SMA#1.real", 0),
+    ("ema(timeperiod=30)", "EMA#0.real", 0),
+    ("ema(close, 12)", "EMA#1.real", 0),
+    ("wma(close, 30)", "WMA#0.real", 0),
+    ("wma(12)", "WMA#1.real", 0),
+    ("rsi()", "RSI#0.real", 0),
+    ("rsi(close, 9)", "RSI#1.real", 0),
+    ("macd().line", "MACD#0.macd", 0),
+    ("macd().signal", "MACD#0.macdsignal", 0),
+    ("macd(close, 8, 17, 6).hist", "MACD#1.macdhist", 0),
+    ("bbands(close, 20, 2).upper", "BBANDS#0.upperband", 0),
+    ("bbands(close, 20, 2).middle", "BBANDS#0.middleband", 0),
+    ("bbands(close, 34, 1.5, 2.5, matype='ema').lower", "BBANDS#1.lowerband", 0),
+    ("atr(14)", "ATR#0.real", 0),
+    ("atr(9)", "ATR#1.real", 0),
+    ("stoch(5, 3, 3).k", "STOCH#0.slowk", 0),
+    ("stoch(5, 3, 3).d", "STOCH#0.slowd", 0),
+    ("adx(14)", "ADX#0.real", 0),
+    ("adx(9)", "ADX#1.real", 0),
+    ("cci(14)", "CCI#0.real", 0),
+    ("obv()", "OBV#0.real", 0),
+    ("vwap()", "VWAP#0.real", 0),
+    ("mfi(14)", "MFI#0.real", 0),
+    ("mfi(9)", "MFI#1.real", 0),
+    ("kama(close, 30)", "KAMA#0.real", 0),
+    ("max(close, 30)", "MAX#0.real", 0),
+    ("min(close, 12)", "MIN#1.real", 0),
+    ("donchian(20).upper", "DONCHIAN#0.upperband", 0),
+    ("donchian(34).middle", "DONCHIAN#1.middleband", 0),
+    ("donchian(34).lower", "DONCHIAN#1.lowerband", 0),
+    ("roc(close, 10)", "ROC#0.real", 0),
+    ("stddev(close, 5)", "STDDEV#0.real", 0),
+    ("stddev(close, 8, 1.5)", "STDDEV#1.real", 0),
+    ("cdlengulfing()", "CDLENGULFING#0.integer", 2),
+];
+
+/// Columns of a CSV by name; `None` where a cell is empty.
+fn columns(bytes: &[u8]) -> BTreeMap<String, Vec<Option<f64>>> {
+    let mut reader = csv::Reader::from_reader(bytes);
+    let names: Vec<String> = reader.headers().expect("a header").iter().map(str::to_owned).collect();
+    let mut columns: Vec<Vec<Option<f64>>> = vec![Vec::new(); names.len()];
+    for record in reader.records() {
+        for (column, cell) in columns.iter_mut().zip(record.expect("a row").iter()) {
+            column.push(if cell.is_empty() { None } else { cell.parse().ok() });
+        }
+    }
+    names.into_iter().zip(columns).collect()
+}
+
+fn golden(series: &str) -> BTreeMap<String, Vec<Option<f64>>> {
+    let path = repository().join(format!("tests/golden/talib/{series}.csv.gz"));
+    let mut text = Vec::new();
+    let file = std::fs::File::open(path).expect("golden files are in the repository");
+    flate2::read::GzDecoder::new(file).read_to_end(&mut text).expect("gzip");
+    columns(&text)
+}
+
+fn agree(got: Option<f64>, wanted: Option<f64>) -> bool {
+    match (got, wanted) {
+        (None, None) => true,
+        (Some(g), Some(w)) => g == w || (g - w).abs() <= TOLERANCE * w.abs().max(1.0),
+        _ => false,
+    }
+}
+
+#[test]
+fn every_checked_column_equals_talib() {
+    for series in SERIES {
+        let home = Home::new();
+        let input = repository().join(format!("tests/golden/talib/{series}.input.csv.gz"));
+        let mut arguments = vec!["compute", "--input", input.to_str().expect("a path"), "--output", "out.csv"];
+        let named: Vec<String> = CHECKED.iter().enumerate().map(|(i, (e, ..))| format!("{e} as c{i}")).collect();
+        for expression in &named {
+            arguments.extend(["--expr", expression]);
+        }
+        home.trawl(&arguments).expect_code(0);
+        let (got, wanted) = (columns(&home.read("out.csv")), golden(series));
+        for (i, (expression, column, lookback)) in CHECKED.iter().enumerate() {
+            let (got, wanted) = (&got[&format!("c{i}")], &wanted[*column]);
+            assert_eq!(got.len(), wanted.len(), "{series}: bars");
+            for (bar, (&got, &wanted)) in got.iter().zip(wanted).enumerate() {
+                let wanted = if bar < *lookback { None } else { wanted };
+                assert!(agree(got, wanted), "{series}, {expression}, bar {bar}: {got:?}, TA-Lib says {wanted:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_what_was_promised() {
+    let home = Home::new();
+    home.write(
+        "bars.csv",
+        "I,Price,Volume,My Factor\n2020-01-02,10,5,0.1\n2020-01-03,,5,0.2\n2020-01-06,0,5,0.3\nlast,12.5,5,\n",
+    );
+    let ended = home
+        .trawl(&[
+            "compute",
+            "--input",
+            "bars.csv",
+            "--map",
+            "close=price",
+            "--expr",
+            "close",
+            "--expr",
+            "close > 11 as above, \"eleven\"",
+            "--expr",
+            "close",
+        ])
+        .code;
+    assert_eq!(ended, Some(2), "a name with a comma is no name");
+
+    let ended = home.trawl(&[
+        "compute",
+        "--input",
+        "bars.csv",
+        "--map",
+        "close=price",
+        "--expr",
+        "close",
+        "--expr",
+        "close > 11 as high_now",
+        "--expr",
+        "sma(close, 2)",
+        "--expr",
+        "volume / close",
+    ]);
+    let ended = ended.expect_code(0);
+    assert_eq!(
+        ended.stdout,
+        "I,close,high_now,\"sma(close, 2)\",volume / close\n\
+         2020-01-02,10,0,,0.5\n\
+         2020-01-03,,,,\n\
+         2020-01-06,0,0,,\n\
+         last,12.5,1,6.25,0.40000000000000002\n"
+    );
+}
+
+#[test]
+fn a_column_of_the_file_is_a_series() {
+    let home = Home::new();
+    home.write("bars.csv", "date,close,Spread\n1,10,1\n2,11,2\n3,12,3\n");
+    let ended = home.trawl(&["compute", "--input", "bars.csv", "--expr", "sma(spread, 3) + close[2]"]).expect_code(0);
+    assert_eq!(ended.stdout.lines().last(), Some("3,12"));
+}

@@ -1,0 +1,145 @@
+//! Import, synthetic markets, quarantine, and that other tools read the files.
+
+use trawl_tests::home::Home;
+use trawl_tests::process;
+
+const GOOD: &str = "Date,Open,High,Low,Close,Volume,Adj Close\n\
+                    2020-01-02,10,11,9,10.5,100,10.5\n\
+                    2020-01-03,10.5,12,10,11.5,100,11.5\n\
+                    2020-01-06,11.5,12,11,11.75,100,11.75\n";
+/// Two good rows, and one of each kind of garbage.
+const GARBAGE: &str = "Date,Open,High,Low,Close,Volume,Adj Close\n\
+                       2020-01-02,10,11,9,10.5,100,10.5\n\
+                       2020-01-03,10.5,9,10,11.5,100,11.5\n\
+                       2020-01-06,11.5,12,11,-11.75,100,11.75\n\
+                       not a date,11.5,12,11,11.75,100,11.75\n\
+                       2020-01-07,abc,12,11,11.75,100,11.75\n\
+                       2020-01-08\n\
+                       2020-01-09,11.5,12,11,11.75,100,11.75\n\
+                       2020-01-09,11.5,12,11,11.75,100,11.75\n";
+
+fn files(folder: &std::path::Path, extensions: &[&str]) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x)) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn imported_bars_are_scanned() {
+    let home = Home::new();
+    home.write("AAA.csv", GOOD);
+    home.write("BBB.csv", &GOOD.replace("11.75,100", "11.25,100"));
+    home.trawl(&["import", "AAA.csv", "BBB.csv", "--dataset", "mine"]).expect_code(0);
+    let listed = home.trawl(&["datasets"]).expect_code(0).stdout;
+    assert!(listed.contains("mine") && listed.contains("us5"), "{listed}");
+    let inspected = home.trawl(&["inspect", "mine"]).expect_code(0).stdout;
+    assert!(inspected.contains("AAA") || inspected.contains('2'), "{inspected}");
+    home.trawl(&["scan", "--dataset", "mine", "--where", "close > 11.5", "--output", "out.csv"]).expect_code(0);
+    let rows = String::from_utf8(home.read("out.csv")).expect("text");
+    assert_eq!(rows, "place,symbol,status,reason,close\n1,AAA,matched,,11.75\n,BBB,not_matched,,\n");
+}
+
+#[test]
+fn garbage_rows_are_quarantined_and_counted() {
+    let home = Home::new();
+    home.write("BAD.csv", GARBAGE);
+    let ended = home.trawl(&["import", "BAD.csv", "--dataset", "bad"]).expect_code(0);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(said.contains("quarantine"), "{said}");
+    assert!(said.contains('6'), "six rows of eight are bad: {said}");
+    let quarantined: Vec<_> = files(&home.data_root(), &["csv"]);
+    assert_eq!(quarantined.len(), 1, "{quarantined:?}");
+    let kept = std::fs::read_to_string(&quarantined[0]).expect("text");
+    assert!(kept.contains("not a date") && kept.contains("abc"), "{kept}");
+    home.trawl(&["scan", "--dataset", "bad", "--where", "close > 0", "--output", "out.csv"]).expect_code(0);
+    assert!(String::from_utf8(home.read("out.csv")).expect("text").contains("1,BAD,matched,,11.75"));
+}
+
+#[test]
+fn a_file_of_nothing_but_garbage_makes_no_dataset() {
+    let home = Home::new();
+    home.write("BAD.csv", "Date,Open,High,Low,Close,Volume\nx,y,z,a,b,c\n");
+    let ended = home.trawl(&["import", "BAD.csv", "--dataset", "bad"]);
+    assert!(matches!(ended.code, Some(1 | 2)) && !ended.panicked(), "{ended:?}");
+    let ended = home.trawl(&["scan", "--dataset", "bad", "--where", "close > 0"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+#[test]
+fn the_same_input_is_the_same_snapshot() {
+    let snapshot = |names: [&str; 2]| {
+        let home = Home::new();
+        home.write("AAA.csv", GOOD);
+        home.write("BBB.csv", &GOOD.replace("11.75,100", "11.25,100"));
+        home.trawl(&["import", names[0], names[1], "--dataset", "mine"]).expect_code(0);
+        home.trawl(&["scan", "--dataset", "mine", "--where", "close > 11.5", "--output", "o.json"]).expect_code(0);
+        let answer: serde_json::Value = serde_json::from_slice(&home.read("o.json")).expect("JSON");
+        answer["identity"]["snapshot"].as_str().expect("a snapshot").to_owned()
+    };
+    assert_eq!(snapshot(["AAA.csv", "BBB.csv"]), snapshot(["BBB.csv", "AAA.csv"]));
+}
+
+#[test]
+fn a_synthetic_market_says_so_and_its_seed_decides_it() {
+    let made = |seed: &str| {
+        let home = Home::new();
+        home.trawl(&["synth", "--symbols", "20", "--bars", "30", "--seed", seed, "--dataset", "m"]).expect_code(0);
+        let scan = ["scan", "--dataset", "m", "--where", "close > 0", "--output", "o.csv"];
+        let ended = home.trawl(&scan).expect_code(0);
+        let said = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
+        assert!(said.contains("synthetic"), "{said}");
+        home.read("o.csv")
+    };
+    assert_eq!(made("1"), made("1"));
+    assert_ne!(made("1"), made("2"));
+}
+
+#[test]
+fn another_tool_reads_datasets_and_answers() {
+    let python = std::env::var_os("TRAWL_PYTHON")
+        .map(std::path::PathBuf::from)
+        .unwrap_or_else(|| trawl_tests::executable::repository().join("target/venv/bin/python"));
+    assert!(python.is_file(), "no Python environment: run ./test, or tools/get-venv once");
+    let home = Home::new();
+    home.synth("market", 30, 40);
+    let scan = ["scan", "--dataset", "market", "--where", "close > 0", "--select", "close"];
+    for name in ["a.parquet", "a.arrow"] {
+        home.trawl(&[&scan[..], &["--output", name]].concat()).expect_code(0);
+    }
+    let script = home.write(
+        "read.py",
+        "import sys, pathlib, pyarrow as pa, pyarrow.parquet as pq\n\
+         def read(path):\n\
+         \x20   if path.endswith('.parquet'): return pq.read_table(path)\n\
+         \x20   return pa.ipc.open_file(path).read_all()\n\
+         for path in sys.argv[1:]:\n\
+         \x20   table = read(path)\n\
+         \x20   keys = sorted(k.decode() for k in (table.schema.metadata or {}))\n\
+         \x20   print(pathlib.Path(path).suffix, table.num_rows, 'close' in table.column_names, keys)\n",
+    );
+    let answers = process::run(std::process::Command::new(&python).args([
+        &script,
+        &home.path("a.parquet"),
+        &home.path("a.arrow"),
+    ]))
+    .expect_code(0);
+    for line in answers.stdout.lines() {
+        assert!(line.contains(" 30 True") && line.contains("trawl.identity"), "{line}");
+    }
+    let groups = files(&home.data_root(), &["parquet", "arrow", "ipc"]);
+    assert!(!groups.is_empty(), "a dataset holds Arrow or Parquet files");
+    let bars = process::run(std::process::Command::new(&python).arg(&script).args(&groups)).expect_code(0);
+    let rows: u64 = bars.stdout.lines().map(|l| l.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)).sum();
+    assert!(rows > 0 && rows <= 30 * 40, "{}", bars.stdout);
+}

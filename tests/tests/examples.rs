@@ -1,0 +1,53 @@
+//! Every document of examples/ runs on the bundled bars, and the README's scan finds what it says.
+
+use trawl_tests::executable::repository;
+use trawl_tests::home::Home;
+
+fn answer(home: &Home, name: &str) -> serde_json::Value {
+    serde_json::from_slice(&home.read(name)).expect("an answer is JSON")
+}
+
+#[test]
+fn every_example_accounts_for_every_symbol() {
+    let mut documents: Vec<_> = std::fs::read_dir(repository().join("examples"))
+        .expect("examples/")
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .collect();
+    documents.sort();
+    assert!(documents.len() >= 8, "{documents:?}");
+    for document in documents {
+        let home = Home::new();
+        let file = document.to_str().expect("a path");
+        home.trawl(&["scan", "--file", file, "--output", "a.json"]).expect_code(0);
+        let answer = answer(&home, "a.json");
+        assert_eq!(answer["rows"].as_array().map(Vec::len), Some(5), "{file}");
+        assert_eq!(answer["counts"]["symbols"], 5, "{file}");
+        assert_eq!(answer["counts"]["failed"], 0, "{file}");
+    }
+}
+
+#[test]
+fn the_first_command_of_the_readme_finds_ibm() {
+    let home = Home::new();
+    let condition = "within(crosses_above(sma(close,50), sma(close,200)), 3)";
+    let scan = ["scan", "--dataset", "us5", "--as-of", "2013-02-22", "--where", condition];
+    let shown = home.trawl(&scan).expect_code(0).stdout;
+    assert!(shown.contains("IBM"), "{shown}");
+    home.trawl(&[&scan[..], &["--output", "a.json"]].concat()).expect_code(0);
+    let answer = answer(&home, "a.json");
+    let rows = answer["rows"].as_array().expect("rows");
+    let status: Vec<(&str, &str)> =
+        rows.iter().map(|r| (r["symbol"].as_str().unwrap_or(""), r["status"].as_str().unwrap_or(""))).collect();
+    assert_eq!(
+        status,
+        [
+            ("IBM", "matched"),
+            ("AAPL", "not_matched"),
+            ("FB", "unknown"),
+            ("GOOG", "not_matched"),
+            ("MSFT", "not_matched")
+        ]
+    );
+}

@@ -1,0 +1,11 @@
+//! Trawl as its users meet it: the real executable, real files, a real etcd.
+//!
+//! One binary, so that it links once. `./test` runs it with a shared etcd; `cargo test` alone works too.
+
+mod answers;
+mod cluster;
+mod compute;
+mod datasets;
+mod examples;
+mod messages;
+mod traces;
