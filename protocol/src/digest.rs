@@ -30,11 +30,7 @@ impl Fields {
     fn numbers(&mut self, numbers: &[f64]) {
         self.u64(numbers.len() as u64);
         for number in numbers {
-            let bits = if number.is_nan() {
-                f64::NAN.to_bits()
-            } else {
-                number.to_bits()
-            };
+            let bits = if number.is_nan() { f64::NAN.to_bits() } else { number.to_bits() };
             self.u64(bits);
         }
     }
@@ -65,16 +61,8 @@ pub fn segment_digest(result: &SegmentResultV1) -> [u8; 32] {
 pub fn answer_digest(answer: &Answer) -> String {
     let mut fields = Fields::new("trawl answer 1");
     let id = &answer.identity;
-    let identity = [
-        &id.plan,
-        &id.dataset,
-        &id.snapshot,
-        &id.as_of,
-        &id.engine,
-        &id.numerics,
-        &id.backend,
-        &id.precision,
-    ];
+    let identity =
+        [&id.plan, &id.dataset, &id.snapshot, &id.as_of, &id.engine, &id.numerics, &id.backend, &id.precision];
     identity.into_iter().for_each(|text| fields.text(text));
     fields.u64(answer.select.len() as u64);
     answer.select.iter().for_each(|name| fields.text(name));
@@ -90,10 +78,8 @@ pub fn answer_digest(answer: &Answer) -> String {
 /// Lower-case hex.
 pub fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

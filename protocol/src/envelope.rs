@@ -59,10 +59,7 @@ impl From<EnvelopeError> for Failure {
 /// Fingerprint of [`SegmentResultV1`], compared in every envelope and at registration.
 pub fn schema_fingerprint() -> u64 {
     let digest = Sha256::digest(SEGMENT_RESULT_V1_SCHEMA.as_bytes());
-    digest
-        .iter()
-        .take(8)
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    digest.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 fn checksum(version: u32, schema: u64, length: u64, payload: &[u8]) -> u32 {
@@ -80,22 +77,13 @@ fn checksum(version: u32, schema: u64, length: u64, payload: &[u8]) -> u32 {
 /// [`EnvelopeError::TooLong`], [`EnvelopeError::Content`] for a result a reader would refuse, [`EnvelopeError::Encode`].
 pub fn encode(result: &SegmentResultV1) -> Result<pb::Envelope, EnvelopeError> {
     check_content(result)?;
-    let payload = rkyv::to_bytes::<rancor::Error>(result)
-        .map_err(|e| EnvelopeError::Encode(e.to_string()))?;
+    let payload = rkyv::to_bytes::<rancor::Error>(result).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
     if payload.len() > PAYLOAD_BYTES_MAX {
-        return Err(EnvelopeError::TooLong {
-            found: payload.len() as u64,
-        });
+        return Err(EnvelopeError::TooLong { found: payload.len() as u64 });
     }
     let (schema, length) = (schema_fingerprint(), payload.len() as u64);
     let checksum = checksum(SEGMENT_RESULT_V1, schema, length, &payload);
-    Ok(pb::Envelope {
-        version: SEGMENT_RESULT_V1,
-        schema,
-        length,
-        checksum,
-        payload: payload.into_vec(),
-    })
+    Ok(pb::Envelope { version: SEGMENT_RESULT_V1, schema, length, checksum, payload: payload.into_vec() })
 }
 
 /// Reads what [`encode`] wrote.
@@ -104,38 +92,22 @@ pub fn encode(result: &SegmentResultV1) -> Result<pb::Envelope, EnvelopeError> {
 /// [`EnvelopeError`], the first check that fails: version, schema, length, checksum, archive, content.
 pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV1, EnvelopeError> {
     if envelope.version != SEGMENT_RESULT_V1 {
-        return Err(EnvelopeError::Version {
-            found: envelope.version,
-        });
+        return Err(EnvelopeError::Version { found: envelope.version });
     }
     let expected = schema_fingerprint();
     if envelope.schema != expected {
-        return Err(EnvelopeError::Schema {
-            found: envelope.schema,
-            expected,
-        });
+        return Err(EnvelopeError::Schema { found: envelope.schema, expected });
     }
     let found = envelope.payload.len() as u64;
     if found != envelope.length {
-        return Err(EnvelopeError::Length {
-            found,
-            expected: envelope.length,
-        });
+        return Err(EnvelopeError::Length { found, expected: envelope.length });
     }
     if envelope.payload.len() > PAYLOAD_BYTES_MAX {
         return Err(EnvelopeError::TooLong { found });
     }
-    let found = checksum(
-        envelope.version,
-        envelope.schema,
-        envelope.length,
-        &envelope.payload,
-    );
+    let found = checksum(envelope.version, envelope.schema, envelope.length, &envelope.payload);
     if found != envelope.checksum {
-        return Err(EnvelopeError::Checksum {
-            found,
-            expected: envelope.checksum,
-        });
+        return Err(EnvelopeError::Checksum { found, expected: envelope.checksum });
     }
     // Protobuf gives the payload at any address; an archive has to lie aligned.
     let mut aligned: AlignedVec = AlignedVec::with_capacity(envelope.payload.len());
@@ -148,11 +120,7 @@ pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV1, EnvelopeError>
 
 /// What every result fulfils, checked where it is written and where it is read.
 fn check_content(result: &SegmentResultV1) -> Result<(), EnvelopeError> {
-    let refuse = |what: &str, symbol: &str| {
-        Err(EnvelopeError::Content(format!(
-            "{what} at symbol '{symbol}'"
-        )))
-    };
+    let refuse = |what: &str, symbol: &str| Err(EnvelopeError::Content(format!("{what} at symbol '{symbol}'")));
     for pair in result.rows.windows(2) {
         if pair[0].symbol >= pair[1].symbol {
             return refuse("rows out of order", &pair[1].symbol);
@@ -162,10 +130,7 @@ fn check_content(result: &SegmentResultV1) -> Result<(), EnvelopeError> {
     for row in &result.rows {
         let decided = matches!(row.status, Status::Matched | Status::NotMatched);
         if row.reason.is_empty() != decided {
-            return refuse(
-                "a reason where none belongs, or none where one does",
-                &row.symbol,
-            );
+            return refuse("a reason where none belongs, or none where one does", &row.symbol);
         }
         if row.reason.len() > REASON_BYTES_MAX {
             return refuse("a reason too long", &row.symbol);

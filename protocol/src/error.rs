@@ -8,9 +8,7 @@ use crate::pb;
 pub const KIND_METADATA_KEY: &str = "trawl-error-kind";
 
 /// What a failure means for the work that failed.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// The request itself is wrong; the same request fails everywhere.
@@ -29,14 +27,8 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [
-        Self::Invalid,
-        Self::Retryable,
-        Self::Permanent,
-        Self::Cancelled,
-        Self::Poisoned,
-        Self::OutOfMemory,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Invalid, Self::Retryable, Self::Permanent, Self::Cancelled, Self::Poisoned, Self::OutOfMemory];
 
     /// As written in reports and metadata.
     pub fn name(self) -> &'static str {
@@ -98,10 +90,7 @@ pub struct Failure {
 impl Failure {
     /// A failure of `kind`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
+        Self { kind, message: message.into() }
     }
 
     /// As a gRPC status that carries its kind, so that the other side can tell it from a broken connection.
@@ -127,28 +116,19 @@ impl Failure {
 /// A status with a chosen code and a kind in its metadata.
 pub fn status_of(code: tonic::Code, kind: ErrorKind, message: &str) -> tonic::Status {
     let mut metadata = MetadataMap::new();
-    metadata.insert(
-        KIND_METADATA_KEY,
-        tonic::metadata::MetadataValue::from_static(kind.name()),
-    );
+    metadata.insert(KIND_METADATA_KEY, tonic::metadata::MetadataValue::from_static(kind.name()));
     tonic::Status::with_metadata(code, message, metadata)
 }
 
 impl From<Failure> for pb::Failure {
     fn from(failure: Failure) -> Self {
-        Self {
-            kind: pb::ErrorKind::from(failure.kind).into(),
-            message: failure.message,
-        }
+        Self { kind: pb::ErrorKind::from(failure.kind).into(), message: failure.message }
     }
 }
 
 impl From<pb::Failure> for Failure {
     fn from(failure: pb::Failure) -> Self {
-        Self {
-            kind: failure.kind().into(),
-            message: failure.message,
-        }
+        Self { kind: failure.kind().into(), message: failure.message }
     }
 }
 
@@ -167,18 +147,12 @@ mod tests {
 
     #[test]
     fn a_status_of_the_transport_is_not_taken_for_an_answer() {
-        assert_eq!(
-            Failure::from_status(&tonic::Status::unavailable("connection reset")),
-            None
-        );
+        assert_eq!(Failure::from_status(&tonic::Status::unavailable("connection reset")), None);
     }
 
     #[test]
     fn an_unknown_kind_is_retryable() {
-        let failure = pb::Failure {
-            kind: 99,
-            message: String::new(),
-        };
+        let failure = pb::Failure { kind: 99, message: String::new() };
         assert_eq!(Failure::from(failure).kind, ErrorKind::Retryable);
     }
 }

@@ -6,9 +6,7 @@ use std::net::SocketAddr;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// Not `HOST:PORT`.
-    #[error(
-        "'{0}' is not an address: write IP:PORT, for instance 127.0.0.1:7400 (port 0 takes a free one)"
-    )]
+    #[error("'{0}' is not an address: write IP:PORT, for instance 127.0.0.1:7400 (port 0 takes a free one)")]
     Malformed(String),
     /// An address that other machines reach.
     #[error(
@@ -23,17 +21,9 @@ pub enum AddressError {
 /// # Errors
 /// [`AddressError`].
 pub fn parse_listen(text: &str) -> Result<SocketAddr, AddressError> {
-    let numeric = text
-        .strip_prefix("localhost:")
-        .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    let address: SocketAddr = numeric
-        .parse()
-        .map_err(|_| AddressError::Malformed(text.to_owned()))?;
-    if address.ip().is_loopback() {
-        Ok(address)
-    } else {
-        Err(AddressError::NotLoopback(address))
-    }
+    let numeric = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let address: SocketAddr = numeric.parse().map_err(|_| AddressError::Malformed(text.to_owned()))?;
+    if address.ip().is_loopback() { Ok(address) } else { Err(AddressError::NotLoopback(address)) }
 }
 
 #[cfg(test)]
@@ -46,22 +36,10 @@ mod tests {
         assert_eq!(parse_listen("localhost:1").unwrap().port(), 1);
         assert!(parse_listen("[::1]:0").is_ok());
         for open in ["0.0.0.0:7400", "10.0.0.7:7400", "[::]:7400"] {
-            assert!(
-                matches!(parse_listen(open), Err(AddressError::NotLoopback(_))),
-                "{open}"
-            );
+            assert!(matches!(parse_listen(open), Err(AddressError::NotLoopback(_))), "{open}");
         }
-        for bad in [
-            "",
-            "7400",
-            "example.com:7400",
-            "127.0.0.1",
-            "127.0.0.1:99999",
-        ] {
-            assert!(
-                matches!(parse_listen(bad), Err(AddressError::Malformed(_))),
-                "{bad}"
-            );
+        for bad in ["", "7400", "example.com:7400", "127.0.0.1", "127.0.0.1:99999"] {
+            assert!(matches!(parse_listen(bad), Err(AddressError::Malformed(_))), "{bad}");
         }
     }
 }

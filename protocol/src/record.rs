@@ -20,33 +20,19 @@ pub struct ExecutionClass {
 
 impl From<ExecutionClass> for pb::ExecutionClass {
     fn from(c: ExecutionClass) -> Self {
-        Self {
-            engine: c.engine,
-            numerics: c.numerics,
-            backend: c.backend,
-            precision: c.precision,
-        }
+        Self { engine: c.engine, numerics: c.numerics, backend: c.backend, precision: c.precision }
     }
 }
 
 impl From<pb::ExecutionClass> for ExecutionClass {
     fn from(c: pb::ExecutionClass) -> Self {
-        Self {
-            engine: c.engine,
-            numerics: c.numerics,
-            backend: c.backend,
-            precision: c.precision,
-        }
+        Self { engine: c.engine, numerics: c.numerics, backend: c.backend, precision: c.precision }
     }
 }
 
 impl std::fmt::Display for ExecutionClass {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} {} {} {}",
-            self.engine, self.numerics, self.backend, self.precision
-        )
+        write!(f, "{} {} {} {}", self.engine, self.numerics, self.backend, self.precision)
     }
 }
 
@@ -88,9 +74,7 @@ pub fn worker_key(cluster_name: &str, id: &str) -> String {
 pub fn checked_name(name: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(legal) {
-        return Err(format!(
-            "expected 1 to {NAME_BYTES_MAX} letters, digits, '-', '_' or '.'"
-        ));
+        return Err(format!("expected 1 to {NAME_BYTES_MAX} letters, digits, '-', '_' or '.'"));
     }
     Ok(name.to_owned())
 }
@@ -126,9 +110,6 @@ mod tests {
         };
         let mut json = serde_json::to_value(&record).unwrap();
         json["later"] = 1.into();
-        assert_eq!(
-            serde_json::from_value::<WorkerRecord>(json).unwrap(),
-            record
-        );
+        assert_eq!(serde_json::from_value::<WorkerRecord>(json).unwrap(), record);
     }
 }

@@ -3,9 +3,7 @@
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// A symbol's status: the first that applies, in this order.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Archive, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Archive, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Status {
     /// Its bars could not be read or evaluated; the reason is the error.
@@ -24,14 +22,8 @@ pub enum Status {
 
 impl Status {
     /// Every status, in order.
-    pub const ALL: [Self; 6] = [
-        Self::Failed,
-        Self::Stale,
-        Self::Outside,
-        Self::Unknown,
-        Self::Matched,
-        Self::NotMatched,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Failed, Self::Stale, Self::Outside, Self::Unknown, Self::Matched, Self::NotMatched];
 
     /// As written in outputs.
     pub fn name(self) -> &'static str {

@@ -3,9 +3,7 @@
 //! Without an exporter there is no context: nothing is sent and nothing is read.
 
 use opentelemetry::Context;
-use opentelemetry::trace::{
-    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
-};
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
 use tonic::metadata::MetadataMap;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
@@ -34,10 +32,7 @@ pub fn context_of(span: &tracing::Span) -> Option<pb::TraceContext> {
 /// Puts `trace` into gRPC metadata.
 pub fn inject(trace: Option<&pb::TraceContext>, metadata: &mut MetadataMap) {
     let Some(trace) = trace else { return };
-    for (key, text) in [
-        (TRACEPARENT, &trace.traceparent),
-        (TRACESTATE, &trace.tracestate),
-    ] {
+    for (key, text) in [(TRACEPARENT, &trace.traceparent), (TRACESTATE, &trace.tracestate)] {
         if let (false, Ok(value)) = (text.is_empty(), text.parse()) {
             metadata.insert(key, value);
         }
@@ -46,18 +41,9 @@ pub fn inject(trace: Option<&pb::TraceContext>, metadata: &mut MetadataMap) {
 
 /// The context in gRPC metadata.
 pub fn extract(metadata: &MetadataMap) -> Option<pb::TraceContext> {
-    let text = |key| {
-        metadata
-            .get(key)
-            .and_then(|v| v.to_str().ok())
-            .unwrap_or("")
-            .to_owned()
-    };
+    let text = |key| metadata.get(key).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
     let traceparent = text(TRACEPARENT);
-    (!traceparent.is_empty()).then(|| pb::TraceContext {
-        traceparent,
-        tracestate: text(TRACESTATE),
-    })
+    (!traceparent.is_empty()).then(|| pb::TraceContext { traceparent, tracestate: text(TRACESTATE) })
 }
 
 /// Makes `span` a child of the first context that is well-formed. Call it before the span is entered.
@@ -74,21 +60,15 @@ fn parse(trace: &pb::TraceContext) -> Option<SpanContext> {
     let [version, trace_id, span_id, flags, ..] = parts[..] else {
         return None;
     };
-    let hex =
-        |text: &str, length| text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let hex = |text: &str, length| text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit());
     let shaped = hex(version, 2) && hex(trace_id, 32) && hex(span_id, 16) && hex(flags, 2);
     if !shaped || version == "ff" || (version == "00" && parts.len() != 4) {
         return None;
     }
     let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED;
     let state = Some(trace.tracestate.as_str()).filter(|s| s.len() <= TRACESTATE_BYTES_MAX);
-    let state = state
-        .and_then(|s| s.parse::<TraceState>().ok())
-        .unwrap_or_default();
-    let (trace_id, span_id) = (
-        TraceId::from_hex(trace_id).ok()?,
-        SpanId::from_hex(span_id).ok()?,
-    );
+    let state = state.and_then(|s| s.parse::<TraceState>().ok()).unwrap_or_default();
+    let (trace_id, span_id) = (TraceId::from_hex(trace_id).ok()?, SpanId::from_hex(span_id).ok()?);
     Some(SpanContext::new(trace_id, span_id, flags, true, state)).filter(SpanContext::is_valid)
 }
 
@@ -97,10 +77,7 @@ mod tests {
     use super::*;
 
     fn context(traceparent: &str) -> pb::TraceContext {
-        pb::TraceContext {
-            traceparent: traceparent.to_owned(),
-            tracestate: "a=b".to_owned(),
-        }
+        pb::TraceContext { traceparent: traceparent.to_owned(), tracestate: "a=b".to_owned() }
     }
 
     #[test]
@@ -110,10 +87,7 @@ mod tests {
         inject(Some(&trace), &mut metadata);
         assert_eq!(extract(&metadata), Some(trace.clone()));
         let parsed = parse(&trace).unwrap();
-        assert_eq!(
-            parsed.trace_id().to_string(),
-            "4bf92f3577b34da6a3ce929d0e0e4736"
-        );
+        assert_eq!(parsed.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(parsed.trace_state().header(), "a=b");
         assert!(parsed.is_sampled() && parsed.is_remote());
     }

@@ -3,20 +3,14 @@
 use proptest::prelude::*;
 use prost::Message as _;
 use trawl_protocol::envelope::{decode, encode, schema_fingerprint};
-use trawl_protocol::{
-    EnvelopeError, SegmentResultV1, Status, SymbolRow, digest, pb, segment_digest,
-};
+use trawl_protocol::{EnvelopeError, SegmentResultV1, Status, SymbolRow, digest, pb, segment_digest};
 
 fn row(symbol: &str, status: Status, values: &[f64]) -> SymbolRow {
     let decided = matches!(status, Status::Matched | Status::NotMatched);
     SymbolRow {
         symbol: symbol.to_owned(),
         status,
-        reason: if decided {
-            String::new()
-        } else {
-            "no bar since 2012-05-17".to_owned()
-        },
+        reason: if decided { String::new() } else { "no bar since 2012-05-17".to_owned() },
         rank: values.iter().take(1).copied().collect(),
         values: values.to_vec(),
     }
@@ -40,10 +34,7 @@ fn same(a: &SegmentResultV1, b: &SegmentResultV1) -> bool {
 
 #[test]
 fn a_result_comes_back_as_it_was_sent() {
-    let empty = SegmentResultV1 {
-        segment: u32::MAX,
-        rows: Vec::new(),
-    };
+    let empty = SegmentResultV1 { segment: u32::MAX, rows: Vec::new() };
     for result in [sample(), empty] {
         assert!(same(&decode(&encode(&result).unwrap()).unwrap(), &result));
     }
@@ -70,38 +61,14 @@ fn each_field_is_checked_by_itself() {
         damage(&mut envelope);
         decode(&envelope).unwrap_err()
     };
-    assert!(matches!(
-        damaged(|e| e.version = 2),
-        EnvelopeError::Version { found: 2 }
-    ));
-    assert!(matches!(
-        damaged(|e| e.schema ^= 1),
-        EnvelopeError::Schema { .. }
-    ));
-    assert!(matches!(
-        damaged(|e| e.length += 1),
-        EnvelopeError::Length { .. }
-    ));
-    assert!(matches!(
-        damaged(|e| e.payload.push(0)),
-        EnvelopeError::Length { .. }
-    ));
-    assert!(matches!(
-        damaged(|e| e.payload.truncate(9)),
-        EnvelopeError::Length { .. }
-    ));
-    assert!(matches!(
-        damaged(|e| e.checksum ^= 1),
-        EnvelopeError::Checksum { .. }
-    ));
-    assert!(matches!(
-        damaged(|e| e.payload[3] ^= 1),
-        EnvelopeError::Checksum { .. }
-    ));
-    assert!(matches!(
-        decode(&pb::Envelope::default()),
-        Err(EnvelopeError::Version { found: 0 })
-    ));
+    assert!(matches!(damaged(|e| e.version = 2), EnvelopeError::Version { found: 2 }));
+    assert!(matches!(damaged(|e| e.schema ^= 1), EnvelopeError::Schema { .. }));
+    assert!(matches!(damaged(|e| e.length += 1), EnvelopeError::Length { .. }));
+    assert!(matches!(damaged(|e| e.payload.push(0)), EnvelopeError::Length { .. }));
+    assert!(matches!(damaged(|e| e.payload.truncate(9)), EnvelopeError::Length { .. }));
+    assert!(matches!(damaged(|e| e.checksum ^= 1), EnvelopeError::Checksum { .. }));
+    assert!(matches!(damaged(|e| e.payload[3] ^= 1), EnvelopeError::Checksum { .. }));
+    assert!(matches!(decode(&pb::Envelope::default()), Err(EnvelopeError::Version { found: 0 })));
 }
 
 /// An envelope whose header fits its payload, whatever the payload is.
@@ -129,17 +96,9 @@ fn a_result_that_cannot_be_is_refused_where_it_is_written_and_where_it_is_read()
     let mut stray = sample();
     stray.rows[2].values = vec![1.0];
     for bad in [twice, unexplained, ragged, stray] {
-        assert!(
-            matches!(encode(&bad), Err(EnvelopeError::Content(_))),
-            "{bad:?}"
-        );
-        let payload = rkyv::to_bytes::<rkyv::rancor::Error>(&bad)
-            .unwrap()
-            .into_vec();
-        assert!(
-            matches!(decode(&sealed(payload)), Err(EnvelopeError::Content(_))),
-            "{bad:?}"
-        );
+        assert!(matches!(encode(&bad), Err(EnvelopeError::Content(_))), "{bad:?}");
+        let payload = rkyv::to_bytes::<rkyv::rancor::Error>(&bad).unwrap().into_vec();
+        assert!(matches!(decode(&sealed(payload)), Err(EnvelopeError::Content(_))), "{bad:?}");
     }
 }
 

@@ -1,1 +1,26 @@
-//! placeholder
+//! Runs segments of scans: as a function (embedded mode) and as a server that registers in etcd.
+//!
+//! A worker computes pure functions of (plan, snapshot, as-of, segment). It knows nothing of other workers, of what a
+//! scan is made of, or of who asked.
+
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod execute;
+pub mod registration;
+pub mod server;
+mod service;
+
+pub use execute::{ExecuteError, evaluate_segment, execute_segment, load_segment};
+
+use trawl_protocol::record::ExecutionClass;
+
+/// What bits this build's answers have.
+pub fn execution_class() -> ExecutionClass {
+    ExecutionClass {
+        engine: trawl_protocol::limits::ENGINE.to_owned(),
+        numerics: trawl_kernels::NUMERICS_ID.to_owned(),
+        backend: trawl_kernels::BACKEND_CPU.to_owned(),
+        precision: trawl_kernels::PRECISION_F64.to_owned(),
+    }
+}

@@ -1,0 +1,236 @@
+//! Embedded mode: the planner and scheduler of the cluster around the threads of this process.
+//!
+//! One worker, as many shards in flight as threads; inside a shard the segments run in parallel too, so one shard
+//! uses every thread as well.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use trawl_protocol::{Answer, ErrorKind, SegmentResultV1};
+
+use crate::merge::{FailedSegment, merge};
+use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
+use crate::prepare::PreparedScan;
+use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since};
+use crate::scheduler::{AttemptId, Command, Event, Limits, Scheduler};
+
+/// The one worker of embedded mode.
+const WORKER: u64 = 1;
+/// Its name in reports.
+const WORKER_NAME: &str = "embedded";
+/// How often the scheduler is told that time goes by while nothing else happens.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How a scan runs in this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalOptions {
+    /// How it is cut; the answer does not depend on it.
+    pub shards: ShardSpec,
+    /// Threads that compute; 0 takes one for each core.
+    pub threads: usize,
+}
+
+/// Why nothing could run.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// The operating system gave no threads.
+    #[error("cannot start the threads of the scan")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+}
+
+/// What a thread says.
+enum Said {
+    Segment { attempt: AttemptId, segment: u32, result: Result<SegmentResultV1, (ErrorKind, String)>, busy_ms: f64 },
+    End { attempt: AttemptId },
+}
+
+/// Runs a scan on threads of this process: `execute` is called once for each segment (again if it says retryable).
+///
+/// Segments that fail are in the answer (their symbols failed, with the reason) and in the report.
+///
+/// # Errors
+/// [`LocalError::Threads`].
+pub fn run(
+    prepared: &PreparedScan,
+    options: LocalOptions,
+    execute: impl Fn(u32) -> Result<SegmentResultV1, (ErrorKind, String)> + Sync,
+    progress: &dyn Progress,
+) -> Result<(Answer, RunReport), LocalError> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads)
+        .thread_name(|i| format!("trawl-compute-{i}"))
+        .build()?;
+    let threads = pool.current_num_threads();
+    let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME) };
+    let affinity = name_key(&prepared.identity.dataset);
+    let shards = plan_shards(&prepared.segment_costs(), &[seat], options.shards, affinity);
+    progress.accepted(prepared.segments.len(), shards.len(), prepared.symbol_count());
+    let mut run = Run {
+        prepared,
+        progress,
+        started: Instant::now(),
+        scheduler: Scheduler::new(Limits::default(), 0),
+        held: None,
+        results: Vec::with_capacity(prepared.segments.len()),
+        failures: Vec::new(),
+        messages: BTreeMap::new(),
+        report: RunReport {
+            mode: "embedded".to_owned(),
+            threads: u32::try_from(threads).unwrap_or(u32::MAX),
+            shards: u32::try_from(shards.len()).unwrap_or(u32::MAX),
+            segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
+            symbols: prepared.symbol_count() as u64,
+            bars: prepared.bar_count(),
+            ..RunReport::default()
+        },
+    };
+    let parent = tracing::Span::current();
+    let (sender, receiver) = channel();
+    pool.in_place_scope(|scope| {
+        let start = |attempt: AttemptId, segments: Vec<u32>| {
+            let (sender, parent, execute) = (sender.clone(), parent.clone(), &execute);
+            scope.spawn(move |_| run_shard(attempt, &segments, execute, &sender, &parent));
+        };
+        run.step(Event::WorkerJoined { worker: WORKER, slots: threads }, &start);
+        run.step(Event::Submitted { scan: 1, shards }, &start);
+        while !run.scheduler.is_idle() {
+            match receiver.recv_timeout(TICK) {
+                Ok(said) => run.hear(said, &start),
+                Err(RecvTimeoutError::Timeout) => run.step(Event::Tick, &start),
+                // Cannot be: `sender` lives as long as the loop.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    });
+    Ok(run.finish())
+}
+
+/// One shard on the pool; says how each segment ended, then that the shard did.
+fn run_shard(
+    attempt: AttemptId,
+    segments: &[u32],
+    execute: &(impl Fn(u32) -> Result<SegmentResultV1, (ErrorKind, String)> + Sync),
+    sender: &Sender<Said>,
+    parent: &tracing::Span,
+) {
+    let span = tracing::info_span!(parent: parent, "shard", attempt, segments = segments.len(), worker = WORKER_NAME);
+    segments.par_iter().for_each_with(sender.clone(), |sender, &segment| {
+        let _entered = span.enter();
+        let started = Instant::now();
+        // A panic is a mistake of this program; it costs the segment, not the scan.
+        let result = catch_unwind(AssertUnwindSafe(|| execute(segment)))
+            .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())));
+        // Refused only when the run is over: then nobody wants it.
+        let _ = sender.send(Said::Segment { attempt, segment, result, busy_ms: ms_since(started) });
+    });
+    let _ = sender.send(Said::End { attempt });
+}
+
+/// State of one run; belongs to the thread that called [`run`].
+struct Run<'a> {
+    prepared: &'a PreparedScan,
+    progress: &'a dyn Progress,
+    started: Instant,
+    scheduler: Scheduler,
+    /// The result that is being reported to the scheduler.
+    held: Option<(SegmentResultV1, SegmentRun)>,
+    results: Vec<SegmentResultV1>,
+    failures: Vec<FailedSegment>,
+    /// What the last attempt of a segment said.
+    messages: BTreeMap<u32, String>,
+    report: RunReport,
+}
+
+impl Run<'_> {
+    fn hear(&mut self, said: Said, start: &dyn Fn(AttemptId, Vec<u32>)) {
+        match said {
+            Said::Segment { attempt, segment, result, busy_ms } => {
+                let checked = result.and_then(|result| match self.prepared.check_result(&result) {
+                    Ok(()) => Ok(result),
+                    Err(message) => Err((ErrorKind::Permanent, message)),
+                });
+                match checked {
+                    Ok(result) => {
+                        let worker = WORKER_NAME.to_owned();
+                        let symbols = result.rows.len() as u64;
+                        let run =
+                            SegmentRun { segment, attempt, worker, busy_ms, load_ms: None, symbols, resident: false };
+                        self.held = Some((result, run));
+                        self.step(Event::SegmentDone { scan: 1, segment }, start);
+                    }
+                    Err((kind, message)) => {
+                        self.messages.insert(segment, message);
+                        self.step(Event::SegmentFailed { attempt, segment, kind }, start);
+                    }
+                }
+            }
+            Said::End { attempt } => {
+                let ended_ms = ms_since(self.started);
+                if let Some(run) = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt) {
+                    (run.ended_ms, run.ending) = (Some(ended_ms), "done".to_owned());
+                }
+                self.step(Event::AttemptEnded { attempt }, start);
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event, start: &dyn Fn(AttemptId, Vec<u32>)) {
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for command in self.scheduler.step(event, now_ms) {
+            match command {
+                Command::Dispatch { attempt, segments, .. } => {
+                    self.report.shard_runs.push(ShardRun {
+                        attempt,
+                        worker: WORKER_NAME.to_owned(),
+                        segments: segments.clone(),
+                        started_ms: ms_since(self.started),
+                        ended_ms: None,
+                        ending: "running".to_owned(),
+                    });
+                    start(attempt, segments);
+                }
+                Command::Accept { segment, .. } => {
+                    if let Some((result, run)) = self.held.take() {
+                        self.results.push(result);
+                        self.report.segment_runs.push(run);
+                    }
+                    self.progress.segment_ended(segment, self.ended());
+                }
+                Command::Fail { segment, kind, attempts, .. } => {
+                    let message = self.messages.remove(&segment).unwrap_or_else(|| gave_up(attempts));
+                    self.progress.segment_failed(segment, kind, &message);
+                    let symbols = self.prepared.symbols_of(segment);
+                    self.failures.push(FailedSegment { segment, symbols, kind, message: message.clone() });
+                    self.report.failed.push(FailedRun { segment, kind, message, attempts });
+                    self.progress.segment_ended(segment, self.ended());
+                }
+                // There is one worker and it is never lost: nothing is stopped, and the end is seen by `is_idle`.
+                Command::Stop { .. } | Command::End { .. } => {}
+            }
+        }
+        self.held = None;
+    }
+
+    fn ended(&self) -> usize {
+        self.results.len() + self.failures.len()
+    }
+
+    fn finish(mut self) -> (Answer, RunReport) {
+        self.report.run_ms = ms_since(self.started);
+        let started = Instant::now();
+        let span = tracing::info_span!("merge", segments = self.results.len());
+        let answer = span.in_scope(|| merge(self.prepared, self.results, self.failures));
+        self.report.merge_ms = ms_since(started);
+        self.report.segment_runs.sort_by_key(|r| r.segment);
+        self.report.failed.sort_by_key(|r| r.segment);
+        (answer, self.report)
+    }
+}
+
+/// What is said of a segment whose attempts ended without a word.
+pub(crate) fn gave_up(attempts: u32) -> String {
+    format!("gave up after {attempts} attempts")
+}

@@ -1,0 +1,232 @@
+//! Segments' results into one answer: every symbol exactly once, matches in rank order, all others by symbol.
+//!
+//! Pure. The order of arrival, the number of shards and who computed what cannot be seen in the answer.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentResultV1, Status, SymbolRow};
+
+use crate::prepare::PreparedScan;
+
+/// What merging needs to know of a scan; travels to a client in the header of its stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergeSpec {
+    /// Enters the answer.
+    pub identity: Identity,
+    /// Headings of the values.
+    pub select: Vec<String>,
+    /// One for each rank key: largest first.
+    pub descending: Vec<bool>,
+    /// Matches that get a place.
+    pub limit: Option<u32>,
+}
+
+/// A segment without a result: each of its symbols fails with the reason.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedSegment {
+    /// Which.
+    pub segment: u32,
+    /// Its symbols.
+    pub symbols: Vec<String>,
+    /// What kind of failure.
+    pub kind: ErrorKind,
+    /// Why; enters the answer.
+    pub message: String,
+}
+
+/// Merges what a scan's segments gave. Each segment of the scan should be in `results` or in `failures`; one that is
+/// in neither, or whose result is not about its symbols, fails. Of two results for a segment the first counts, and a
+/// result counts more than a failure.
+pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV1>, failures: Vec<FailedSegment>) -> Answer {
+    let mut answered: BTreeMap<u32, SegmentResultV1> = BTreeMap::new();
+    for result in results {
+        answered.entry(result.segment).or_insert(result);
+    }
+    let mut failures: BTreeMap<u32, FailedSegment> = failures.into_iter().map(|f| (f.segment, f)).collect();
+    let (mut kept, mut failed) = (Vec::new(), Vec::new());
+    for &segment in prepared.segments.iter() {
+        let (kind, message) = match (answered.remove(&segment), failures.remove(&segment)) {
+            (Some(result), _) => match prepared.check_result(&result) {
+                Ok(()) => {
+                    kept.push(result);
+                    continue;
+                }
+                Err(message) => (ErrorKind::Permanent, message),
+            },
+            (None, Some(failure)) => (failure.kind, failure.message),
+            (None, None) => (ErrorKind::Permanent, format!("segment {segment} has no result")),
+        };
+        failed.push(FailedSegment { segment, symbols: prepared.symbols_of(segment), kind, message });
+    }
+    merge_results(&prepared.merge_spec(), kept, failed)
+}
+
+/// The same from a header alone, as a client has it.
+pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV1>, failures: Vec<FailedSegment>) -> Answer {
+    let failed = failures.into_iter().flat_map(|failure| {
+        let reason = failure.message;
+        failure.symbols.into_iter().map(move |symbol| SymbolRow {
+            symbol,
+            status: Status::Failed,
+            reason: reason.clone(),
+            rank: Vec::new(),
+            values: Vec::new(),
+        })
+    });
+    let rows = results.into_iter().flat_map(|result| result.rows).chain(failed);
+    let (mut matched, mut others): (Vec<SymbolRow>, Vec<SymbolRow>) = rows.partition(|r| r.status == Status::Matched);
+    matched.sort_by(|a, b| by_rank(a, b, &spec.descending));
+    others.sort_by(|a, b| a.symbol.cmp(&b.symbol));
+    let places = spec.limit.unwrap_or(u32::MAX);
+    let matched = matched
+        .into_iter()
+        .zip(1u32..)
+        .map(|(row, place)| AnswerRow { place: (place <= places).then_some(place), row });
+    let rows = matched.chain(others.into_iter().map(|row| AnswerRow { place: None, row })).collect();
+    Answer { identity: spec.identity.clone(), select: spec.select.clone(), rows }
+}
+
+/// The order of matches: key by key, NA last whichever the direction, ties by symbol.
+fn by_rank(a: &SymbolRow, b: &SymbolRow, descending: &[bool]) -> Ordering {
+    for (i, &descending) in descending.iter().enumerate() {
+        let key = |row: &SymbolRow| row.rank.get(i).copied().unwrap_or(f64::NAN);
+        let (x, y) = (key(a), key(b));
+        let order = match (x.is_nan(), y.is_nan()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            // Neither is NaN; 0 and -0 are equal.
+            (false, false) if descending => y.partial_cmp(&x).unwrap_or(Ordering::Equal),
+            (false, false) => x.partial_cmp(&y).unwrap_or(Ordering::Equal),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    a.symbol.cmp(&b.symbol)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use trawl_protocol::answer_digest;
+
+    fn spec(descending: &[bool], limit: Option<u32>) -> MergeSpec {
+        let text = || "x".to_owned();
+        let identity = Identity {
+            plan: text(),
+            dataset: text(),
+            snapshot: text(),
+            as_of: text(),
+            engine: text(),
+            numerics: text(),
+            backend: text(),
+            precision: text(),
+        };
+        MergeSpec { identity, select: vec!["close".to_owned()], descending: descending.to_vec(), limit }
+    }
+
+    fn matched(symbol: &str, rank: &[f64]) -> SymbolRow {
+        SymbolRow {
+            symbol: symbol.to_owned(),
+            status: Status::Matched,
+            reason: String::new(),
+            rank: rank.to_vec(),
+            values: vec![1.0],
+        }
+    }
+
+    fn order(answer: &Answer) -> Vec<(&str, Option<u32>)> {
+        answer.rows.iter().map(|r| (r.row.symbol.as_str(), r.place)).collect()
+    }
+
+    #[test]
+    fn na_comes_last_in_either_direction_and_ties_go_by_symbol() {
+        let rows = vec![
+            matched("E", &[f64::NAN, 0.0]),
+            matched("D", &[2.0, f64::NAN]),
+            matched("C", &[2.0, 1.0]),
+            matched("B", &[-0.0, 1.0]),
+            matched("A", &[0.0, 1.0]),
+        ];
+        let result = SegmentResultV1 { segment: 0, rows };
+        let places = |descending: &[bool]| {
+            let answer = merge_results(&spec(descending, Some(4)), vec![result.clone()], Vec::new());
+            order(&answer).into_iter().map(|(s, p)| format!("{s}{}", p.unwrap_or(0))).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(places(&[true, true]), "C1 D2 A3 B4 E0");
+        assert_eq!(places(&[false, false]), "A1 B2 C3 D4 E0");
+        assert_eq!(places(&[]), "A1 B2 C3 D4 E0");
+    }
+
+    #[test]
+    fn matches_come_first_then_all_others_by_symbol_with_failed_ones_among_them() {
+        let mut stale = matched("B", &[]);
+        (stale.status, stale.reason, stale.values) = (Status::Stale, "no bars".to_owned(), Vec::new());
+        let result = SegmentResultV1 { segment: 0, rows: vec![stale, matched("Z", &[])] };
+        let failure = FailedSegment {
+            segment: 1,
+            symbols: vec!["A".to_owned(), "C".to_owned()],
+            kind: ErrorKind::Permanent,
+            message: "checksum".to_owned(),
+        };
+        let answer = merge_results(&spec(&[], None), vec![result], vec![failure]);
+        assert_eq!(order(&answer), [("Z", Some(1)), ("A", None), ("B", None), ("C", None)]);
+        assert_eq!(answer.counts(), [2, 1, 0, 0, 1, 0]);
+        assert_eq!(answer.rows[1].row.reason, "checksum");
+    }
+
+    #[test]
+    fn the_digest_sees_every_field() {
+        let result = SegmentResultV1 { segment: 0, rows: vec![matched("A", &[1.0]), matched("B", &[2.0])] };
+        let answer = merge_results(&spec(&[true], Some(1)), vec![result], Vec::new());
+        let changes: [fn(&mut Answer); 9] = [
+            |a| a.identity.as_of.push('x'),
+            |a| a.identity.precision = "f32".to_owned(),
+            |a| a.select[0].push('x'),
+            |a| a.rows[1].place = Some(2),
+            |a| a.rows.swap(0, 1),
+            |a| a.rows[0].row.values[0] = -1.0,
+            |a| a.rows[0].row.rank[0] = f64::NAN,
+            |a| a.rows[0].row.status = Status::NotMatched,
+            |a| a.rows[0].row.reason.push('x'),
+        ];
+        let mut digests = vec![answer_digest(&answer)];
+        for change in changes {
+            let mut changed = answer.clone();
+            change(&mut changed);
+            digests.push(answer_digest(&changed));
+        }
+        let count = digests.len();
+        digests.sort();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
+    }
+
+    proptest! {
+        #[test]
+        fn the_answer_does_not_depend_on_the_order_of_arrival(
+            keys in proptest::collection::vec((0u8..4, 0u8..3), 1..40),
+            cuts in 1usize..6,
+            rotate in 0usize..6,
+        ) {
+            let rows: Vec<SymbolRow> = keys.iter().enumerate().map(|(i, (a, b))| {
+                let key = |k: u8| if k == 0 { f64::NAN } else { f64::from(k) };
+                matched(&format!("S{i:03}"), &[key(*a), key(*b)])
+            }).collect();
+            let mut results: Vec<SegmentResultV1> = rows
+                .chunks(rows.len().div_ceil(cuts))
+                .enumerate()
+                .map(|(segment, rows)| SegmentResultV1 { segment: segment as u32, rows: rows.to_vec() })
+                .collect();
+            let spec = spec(&[true, false], Some(3));
+            let before = answer_digest(&merge_results(&spec, results.clone(), Vec::new()));
+            let turn = rotate % results.len();
+            results.rotate_left(turn);
+            results.reverse();
+            prop_assert_eq!(before, answer_digest(&merge_results(&spec, results, Vec::new())));
+        }
+    }
+}

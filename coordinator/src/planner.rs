@@ -1,0 +1,178 @@
+//! Cuts a scan's segments into shards and says which worker each would best go to.
+//!
+//! Pure and deterministic: integers and ids in, shards out. The answer of a scan does not depend on any of it; only
+//! time does. Wanted properties: see `README.md` beside this room's sources.
+
+/// An estimated cost of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentCost {
+    /// Group id.
+    pub segment: u32,
+    /// Nanoseconds of one core, at least 1.
+    pub cost: u64,
+}
+
+/// How a scan is to be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ShardSpec {
+    /// By the workers that are there: every worker gets a few, of its own segments.
+    #[default]
+    Automatic,
+    /// This many, of about equal cost (fewer when there are fewer segments); 0 counts as 1.
+    Count(u32),
+    /// One for every segment.
+    PerSegment,
+}
+
+impl std::str::FromStr for ShardSpec {
+    type Err = String;
+
+    /// `auto`, a number from 1, or `segment`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Automatic),
+            "segment" => Ok(Self::PerSegment),
+            number => {
+                number.parse().ok().filter(|&n: &u32| n > 0).map(Self::Count).ok_or_else(|| {
+                    "expected 'auto', a number from 1, or 'segment' (one shard for each group)".to_owned()
+                })
+            }
+        }
+    }
+}
+
+/// A worker as the planner sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerSeat {
+    /// The scheduler's id of it.
+    pub worker: u64,
+    /// Hash of its name: the same worker keeps its segments whatever else changes.
+    pub key: u64,
+}
+
+/// A piece of work for one worker at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// Ascending, none twice, at least one.
+    pub segments: Vec<u32>,
+    /// Sum of the segments' costs, saturating.
+    pub cost: u64,
+    /// Where it would best run; any worker may.
+    pub preferred: Option<u64>,
+}
+
+/// Shards for each worker under [`ShardSpec::Automatic`]: enough to even out wrong estimates, few enough to stay cheap.
+pub const SHARDS_PER_WORKER: usize = 4;
+/// A worker's share of the cost, in percent of the mean, beyond which its segments go to their next choice.
+pub const LOAD_BOUND_PERCENT: u64 = 125;
+
+/// Cuts `segments` for `workers`. Both may come in any order; a segment named twice counts once.
+///
+/// Each segment is in exactly one shard. `affinity` is a hash of what makes segments of different scans the same bars
+/// (the dataset's name), so that a group goes to the worker that has it in memory.
+pub fn plan_shards(segments: &[SegmentCost], workers: &[WorkerSeat], spec: ShardSpec, affinity: u64) -> Vec<Shard> {
+    let mut segments = segments.to_vec();
+    segments.sort_by_key(|s| (s.segment, s.cost));
+    segments.dedup_by_key(|s| s.segment);
+    let mut seats = workers.to_vec();
+    seats.sort_by_key(|w| (w.key, w.worker));
+    match spec {
+        ShardSpec::PerSegment => {
+            segments.iter().map(|s| shard(std::slice::from_ref(s), preferred(s.segment, &seats, affinity))).collect()
+        }
+        ShardSpec::Count(count) => cut_evenly(&segments, count as usize)
+            .into_iter()
+            .map(|part| shard(part, preferred(part[0].segment, &seats, affinity)))
+            .collect(),
+        ShardSpec::Automatic if seats.is_empty() => {
+            cut_evenly(&segments, SHARDS_PER_WORKER).into_iter().map(|part| shard(part, None)).collect()
+        }
+        ShardSpec::Automatic => assign(&segments, &seats, affinity)
+            .iter()
+            .zip(&seats)
+            .flat_map(|(mine, seat)| {
+                cut_evenly(mine, SHARDS_PER_WORKER).into_iter().map(|part| shard(part, Some(seat.worker)))
+            })
+            .collect(),
+    }
+}
+
+fn shard(segments: &[SegmentCost], preferred: Option<u64>) -> Shard {
+    Shard {
+        segments: segments.iter().map(|s| s.segment).collect(),
+        cost: segments.iter().fold(0u64, |sum, s| sum.saturating_add(s.cost)),
+        preferred,
+    }
+}
+
+/// Cuts in order into at most `count` runs of about equal cost, none empty.
+fn cut_evenly(segments: &[SegmentCost], count: usize) -> Vec<&[SegmentCost]> {
+    let count = count.clamp(1, segments.len().max(1));
+    let total: u128 = segments.iter().map(|s| u128::from(s.cost)).sum();
+    let mut parts = Vec::with_capacity(count);
+    let (mut start, mut done) = (0, 0u128);
+    for (i, segment) in segments.iter().enumerate() {
+        done += u128::from(segment.cost);
+        let (made, left) = (parts.len() + 1, segments.len() - i - 1);
+        let reached = done * count as u128 >= total * made as u128;
+        // A part ends when its share is reached, or when the segments left are just enough for the parts left.
+        if made < count && (reached || left <= count - made) && left > 0 {
+            parts.push(&segments[start..=i]);
+            start = i + 1;
+        }
+    }
+    if start < segments.len() {
+        parts.push(&segments[start..]);
+    }
+    parts
+}
+
+/// Segments of each seat: rendezvous hashing, each seat filled to its bound at most.
+fn assign(segments: &[SegmentCost], seats: &[WorkerSeat], affinity: u64) -> Vec<Vec<SegmentCost>> {
+    let total: u128 = segments.iter().map(|s| u128::from(s.cost)).sum();
+    let largest = segments.iter().map(|s| s.cost).max().unwrap_or(0);
+    let bound = (total * u128::from(LOAD_BOUND_PERCENT) / (100 * seats.len() as u128)).max(u128::from(largest));
+    let mut mine: Vec<Vec<SegmentCost>> = vec![Vec::new(); seats.len()];
+    let mut loads = vec![0u128; seats.len()];
+    for segment in segments {
+        let mut best: Option<(bool, u64, usize)> = None;
+        for (i, seat) in seats.iter().enumerate() {
+            let fits = loads[i] + u128::from(segment.cost) <= bound;
+            // Where it fits nowhere, the least loaded seat takes it.
+            let room = u64::MAX - u64::try_from(loads[i]).unwrap_or(u64::MAX);
+            let wish = if fits { score(segment.segment, seat.key, affinity) } else { room };
+            let candidate = (fits, wish, i);
+            // Equal scores (two workers of one key) go to the later seat, in an order that does not depend on the call.
+            if best.is_none_or(|b| candidate > b) {
+                best = Some(candidate);
+            }
+        }
+        if let Some((_, _, i)) = best {
+            loads[i] += u128::from(segment.cost);
+            mine[i].push(*segment);
+        }
+    }
+    mine
+}
+
+/// First choice of a segment by rendezvous hashing alone.
+pub fn preferred(segment: u32, seats: &[WorkerSeat], affinity: u64) -> Option<u64> {
+    seats.iter().max_by_key(|seat| (score(segment, seat.key, affinity), seat.key, seat.worker)).map(|seat| seat.worker)
+}
+
+/// How much a worker wants a segment: the highest score wins, so a worker that comes or goes moves only its own.
+fn score(segment: u32, key: u64, affinity: u64) -> u64 {
+    mix(mix(affinity ^ u64::from(segment).wrapping_mul(0x9e37_79b9_7f4a_7c15)) ^ key)
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// A stable hash of a name (FNV-1a, then mixed).
+pub fn name_key(name: &str) -> u64 {
+    mix(name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)))
+}

@@ -1,0 +1,194 @@
+//! From a scan document to what every shard of the scan shares: snapshot, plan, as-of, identity, segments.
+//!
+//! Everything that could differ between attempts is resolved here, once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trawl_market::{Dataset, MarketError, Store, TimeMicros, format_time};
+use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
+use trawl_protocol::limits::SEGMENTS_MAX;
+use trawl_protocol::record::ExecutionClass;
+use trawl_protocol::{Identity, SegmentResultV1};
+
+use crate::merge::MergeSpec;
+use crate::planner::SegmentCost;
+
+/// Why a scan cannot begin. All but [`PrepareError::Dataset`] are the user's to mend.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The document names no dataset.
+    #[error("no dataset is named: give one with --dataset NAME, or 'dataset = \"NAME\"' in the document")]
+    NoDataset,
+    /// No such dataset, or it cannot be read.
+    #[error("{0}")]
+    Dataset(#[from] MarketError),
+    /// Mistakes in the document's clauses.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Plan(Vec<Diagnostic>),
+    /// No bar is old enough.
+    #[error("dataset '{dataset}' has no bar at or before {as_of}")]
+    NoBar {
+        /// Name.
+        dataset: String,
+        /// What was asked for.
+        as_of: String,
+    },
+    /// More groups than a scan may have.
+    #[error("dataset '{dataset}' has {found} groups, at most {SEGMENTS_MAX} are scanned")]
+    TooManySegments {
+        /// Name.
+        dataset: String,
+        /// Groups that hold a symbol.
+        found: usize,
+    },
+}
+
+/// Symbols of one segment, as indices into the manifest.
+type SegmentIndex = BTreeMap<u32, Vec<usize>>;
+
+/// A scan that is ready to be cut into shards. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct PreparedScan {
+    /// What the user wrote; `dataset` is set.
+    pub document: Arc<ScanDocument>,
+    /// The opened snapshot.
+    pub dataset: Dataset,
+    /// The compiled document.
+    pub plan: Arc<Plan>,
+    /// Time of the bar that is looked at, resolved.
+    pub as_of: TimeMicros,
+    /// What makes the answer what it is.
+    pub identity: Identity,
+    /// The groups that hold a symbol, ascending.
+    pub segments: Arc<Vec<u32>>,
+    index: Arc<SegmentIndex>,
+}
+
+/// The class that scans are pinned to: this build's. Workers of another class are not given work.
+pub fn execution_class() -> ExecutionClass {
+    ExecutionClass {
+        engine: trawl_protocol::limits::ENGINE.to_owned(),
+        numerics: trawl_kernels::NUMERICS_ID.to_owned(),
+        backend: trawl_kernels::BACKEND_CPU.to_owned(),
+        precision: trawl_kernels::PRECISION_F64.to_owned(),
+    }
+}
+
+/// Opens the dataset, compiles the plan and resolves the as-of (the newest bar at or before `as_of`, or of all).
+///
+/// # Errors
+/// [`PrepareError`].
+pub fn prepare(
+    store: &Store,
+    document: &ScanDocument,
+    as_of: Option<TimeMicros>,
+) -> Result<PreparedScan, PrepareError> {
+    let span = tracing::info_span!("plan", dataset = tracing::field::Empty, segments = tracing::field::Empty);
+    let _entered = span.enter();
+    let reference = document.dataset.as_deref().ok_or(PrepareError::NoDataset)?;
+    span.record("dataset", reference);
+    let dataset = store.open(reference)?;
+    let manifest = Arc::clone(&dataset.manifest);
+    let schema = Schema { columns: manifest.columns.clone(), timeframe: Some(manifest.timeframe.clone()) };
+    let plan = compile_scan(document, &schema).map_err(PrepareError::Plan)?;
+    let as_of = dataset.resolve_as_of(as_of)?.ok_or_else(|| PrepareError::NoBar {
+        dataset: manifest.name.clone(),
+        as_of: as_of.map_or_else(|| "any time".to_owned(), format_time),
+    })?;
+    let mut index = SegmentIndex::new();
+    for (i, entry) in manifest.symbols.iter().enumerate() {
+        index.entry(entry.group).or_default().push(i);
+    }
+    if index.len() > SEGMENTS_MAX {
+        return Err(PrepareError::TooManySegments { dataset: manifest.name.clone(), found: index.len() });
+    }
+    span.record("segments", index.len());
+    let class = execution_class();
+    let identity = Identity {
+        plan: plan.fingerprint(),
+        dataset: manifest.name.clone(),
+        snapshot: manifest.snapshot.clone(),
+        as_of: format_time(as_of),
+        engine: class.engine,
+        numerics: class.numerics,
+        backend: class.backend,
+        precision: class.precision,
+    };
+    Ok(PreparedScan {
+        document: Arc::new(document.clone()),
+        dataset,
+        plan: Arc::new(plan),
+        as_of,
+        identity,
+        segments: Arc::new(index.keys().copied().collect()),
+        index: Arc::new(index),
+    })
+}
+
+impl PreparedScan {
+    /// `NAME@SNAPSHOT`, the snapshot in full: what every worker opens.
+    pub fn dataset_reference(&self) -> String {
+        format!("{}@{}", self.identity.dataset, self.identity.snapshot)
+    }
+
+    /// Symbols of a segment, sorted; none for a segment that the scan does not have.
+    pub fn symbols_of(&self, segment: u32) -> Vec<String> {
+        self.symbol_names(segment).map(str::to_owned).collect()
+    }
+
+    fn symbol_names(&self, segment: u32) -> impl Iterator<Item = &str> {
+        let indices = self.index.get(&segment).map_or(&[][..], Vec::as_slice);
+        indices.iter().map(|&i| self.dataset.manifest.symbols[i].symbol.as_str())
+    }
+
+    /// Symbols of the whole scan.
+    pub fn symbol_count(&self) -> usize {
+        self.dataset.manifest.symbols.len()
+    }
+
+    /// Bars of the whole scan's symbols.
+    pub fn bar_count(&self) -> u64 {
+        self.dataset.manifest.symbols.iter().map(|s| s.rows).sum()
+    }
+
+    /// Estimated nanoseconds of one core per segment, ascending by segment.
+    pub fn segment_costs(&self) -> Vec<SegmentCost> {
+        let per_bar = self.plan.cost_ns_per_bar().max(1.0);
+        let cost = |rows: &[usize]| {
+            let bars: u64 = rows.iter().map(|&i| self.dataset.manifest.symbols[i].rows).sum();
+            // Saturating; a segment never costs nothing.
+            ((bars as f64 * per_bar) as u64).max(1)
+        };
+        self.index.iter().map(|(&segment, rows)| SegmentCost { segment, cost: cost(rows) }).collect()
+    }
+
+    /// What merging needs to know.
+    pub fn merge_spec(&self) -> MergeSpec {
+        MergeSpec {
+            identity: self.identity.clone(),
+            select: self.plan.select.iter().map(|o| o.name.clone()).collect(),
+            descending: self.plan.rank.iter().map(|k| k.direction == Direction::Descending).collect(),
+            limit: self.plan.limit,
+        }
+    }
+
+    /// Whether a result answers exactly the symbols of its segment, with as many values as the plan has.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_result(&self, result: &SegmentResultV1) -> Result<(), String> {
+        if !self.index.contains_key(&result.segment) {
+            return Err(format!("segment {} is none of this scan's", result.segment));
+        }
+        if !self.symbol_names(result.segment).eq(result.rows.iter().map(|r| r.symbol.as_str())) {
+            return Err(format!("the result of segment {} is not about its symbols", result.segment));
+        }
+        let matched = result.rows.iter().filter(|r| r.status == trawl_protocol::Status::Matched);
+        let (rank, select) = (self.plan.rank.len(), self.plan.select.len());
+        if matched.into_iter().any(|r| r.rank.len() != rank || r.values.len() != select) {
+            return Err(format!("the result of segment {} has another number of values", result.segment));
+        }
+        Ok(())
+    }
+}

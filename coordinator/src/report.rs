@@ -1,0 +1,115 @@
+//! What a run tells beside its answer: progress while it runs, and afterwards times, places and attempts.
+//!
+//! None of it enters the answer: two runs of one scan give the same answer and different reports.
+
+use serde::{Deserialize, Serialize};
+use trawl_protocol::ErrorKind;
+
+/// Told as a scan goes on. Called from one thread at a time; must return quickly.
+pub trait Progress: Sync {
+    /// The scan is accepted; `shards` is how it was cut at first.
+    fn accepted(&self, _segments: usize, _shards: usize, _symbols: usize) {}
+    /// A segment ended; `done` of all have.
+    fn segment_ended(&self, _segment: u32, _done: usize) {}
+    /// A segment has no result.
+    fn segment_failed(&self, _segment: u32, _kind: ErrorKind, _message: &str) {}
+}
+
+/// Says nothing.
+pub struct NoProgress;
+
+impl Progress for NoProgress {}
+
+/// A run of a scan, as `--report` writes it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// `embedded` or `cluster`.
+    pub mode: String,
+    /// The scan's id; empty in embedded mode.
+    pub scan: String,
+    /// Threads of embedded mode; of all workers at the start in a cluster.
+    pub threads: u32,
+    /// Shards the scan was cut into at first.
+    pub shards: u32,
+    /// Segments of the scan.
+    pub segments: u32,
+    /// Symbols of the snapshot.
+    pub symbols: u64,
+    /// Bars of the snapshot.
+    pub bars: u64,
+    /// Opening the snapshot and compiling the plan, where the one who reports did it.
+    pub prepare_ms: f64,
+    /// From the first dispatch to the last result.
+    pub run_ms: f64,
+    /// Putting the answer together.
+    pub merge_ms: f64,
+    /// Dispatches, in the order they were made.
+    pub shard_runs: Vec<ShardRun>,
+    /// Accepted results, by segment.
+    pub segment_runs: Vec<SegmentRun>,
+    /// Segments without a result, by segment.
+    pub failed: Vec<FailedRun>,
+    /// Workers that were lost while the scan ran.
+    pub workers_lost: Vec<String>,
+}
+
+impl RunReport {
+    /// Whether every segment was answered: the exit code is 0 only then.
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_empty()
+    }
+}
+
+/// One dispatch of a shard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShardRun {
+    /// Number of the dispatch; unique in the process that dispatched.
+    pub attempt: u64,
+    /// Where it ran; `embedded` in embedded mode.
+    pub worker: String,
+    /// What was asked.
+    pub segments: Vec<u32>,
+    /// Since the scan was accepted.
+    pub started_ms: f64,
+    /// Since the scan was accepted; `None` when nobody waited for its end.
+    pub ended_ms: Option<f64>,
+    /// `running`, `done`, `stopped`, or how it failed.
+    pub ending: String,
+}
+
+/// One accepted result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SegmentRun {
+    /// Which.
+    pub segment: u32,
+    /// The dispatch that gave it.
+    pub attempt: u64,
+    /// Where it ran.
+    pub worker: String,
+    /// Loading and computing together.
+    pub busy_ms: f64,
+    /// Loading alone; `None` in embedded mode, where it is not told apart.
+    pub load_ms: Option<f64>,
+    /// Symbols in the result.
+    pub symbols: u64,
+    /// Whether the bars were in memory already.
+    pub resident: bool,
+}
+
+/// A segment without a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FailedRun {
+    /// Which.
+    pub segment: u32,
+    /// What kind of failure.
+    pub kind: ErrorKind,
+    /// Why.
+    pub message: String,
+    /// Dispatches it had.
+    pub attempts: u32,
+}
+
+/// Milliseconds since `start`.
+pub(crate) fn ms_since(start: std::time::Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}

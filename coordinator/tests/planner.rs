@@ -1,0 +1,120 @@
+//! The planner's wanted properties, on random scans and fleets.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use trawl_coordinator::planner::{
+    LOAD_BOUND_PERCENT, SHARDS_PER_WORKER, SegmentCost, Shard, ShardSpec, WorkerSeat, name_key, plan_shards, preferred,
+};
+
+fn costs() -> impl Strategy<Value = Vec<SegmentCost>> {
+    proptest::collection::btree_map(0u32..2000, 1u64..1_000_000, 0..200)
+        .prop_map(|m| m.into_iter().map(|(segment, cost)| SegmentCost { segment, cost }).collect())
+}
+
+fn fleet(count: u64) -> Vec<WorkerSeat> {
+    (0..count).map(|i| WorkerSeat { worker: i + 10, key: name_key(&format!("worker-{i}")) }).collect()
+}
+
+fn specs() -> impl Strategy<Value = ShardSpec> {
+    prop_oneof![Just(ShardSpec::Automatic), Just(ShardSpec::PerSegment), (0u32..300).prop_map(ShardSpec::Count)]
+}
+
+fn wanted(segments: &[SegmentCost]) -> Vec<u32> {
+    segments.iter().map(|s| s.segment).collect()
+}
+
+fn planned(shards: &[Shard]) -> Vec<u32> {
+    let mut all: Vec<u32> = shards.iter().flat_map(|s| s.segments.clone()).collect();
+    all.sort_unstable();
+    all
+}
+
+proptest! {
+    #[test]
+    fn every_segment_is_in_exactly_one_shard(segments in costs(), workers in 0u64..9, spec in specs()) {
+        let shards = plan_shards(&segments, &fleet(workers), spec, 7);
+        prop_assert_eq!(planned(&shards), wanted(&segments));
+        for shard in &shards {
+            prop_assert!(!shard.segments.is_empty());
+            prop_assert!(shard.segments.is_sorted());
+            let cost: u64 = segments.iter().filter(|s| shard.segments.contains(&s.segment)).map(|s| s.cost).sum();
+            prop_assert_eq!(shard.cost, cost);
+            prop_assert_eq!(shard.preferred.is_some(), workers > 0);
+        }
+    }
+
+    #[test]
+    fn the_number_of_shards_is_the_one_asked_for(segments in costs(), count in 1u32..300) {
+        let shards = plan_shards(&segments, &fleet(3), ShardSpec::Count(count), 7);
+        prop_assert_eq!(shards.len(), (count as usize).min(segments.len()));
+        let one_each = plan_shards(&segments, &fleet(3), ShardSpec::PerSegment, 7);
+        prop_assert_eq!(one_each.len(), segments.len());
+    }
+
+    #[test]
+    fn the_order_of_segments_and_workers_changes_nothing(
+        (segments, shuffled) in costs().prop_flat_map(|c| (Just(c.clone()), Just(c).prop_shuffle())),
+        (workers, turned) in (1u64..9).prop_flat_map(|n| (Just(fleet(n)), Just(fleet(n)).prop_shuffle())),
+        spec in specs(),
+    ) {
+        prop_assert_eq!(plan_shards(&segments, &workers, spec, 7), plan_shards(&shuffled, &turned, spec, 7));
+    }
+
+    #[test]
+    fn a_worker_that_leaves_moves_only_its_own_segments(segment in any::<u32>(), workers in 2u64..20, gone in 0u64..20) {
+        let all = fleet(workers);
+        let gone = gone % workers + 10;
+        let left: Vec<WorkerSeat> = all.iter().copied().filter(|w| w.worker != gone).collect();
+        let before = preferred(segment, &all, 7).unwrap();
+        let after = preferred(segment, &left, 7).unwrap();
+        prop_assert!(before == gone || before == after);
+    }
+
+    #[test]
+    fn no_worker_is_given_more_than_its_bound(segments in costs(), workers in 1u64..9) {
+        let shards = plan_shards(&segments, &fleet(workers), ShardSpec::Automatic, 7);
+        let mut loads: BTreeMap<u64, u64> = BTreeMap::new();
+        for shard in &shards {
+            *loads.entry(shard.preferred.unwrap()).or_default() += shard.cost;
+        }
+        let total: u64 = segments.iter().map(|s| s.cost).sum();
+        let largest = segments.iter().map(|s| s.cost).max().unwrap_or(0);
+        let bound = total * LOAD_BOUND_PERCENT / (100 * workers) + largest;
+        prop_assert!(loads.values().all(|&load| load <= bound), "{:?} over {}", loads, bound);
+        prop_assert!(shards.len() <= workers as usize * SHARDS_PER_WORKER);
+    }
+
+    #[test]
+    fn shards_of_equal_segments_differ_by_one_at_most(segments in 1u32..500, count in 1u32..50) {
+        let segments: Vec<SegmentCost> = (0..segments).map(|segment| SegmentCost { segment, cost: 5 }).collect();
+        let shards = plan_shards(&segments, &[], ShardSpec::Count(count), 7);
+        let sizes: Vec<usize> = shards.iter().map(|s| s.segments.len()).collect();
+        prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{:?}", sizes);
+    }
+}
+
+#[test]
+fn segments_spread_over_workers() {
+    let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+    for segment in 0..1000 {
+        *counts.entry(preferred(segment, &fleet(4), name_key("us5")).unwrap()).or_default() += 1;
+    }
+    assert!(counts.len() == 4 && counts.values().all(|n| (180..320).contains(n)), "{counts:?}");
+}
+
+#[test]
+fn another_dataset_is_spread_otherwise() {
+    let place = |name: &str| (0..50).map(|s| preferred(s, &fleet(4), name_key(name))).collect::<Vec<_>>();
+    assert_ne!(place("us5"), place("eu50"));
+}
+
+#[test]
+fn shard_specs_are_read_as_written() {
+    assert_eq!("auto".parse(), Ok(ShardSpec::Automatic));
+    assert_eq!("7".parse(), Ok(ShardSpec::Count(7)));
+    assert_eq!("segment".parse(), Ok(ShardSpec::PerSegment));
+    for bad in ["0", "-1", "x", ""] {
+        assert!(bad.parse::<ShardSpec>().is_err(), "{bad}");
+    }
+}
