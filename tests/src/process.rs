@@ -31,7 +31,8 @@ impl Ended {
 
     /// Whether the program panicked or printed a backtrace, whatever its exit code.
     pub fn panicked(&self) -> bool {
-        ["panicked at", "stack backtrace", "RUST_BACKTRACE"].iter().any(|w| self.stderr.contains(w))
+        let words = ["panicked at", "stack backtrace", "RUST_BACKTRACE", "internal error"];
+        words.iter().any(|w| self.stderr.contains(w) || self.stdout.contains(w))
     }
 }
 
