@@ -31,3 +31,8 @@ bench name:
 # etcd, a coordinator and three workers on loopback, until Ctrl-C
 demo:
     cargo run --release -- cluster up --workers 3
+
+# 10,000 symbols, every way to run a scan: are the bytes the same?
+same-bytes *options:
+    cargo build --release -p trawl
+    tools/same_bytes.py {{ options }}
