@@ -224,8 +224,7 @@ impl Run<'_> {
         let span = tracing::info_span!("merge", segments = self.results.len());
         let answer = span.in_scope(|| merge(self.prepared, self.results, self.failures));
         self.report.merge_ms = ms_since(started);
-        self.report.segment_runs.sort_by_key(|r| r.segment);
-        self.report.failed.sort_by_key(|r| r.segment);
+        self.report.close();
         (answer, self.report)
     }
 }

@@ -24,23 +24,6 @@ pub enum ShardSpec {
     PerSegment,
 }
 
-impl std::str::FromStr for ShardSpec {
-    type Err = String;
-
-    /// `auto`, a number from 1, or `segment`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Automatic),
-            "segment" => Ok(Self::PerSegment),
-            number => {
-                number.parse().ok().filter(|&n: &u32| n > 0).map(Self::Count).ok_or_else(|| {
-                    "expected 'auto', a number from 1, or 'segment' (one shard for each group)".to_owned()
-                })
-            }
-        }
-    }
-}
-
 /// A worker as the planner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerSeat {

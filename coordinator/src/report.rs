@@ -49,11 +49,23 @@ pub struct RunReport {
     pub segment_runs: Vec<SegmentRun>,
     /// Segments without a result, by segment.
     pub failed: Vec<FailedRun>,
+    /// Segments that were dispatched more than once.
+    pub retried_segments: u32,
     /// Workers that were lost while the scan ran.
     pub workers_lost: Vec<String>,
 }
 
 impl RunReport {
+    /// Sorts what came in the order of events, and counts what was dispatched again.
+    pub(crate) fn close(&mut self) {
+        self.segment_runs.sort_by_key(|r| r.segment);
+        self.failed.sort_by_key(|r| r.segment);
+        let mut dispatched: Vec<u32> = self.shard_runs.iter().flat_map(|r| r.segments.iter().copied()).collect();
+        dispatched.sort_unstable();
+        let again = dispatched.chunk_by(|a, b| a == b).filter(|times| times.len() > 1).count();
+        self.retried_segments = u32::try_from(again).unwrap_or(u32::MAX);
+    }
+
     /// Whether every segment was answered: the exit code is 0 only then.
     pub fn is_complete(&self) -> bool {
         self.failed.is_empty()

@@ -108,13 +108,3 @@ fn another_dataset_is_spread_otherwise() {
     let place = |name: &str| (0..50).map(|s| preferred(s, &fleet(4), name_key(name))).collect::<Vec<_>>();
     assert_ne!(place("us5"), place("eu50"));
 }
-
-#[test]
-fn shard_specs_are_read_as_written() {
-    assert_eq!("auto".parse(), Ok(ShardSpec::Automatic));
-    assert_eq!("7".parse(), Ok(ShardSpec::Count(7)));
-    assert_eq!("segment".parse(), Ok(ShardSpec::PerSegment));
-    for bad in ["0", "-1", "x", ""] {
-        assert!(bad.parse::<ShardSpec>().is_err(), "{bad}");
-    }
-}

@@ -1,10 +1,11 @@
 //! The words the processes share: services, envelope, records, error kinds, limits, digests, trace context.
 //!
-//! It does no I/O, holds no state and decides nothing: what is done with these words stands in `worker` and
-//! `coordinator`.
+//! It decides nothing: what is done with these words stands in `worker` and `coordinator`. The one module that does
+//! I/O is `control`, the store that the processes share.
 
 #![forbid(unsafe_code)]
 
+pub mod control;
 pub mod digest;
 pub mod envelope;
 pub mod error;

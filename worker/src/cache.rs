@@ -1,1 +1,167 @@
-//! placeholder
+//! Groups of bars kept in memory between shards, least recently used out first, bounded in bytes.
+//!
+//! Keyed by (dataset, snapshot, group, columns): a snapshot never changes, so nothing here grows stale. What is being
+//! computed on stays alive for its users after it was evicted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trawl_market::SymbolBars;
+
+/// Bytes kept when nothing else is said.
+pub const CACHE_BYTES_DEFAULT: u64 = 1 << 30;
+/// What a symbol costs beside its bars: name, vectors, allocator.
+const SYMBOL_OVERHEAD_BYTES: u64 = 160;
+/// Bytes of a time or a value.
+const VALUE_BYTES: u64 = 8;
+
+/// What a group's bars are known by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupKey {
+    /// Name and full snapshot: `NAME@SNAPSHOT`.
+    pub dataset: Arc<str>,
+    /// Group id.
+    pub group: u32,
+    /// Columns in the order they were loaded.
+    pub columns: Arc<[String]>,
+}
+
+/// Bars that may be shared.
+pub type Group = Arc<Vec<SymbolBars>>;
+
+/// The cache; one for a worker.
+#[derive(Debug)]
+pub struct GroupCache {
+    bytes_max: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    groups: BTreeMap<GroupKey, Held>,
+    /// Last use -> key.
+    order: BTreeMap<u64, GroupKey>,
+    bytes: u64,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    group: Group,
+    bytes: u64,
+    used: u64,
+}
+
+impl GroupCache {
+    /// Keeps at most `bytes_max`; 0 keeps nothing.
+    pub fn new(bytes_max: u64) -> Self {
+        Self { bytes_max, state: Mutex::default() }
+    }
+
+    /// The group, and whether it was in memory. Loads without holding the lock: two may load the same group at once,
+    /// and one of them is kept.
+    ///
+    /// # Errors
+    /// Those of `load`.
+    pub fn get_or_load<E>(
+        &self,
+        key: &GroupKey,
+        load: impl FnOnce() -> Result<Vec<SymbolBars>, E>,
+    ) -> Result<(Group, bool), E> {
+        if let Some(group) = self.get(key) {
+            return Ok((group, true));
+        }
+        let group = Arc::new(load()?);
+        self.keep(key, &group);
+        Ok((group, false))
+    }
+
+    fn get(&self, key: &GroupKey) -> Option<Group> {
+        let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = state.groups.get_mut(key)?;
+        state.clock += 1;
+        state.order.remove(&held.used);
+        held.used = state.clock;
+        state.order.insert(held.used, key.clone());
+        Some(Arc::clone(&held.group))
+    }
+
+    fn keep(&self, key: &GroupKey, group: &Group) {
+        let bytes = size_of_bars(group);
+        if bytes > self.bytes_max {
+            return;
+        }
+        let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.groups.contains_key(key) {
+            return;
+        }
+        while state.bytes + bytes > self.bytes_max {
+            let Some((_, oldest)) = state.order.pop_first() else { break };
+            if let Some(held) = state.groups.remove(&oldest) {
+                state.bytes -= held.bytes;
+            }
+        }
+        state.clock += 1;
+        state.bytes += bytes;
+        state.order.insert(state.clock, key.clone());
+        state.groups.insert(key.clone(), Held { group: Arc::clone(group), bytes, used: state.clock });
+    }
+
+    /// Bytes held now.
+    pub fn bytes(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).bytes
+    }
+}
+
+fn size_of_bars(bars: &[SymbolBars]) -> u64 {
+    let of_symbol = |symbol: &SymbolBars| {
+        let values = symbol.times.capacity() + symbol.columns.iter().map(Vec::capacity).sum::<usize>();
+        SYMBOL_OVERHEAD_BYTES + values as u64 * VALUE_BYTES
+    };
+    bars.iter().map(of_symbol).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(group: u32) -> GroupKey {
+        GroupKey { dataset: Arc::from("a@1"), group, columns: Arc::from(vec!["close".to_owned()]) }
+    }
+
+    /// About 8 kB.
+    fn bars() -> Vec<SymbolBars> {
+        vec![SymbolBars { symbol: Arc::from("A"), times: vec![0; 500], columns: vec![vec![0.0; 500]] }]
+    }
+
+    fn load(cache: &GroupCache, group: u32) -> bool {
+        cache.get_or_load(&key(group), || Ok::<_, ()>(bars())).unwrap().1
+    }
+
+    #[test]
+    fn the_least_recently_used_group_goes_and_the_bytes_stay_bounded() {
+        let cache = GroupCache::new(20_000);
+        assert!(!load(&cache, 1) && !load(&cache, 2));
+        assert!(load(&cache, 1), "1 is in memory and now the younger one");
+        assert!(!load(&cache, 3), "3 pushes 2 out");
+        assert!(load(&cache, 1) && load(&cache, 3));
+        assert!(!load(&cache, 2));
+        assert!(cache.bytes() <= 20_000 && cache.bytes() > 16_000, "{}", cache.bytes());
+    }
+
+    #[test]
+    fn a_group_too_big_and_a_group_that_cannot_be_loaded_are_not_kept() {
+        let cache = GroupCache::new(100);
+        assert!(!load(&cache, 1) && !load(&cache, 1));
+        assert_eq!(cache.get_or_load(&key(2), || Err("torn")).unwrap_err(), "torn");
+        assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn other_columns_are_another_group() {
+        let cache = GroupCache::new(1 << 20);
+        let open = GroupKey { columns: Arc::from(vec!["open".to_owned()]), ..key(1) };
+        assert!(!load(&cache, 1));
+        assert!(!cache.get_or_load(&open, || Ok::<_, ()>(bars())).unwrap().1);
+    }
+}

@@ -3,7 +3,7 @@
 //! The result depends on (plan, snapshot, as-of, segment) alone. Nothing here knows of attempts, caches or networks.
 
 use trawl_kernels::{Cancel, LastValues, SymbolInput, evaluate_last};
-use trawl_market::{Dataset, MarketError, SymbolBars, TimeMicros, format_time};
+use trawl_market::{Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, format_time};
 use trawl_plan::Plan;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, Status, SymbolRow};
@@ -12,7 +12,7 @@ use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, Status, SymbolRow};
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
     /// The group's bars could not be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Market(#[from] MarketError),
     /// Nobody wants the result any more.
     #[error("cancelled")]
@@ -25,9 +25,10 @@ pub enum ExecuteError {
 impl ExecuteError {
     /// Whether another attempt may succeed.
     ///
-    /// Bars that cannot be read are a property of the snapshot, the same everywhere.
+    /// Damaged or missing bars are a property of the snapshot, the same everywhere.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Market(error) if error.kind() == MarketErrorKind::Retryable => ErrorKind::Retryable,
             Self::Market(_) | Self::Inconsistent(_) => ErrorKind::Permanent,
             Self::Cancelled => ErrorKind::Cancelled,
         }
@@ -36,8 +37,22 @@ impl ExecuteError {
 
 impl From<ExecuteError> for Failure {
     fn from(error: ExecuteError) -> Self {
-        Self::new(error.kind(), bounded_reason(error.to_string()))
+        Self::new(error.kind(), bounded_reason(text_of(&error)))
     }
+}
+
+/// An error and its causes in one line; each cause once.
+pub(crate) fn text_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Loads and evaluates one segment on the calling thread; rows come sorted by symbol.

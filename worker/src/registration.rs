@@ -1,1 +1,213 @@
-//! placeholder
+//! Keeps a worker's record in the control store for as long as the process lives.
+//!
+//! It has its own thread, runtime and client, so that neither a busy executor nor a full network to a coordinator makes
+//! a living worker look dead. A lease that is over (the store says so, or could not be reached for too long) is replaced
+//! by a new one and the record is put again: workers compute pure functions, so nothing they did meanwhile is wrong.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use trawl_protocol::WorkerRecord;
+use trawl_protocol::control::{ControlError, ControlStore, LeaseId};
+use trawl_protocol::record::worker_key;
+
+/// Time to live of a worker's lease.
+pub const LEASE_TTL_DEFAULT: Duration = Duration::from_secs(5);
+/// A lease is renewed so many times in its time to live.
+const RENEWALS_PER_TTL: u32 = 3;
+/// Wait before the first registration is tried again; doubles up to [`BACK_OFF_MAX`].
+const BACK_OFF: Duration = Duration::from_millis(100);
+/// Longest wait between tries.
+const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// Longest that leaving may take: the lease ends by itself when the store is away.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Where and as what to register.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    /// Prefix of every key.
+    pub cluster_name: String,
+    /// What is said.
+    pub record: WorkerRecord,
+    /// See [`LEASE_TTL_DEFAULT`]; whole seconds.
+    pub lease_ttl: Duration,
+    /// How long the first registration may take; afterwards a store that is away is waited for.
+    pub start_timeout: Duration,
+}
+
+/// A registered worker. Ends with [`Registered::leave`], or by itself when the process does.
+#[derive(Debug)]
+pub struct Registered {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Registers and returns once the record stands in the store.
+///
+/// # Errors
+/// The store's, when it could not be reached within `start_timeout`.
+pub async fn register(store: impl ControlStore, registration: Registration) -> Result<Registered, ControlError> {
+    let (stop, stopped) = oneshot::channel();
+    let (tell, told) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("trawl-lease".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(keep(store, registration, tell, stopped)),
+            Err(error) => {
+                let _ = tell.send(Err(no_thread(&error)));
+            }
+        }
+    });
+    let thread = thread.map_err(|error| no_thread(&error))?;
+    // The sender is dropped only by a thread that died.
+    told.await.unwrap_or_else(|error| Err(no_thread(&error)))?;
+    Ok(Registered { stop, thread })
+}
+
+fn no_thread(error: &dyn std::error::Error) -> ControlError {
+    ControlError::Unreachable { endpoints: "this process".to_owned(), cause: format!("the lease thread: {error}") }
+}
+
+impl Registered {
+    /// Takes the record out of the store (bounded in time) and ends the thread.
+    pub async fn leave(self) {
+        let _ = self.stop.send(());
+        let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
+    }
+}
+
+async fn keep(
+    store: impl ControlStore,
+    registration: Registration,
+    tell: oneshot::Sender<Result<(), ControlError>>,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let key = worker_key(&registration.cluster_name, &registration.record.id);
+    let first = tokio::time::timeout(registration.start_timeout, first_lease(&store, &key, &registration));
+    let mut lease = match first.await {
+        Ok(lease) => lease,
+        // The time is over: one last try says why.
+        Err(_) => match put_record(&store, &key, &registration).await {
+            Ok(lease) => lease,
+            Err(error) => {
+                let _ = tell.send(Err(error));
+                return;
+            }
+        },
+    };
+    let _ = tell.send(Ok(()));
+    let period = registration.lease_ttl / RENEWALS_PER_TTL;
+    let mut wait = period;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            // Also when the handle was dropped without leaving.
+            _ = &mut stopped => break,
+        }
+        let renewed = async {
+            match store.keep_alive(lease).await {
+                Err(ControlError::LeaseOver) => {
+                    tracing::warn!(worker = registration.record.id, "the lease is over, registering again");
+                    put_record(&store, &key, &registration).await
+                }
+                kept => kept.map(|()| lease),
+            }
+        };
+        match renewed.await {
+            Ok(kept) => (lease, wait) = (kept, period),
+            Err(error) => {
+                tracing::warn!(%error, "the lease could not be renewed, trying again");
+                wait = (wait / 2).max(BACK_OFF);
+            }
+        }
+    }
+    let leave = async {
+        store.delete(&key).await?;
+        store.revoke(lease).await
+    };
+    if !matches!(tokio::time::timeout(LEAVE_TIMEOUT, leave).await, Ok(Ok(()))) {
+        tracing::warn!("the record could not be deleted; it goes when its lease ends");
+    }
+}
+
+/// Registers for the first time, for as long as it takes.
+async fn first_lease(store: &impl ControlStore, key: &str, registration: &Registration) -> LeaseId {
+    let mut wait = BACK_OFF;
+    loop {
+        match put_record(store, key, registration).await {
+            Ok(lease) => return lease,
+            Err(error) => tracing::info!(%error, "not registered yet"),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(BACK_OFF_MAX);
+    }
+}
+
+async fn put_record(
+    store: &impl ControlStore,
+    key: &str,
+    registration: &Registration,
+) -> Result<LeaseId, ControlError> {
+    let lease = store.grant(registration.lease_ttl).await?;
+    let record = serde_json::to_vec(&registration.record).unwrap_or_default();
+    store.put(key, record, Some(lease)).await?;
+    Ok(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Instant;
+    use trawl_protocol::control::{Change, MemoryStore};
+
+    fn registration() -> Registration {
+        let record = WorkerRecord {
+            id: "w1".to_owned(),
+            address: "127.0.0.1:1".to_owned(),
+            boot: "b1".to_owned(),
+            protocol_version: 1,
+            result_schema: "0".to_owned(),
+            class: crate::execution_class(),
+            threads: 1,
+            cache_bytes: 0,
+        };
+        let lease_ttl = Duration::from_millis(150);
+        Registration { cluster_name: "c".to_owned(), record, lease_ttl, start_timeout: Duration::from_millis(400) }
+    }
+
+    #[tokio::test]
+    async fn a_worker_registers_again_when_its_lease_is_over_and_leaves_nothing_behind() {
+        let store = Arc::new(MemoryStore::default());
+        let mut watch = store.watch("c/workers/", 0).await.unwrap();
+        let registered = register(store.clone(), registration()).await.unwrap();
+        let is_record = |change: Option<Change>| matches!(change, Some(Change::Put(e)) if e.key == "c/workers/w1");
+        assert!(is_record(watch.recv().await));
+        store.expire_leases();
+        assert!(matches!(watch.recv().await, Some(Change::Deleted { .. })));
+        assert!(is_record(watch.recv().await), "it comes back by itself");
+        registered.leave().await;
+        assert_eq!(store.list("c/").await.unwrap().entries, []);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_away_at_the_start_is_an_error_in_bounded_time() {
+        let store = Arc::new(MemoryStore::default());
+        store.set_away(true);
+        let started = Instant::now();
+        assert!(matches!(register(store, registration()).await, Err(ControlError::Unreachable { .. })));
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_comes_late_is_waited_for() {
+        let store = Arc::new(MemoryStore::default());
+        store.set_away(true);
+        let (late, away) = (store.clone(), registration());
+        let registering = tokio::spawn(register(late, away));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        store.set_away(false);
+        registering.await.unwrap().unwrap().leave().await;
+    }
+}

@@ -1,1 +1,161 @@
-//! placeholder
+//! A worker process: bind, register, serve, leave.
+//!
+//! In that order, and leaving in the opposite one: the record is deleted first, so that nothing new is sent here, then
+//! what runs is finished within a bound.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use trawl_market::Store;
+use trawl_protocol::control::{ControlError, ControlStore};
+use trawl_protocol::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::{WorkerRecord, envelope, pb};
+
+use crate::registration::{Registration, register};
+use crate::service::{Handle, WorkerService};
+
+/// How long running shards may take to finish once the worker leaves.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long cancelled shards may take to notice.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often it is asked whether all shards are finished.
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+/// Pings to a coordinator that says nothing, and how long their answer may take.
+const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+
+/// What a worker is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one. Loopback, see `trawl_protocol::loopback`.
+    pub listen: SocketAddr,
+    /// Prefix of the keys in the control store.
+    pub cluster_name: String,
+    /// Unique in the cluster.
+    pub id: String,
+    /// New at every start.
+    pub boot: String,
+    /// Where datasets are.
+    pub data_root: PathBuf,
+    /// Threads that compute; 0 takes one for each core.
+    pub threads: usize,
+    /// Bytes of bars kept in memory.
+    pub cache_bytes: u64,
+    /// How long a lost worker counts as present.
+    pub lease_ttl: Duration,
+    /// How long the control store is waited for at the start.
+    pub start_timeout: Duration,
+    /// For tests: sleep before each segment.
+    pub fault_delay: Duration,
+}
+
+/// Why a worker did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Most often: the port is in use.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The operating system gave no threads.
+    #[error("cannot start the compute threads: {0}")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+    /// The control store.
+    #[error("cannot register: {0}")]
+    Register(#[from] ControlError),
+    /// The server broke.
+    #[error("the server ended: {0}")]
+    Serve(#[from] tonic::transport::Error),
+}
+
+/// Runs a worker until `stop` ends. `ready` is told the bound address once the worker is registered.
+///
+/// # Errors
+/// [`ServerError`].
+pub async fn run(
+    options: Options,
+    control: impl ControlStore,
+    ready: impl FnOnce(SocketAddr),
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), ServerError> {
+    let bind = |source| ServerError::Bind { address: options.listen, source };
+    let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
+    let address = listener.local_addr().map_err(bind)?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads)
+        .thread_name(|i| format!("trawl-compute-{i}"))
+        .build()?;
+    let record = WorkerRecord {
+        id: options.id.clone(),
+        address: address.to_string(),
+        boot: options.boot.clone(),
+        protocol_version: PROTOCOL_VERSION,
+        result_schema: format!("{:016x}", envelope::schema_fingerprint()),
+        class: crate::execution_class(),
+        threads: u32::try_from(pool.current_num_threads()).unwrap_or(u32::MAX),
+        cache_bytes: options.cache_bytes,
+    };
+    let service = Arc::new(WorkerService::new(
+        (options.id, options.boot),
+        Store::new(options.data_root),
+        pool,
+        options.cache_bytes,
+        options.fault_delay,
+    ));
+    let (close, closed) = tokio::sync::oneshot::channel::<()>();
+    let server = pb::worker_server::WorkerServer::new(Handle(Arc::clone(&service)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let serving = tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
+        .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))
+        .serve_with_incoming_shutdown(server, TcpListenerStream::new(listener), async {
+            let _ = closed.await;
+        });
+    // It serves before it is registered: whoever reads the record finds someone there.
+    let mut serving = tokio::spawn(serving);
+    let registration = Registration {
+        cluster_name: options.cluster_name,
+        record,
+        lease_ttl: options.lease_ttl,
+        start_timeout: options.start_timeout,
+    };
+    let registered = register(control, registration).await?;
+    ready(address);
+    let broken = tokio::select! {
+        () = stop => None,
+        ended = &mut serving => Some(ended),
+    };
+    service.draining.store(true, Ordering::Relaxed);
+    registered.leave().await;
+    if let Some(ended) = broken {
+        // A server that ends by itself is broken; one that panicked told so already.
+        return ended.unwrap_or(Ok(())).map_err(ServerError::from);
+    }
+    drain(&service).await;
+    let _ = close.send(());
+    let _ = tokio::time::timeout(STOP_TIMEOUT, serving).await;
+    Ok(())
+}
+
+/// Lets running shards finish, and cancels those that take too long.
+async fn drain(service: &WorkerService) {
+    let finished = || async {
+        while service.shards.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    if tokio::time::timeout(DRAIN_TIMEOUT, finished()).await.is_err() {
+        tracing::warn!(shards = service.shards.load(Ordering::Relaxed), "cancelling shards that did not finish");
+        service.stopped.store(true, Ordering::Relaxed);
+        let _ = tokio::time::timeout(STOP_TIMEOUT, finished()).await;
+    }
+}

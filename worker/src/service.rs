@@ -1,1 +1,290 @@
-//! placeholder
+//! The gRPC service of a worker: checks a request, runs its segments on the compute threads, streams each as it ends.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use trawl_kernels::Cancel;
+use trawl_market::{Dataset, Store};
+use trawl_plan::{Plan, ScanDocument, Schema, compile_scan};
+use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, SEGMENTS_MAX, bounded_reason};
+use trawl_protocol::record::ExecutionClass;
+use trawl_protocol::{ErrorKind, Failure, envelope, pb, trace};
+
+use crate::cache::{GroupCache, GroupKey};
+use crate::execute::{ExecuteError, evaluate_segment, load_segment};
+use crate::execution_class;
+
+/// Replies that wait for a slow coordinator; compute threads wait when it is full.
+const REPLIES_WAITING_MAX: usize = 64;
+/// Shards that one worker runs or holds at once, whoever sent them.
+const SHARDS_MAX: usize = 64;
+/// Opened snapshots that are kept.
+const DATASETS_OPEN_MAX: usize = 8;
+/// How long a fault delay sleeps before it asks whether it is still wanted.
+const DELAY_STEP: Duration = Duration::from_millis(5);
+
+/// State of a worker; shared by all requests.
+#[derive(Debug)]
+pub(crate) struct WorkerService {
+    pub boot: String,
+    pub id: String,
+    pub store: Store,
+    pub pool: rayon::ThreadPool,
+    pub cache: GroupCache,
+    /// Set once, when the worker begins to leave: new shards are refused, running ones finish.
+    pub draining: AtomicBool,
+    /// Set once, when the time for finishing is over.
+    pub stopped: AtomicBool,
+    /// Shards that run or wait.
+    pub shards: AtomicUsize,
+    /// For tests: sleep before each segment.
+    pub fault_delay: Duration,
+    datasets: Mutex<VecDeque<(String, Dataset)>>,
+}
+
+/// A request that was checked.
+struct Shard {
+    plan: Plan,
+    dataset: Dataset,
+    reference: Arc<str>,
+    columns: Arc<[String]>,
+    as_of: i64,
+    segments: Vec<u32>,
+}
+
+/// Cancels when the coordinator no longer listens, or when the worker has to stop.
+struct Unwanted<'a> {
+    replies: &'a mpsc::Sender<Result<pb::SegmentReply, Status>>,
+    stopped: &'a AtomicBool,
+}
+
+impl Cancel for Unwanted<'_> {
+    fn cancelled(&self) -> bool {
+        self.replies.is_closed() || self.stopped.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a shard for as long as it lives.
+struct Counted(Arc<WorkerService>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.shards.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(ErrorKind::Invalid, bounded_reason(message.into()))
+}
+
+impl WorkerService {
+    pub fn new(
+        (id, boot): (String, String),
+        store: Store,
+        pool: rayon::ThreadPool,
+        cache_bytes: u64,
+        fault_delay: Duration,
+    ) -> Self {
+        Self {
+            boot,
+            id,
+            store,
+            pool,
+            cache: GroupCache::new(cache_bytes),
+            draining: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            shards: AtomicUsize::new(0),
+            fault_delay,
+            datasets: Mutex::default(),
+        }
+    }
+
+    /// Checks a request and compiles its document; blocks on the dataset's files.
+    fn check(&self, request: pb::ShardRequest) -> Result<Shard, Failure> {
+        if request.protocol_version != PROTOCOL_VERSION {
+            let asked = request.protocol_version;
+            return Err(invalid(format!(
+                "protocol version {asked} was asked for, this worker speaks {PROTOCOL_VERSION}"
+            )));
+        }
+        let class = request.execution_class.map(ExecutionClass::from);
+        if class.as_ref() != Some(&execution_class()) {
+            let asked = class.map_or_else(|| "none".to_owned(), |c| c.to_string());
+            return Err(invalid(format!("class '{asked}' was asked for, this worker is '{}'", execution_class())));
+        }
+        if request.document_json.len() > DOCUMENT_BYTES_MAX || request.segments.len() > SEGMENTS_MAX {
+            return Err(invalid("the document or the list of segments is too long"));
+        }
+        if request.segments.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err(invalid("segments have to ascend"));
+        }
+        let document = ScanDocument::from_json(&request.document_json)
+            .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
+        let dataset = self.open(&request.dataset)?;
+        let manifest = &dataset.manifest;
+        let schema = Schema { columns: manifest.columns.clone(), timeframe: Some(manifest.timeframe.clone()) };
+        let plan = compile_scan(&document, &schema).map_err(|mistakes| {
+            invalid(mistakes.first().map_or_else(|| "the document does not compile".to_owned(), ToString::to_string))
+        })?;
+        let fingerprint = plan.fingerprint();
+        if fingerprint != request.plan_fingerprint {
+            let asked = request.plan_fingerprint;
+            return Err(invalid(format!(
+                "plan {asked} was asked for, this worker compiles the document to {fingerprint}"
+            )));
+        }
+        let reference = Arc::from(format!("{}@{}", manifest.name, manifest.snapshot));
+        let columns = Arc::from(plan.columns.clone());
+        Ok(Shard { plan, dataset, reference, columns, as_of: request.as_of_us, segments: request.segments })
+    }
+
+    /// Opens a snapshot, or takes one that is open. Retryable: another worker may see the data.
+    fn open(&self, reference: &str) -> Result<Dataset, Failure> {
+        let datasets = || self.datasets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, dataset)) = datasets().iter().find(|(name, _)| name == reference) {
+            return Ok(dataset.clone());
+        }
+        let dataset = self
+            .store
+            .open(reference)
+            .map_err(|error| Failure::new(ErrorKind::Retryable, bounded_reason(crate::execute::text_of(&error))))?;
+        let mut datasets = datasets();
+        if datasets.len() >= DATASETS_OPEN_MAX {
+            datasets.pop_front();
+        }
+        datasets.push_back((reference.to_owned(), dataset.clone()));
+        Ok(dataset)
+    }
+
+    /// One segment, from bars in memory or on disk to an envelope.
+    fn segment(&self, shard: &Shard, segment: u32, cancel: &dyn Cancel) -> pb::SegmentReply {
+        self.delay(cancel);
+        let mut timings = pb::SegmentTimings::default();
+        let outcome = self.timed_segment(shard, segment, cancel, &mut timings);
+        let outcome = match outcome {
+            Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
+            Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
+        };
+        pb::SegmentReply { segment, outcome: Some(outcome), timings: Some(timings) }
+    }
+
+    fn timed_segment(
+        &self,
+        shard: &Shard,
+        segment: u32,
+        cancel: &dyn Cancel,
+        timings: &mut pb::SegmentTimings,
+    ) -> Result<pb::Envelope, Failure> {
+        if cancel.cancelled() {
+            return Err(ExecuteError::Cancelled.into());
+        }
+        let started = Instant::now();
+        let key =
+            GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
+        let load = || load_segment(&shard.plan, &shard.dataset, segment);
+        let (bars, resident) = self.cache.get_or_load(&key, load).map_err(Failure::from)?;
+        timings.load_us = micros(started.elapsed());
+        timings.resident = resident;
+        timings.symbols = bars.len() as u64;
+        timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
+        let started = Instant::now();
+        let result = evaluate_segment(&shard.plan, &bars, shard.as_of, segment, cancel).map_err(Failure::from)?;
+        timings.compute_us = micros(started.elapsed());
+        envelope::encode(&result).map_err(Failure::from)
+    }
+
+    fn delay(&self, cancel: &dyn Cancel) {
+        let started = Instant::now();
+        while started.elapsed() < self.fault_delay && !cancel.cancelled() {
+            std::thread::sleep(DELAY_STEP.min(self.fault_delay));
+        }
+    }
+
+    /// All segments of a shard, on the compute threads; returns when the last has ended or nobody listens.
+    fn run(&self, shard: &Shard, replies: &mpsc::Sender<Result<pb::SegmentReply, Status>>, span: &tracing::Span) {
+        let cancel = Unwanted { replies, stopped: &self.stopped };
+        shard.segments.par_iter().for_each(|&segment| {
+            if cancel.cancelled() {
+                return;
+            }
+            let _entered = span.enter();
+            // A panic is a mistake of this program; it costs the segment, not the worker.
+            let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel)));
+            let reply = reply.unwrap_or_else(|_| {
+                let failure = Failure::new(ErrorKind::Permanent, "internal error: the evaluation panicked");
+                let outcome = Some(pb::segment_reply::Outcome::Failure(failure.into()));
+                pb::SegmentReply { segment, outcome, timings: None }
+            });
+            // Refused only when nobody listens any more.
+            let _ = replies.blocking_send(Ok(reply));
+        });
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What tonic serves: a handle to the one state.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle(pub Arc<WorkerService>);
+
+#[tonic::async_trait]
+impl pb::worker_server::Worker for Handle {
+    type ExecuteStream = ReceiverStream<Result<pb::SegmentReply, Status>>;
+
+    async fn execute(&self, request: Request<pb::ShardRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
+        let service = Arc::clone(&self.0);
+        if service.draining.load(Ordering::Relaxed) {
+            return Err(Failure::new(ErrorKind::Retryable, "this worker is leaving").to_status());
+        }
+        let counted = Counted(Arc::clone(&service));
+        if service.shards.fetch_add(1, Ordering::Relaxed) >= SHARDS_MAX {
+            let message = format!("this worker holds {SHARDS_MAX} shards already");
+            return Err(Failure::new(ErrorKind::Retryable, message).to_status());
+        }
+        let carried = trace::extract(request.metadata());
+        let request = request.into_inner();
+        let span = tracing::info_span!(
+            "shard",
+            scan = request.scan_id,
+            attempt = request.attempt,
+            segments = request.segments.len(),
+            worker = service.id
+        );
+        // The one inside the request first: it is the same for every attempt.
+        trace::set_parent(&span, [request.trace.as_ref(), carried.as_ref()]);
+        let checking = {
+            let (service, span) = (Arc::clone(&service), span.clone());
+            tokio::task::spawn_blocking(move || span.in_scope(|| service.check(request)))
+        };
+        let shard = match checking.await {
+            Ok(Ok(shard)) => shard,
+            Ok(Err(failure)) => {
+                tracing::warn!(parent: &span, %failure, "refused a shard");
+                return Err(failure.to_status());
+            }
+            Err(_) => return Err(Failure::new(ErrorKind::Permanent, "internal error").to_status()),
+        };
+        let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
+        let runner = Arc::clone(&service);
+        service.pool.spawn(move || {
+            runner.run(&shard, &sender, &span);
+            // In this order: the span ends before the stream does, so that no answer is later than its trace.
+            drop(span);
+            drop(counted);
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn ping(&self, _request: Request<pb::PingRequest>) -> Result<Response<pb::PingReply>, Status> {
+        Ok(Response::new(pb::PingReply { boot: self.0.boot.clone() }))
+    }
+}

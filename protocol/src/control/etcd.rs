@@ -1,0 +1,234 @@
+//! The control store on etcd.
+//!
+//! One endpoint at a time: the many-endpoint client keeps sending calls to a dead one. A call that fails or does not
+//! answer in time is tried again on the next endpoint, a bounded number of times; HTTP/2 keep-alive is always on, since
+//! without it a stopped server holds watches and keep-alives for as long as it is stopped.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error, EventType, GetOptions, PutOptions, WatchOptions};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{Change, ControlError, ControlStore, Entry, LeaseId, Listing, WATCH_BACKLOG_MAX, Watch};
+
+/// Tries of one call, over the endpoints in turn.
+const CALL_TRIES_MAX: u32 = 4;
+/// Longest that one try may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest that a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Wait before the second try; doubles with each.
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// Pings, also while nothing else is said, and how long their answer may take.
+const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
+
+/// etcd, by its addresses.
+pub struct EtcdStore {
+    endpoints: Vec<String>,
+    connection: Mutex<Connection>,
+}
+
+/// Written by whoever connects or finds the connection broken; read by every call.
+#[derive(Default)]
+struct Connection {
+    client: Option<Client>,
+    /// Counts endpoints tried; the one in use is this modulo their number.
+    turn: usize,
+}
+
+impl std::fmt::Debug for EtcdStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdStore").field("endpoints", &self.endpoints).finish_non_exhaustive()
+    }
+}
+
+impl EtcdStore {
+    /// From addresses like `http://127.0.0.1:2379`, separated by commas. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`ControlError::Address`].
+    pub fn new(addresses: &str) -> Result<Self, ControlError> {
+        let malformed = |text: &str| ControlError::Address(text.to_owned());
+        let mut endpoints = Vec::new();
+        for address in addresses.split(',').map(str::trim) {
+            let host = address.strip_prefix("http://").ok_or_else(|| malformed(address))?.trim_end_matches('/');
+            let port = host.rsplit_once(':').and_then(|(name, port)| (!name.is_empty()).then_some(port));
+            if port.and_then(|p| p.parse::<u16>().ok()).is_none() {
+                return Err(malformed(address));
+            }
+            endpoints.push(host.to_owned());
+        }
+        Ok(Self { endpoints, connection: Mutex::default() })
+    }
+
+    fn unreachable(&self, cause: String) -> ControlError {
+        ControlError::Unreachable { endpoints: self.endpoints.join(", "), cause }
+    }
+
+    async fn client(&self) -> Result<Client, String> {
+        let (client, turn) = {
+            let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            (connection.client.clone(), connection.turn)
+        };
+        if let Some(client) = client {
+            return Ok(client);
+        }
+        let host = &self.endpoints[turn % self.endpoints.len()];
+        // The client would wait in silence for a server that is not there: ask first, to have a reason to tell.
+        let reached = timeout(CONNECT_TIMEOUT, tokio::net::TcpStream::connect(host)).await;
+        reached.map_err(|_| "no connection in time".to_owned())?.map_err(|e| e.to_string())?;
+        let options = ConnectOptions::new()
+            .with_keep_alive(HTTP2_KEEP_ALIVE.0, HTTP2_KEEP_ALIVE.1)
+            .with_keep_alive_while_idle(true)
+            .with_connect_timeout(CONNECT_TIMEOUT);
+        let client =
+            Client::connect([format!("http://{host}")], Some(options)).await.map_err(|error| error.to_string())?;
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).client = Some(client.clone());
+        Ok(client)
+    }
+
+    /// Drops the connection: the next call takes the next endpoint.
+    fn disconnect(&self) {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.client = None;
+        connection.turn = connection.turn.wrapping_add(1);
+    }
+
+    /// One call with its retries.
+    async fn call<T, F>(&self, operation: impl Fn(Client) -> F + Send + Sync) -> Result<T, ControlError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let mut cause = String::new();
+        for tried in 0..CALL_TRIES_MAX {
+            if tried > 0 {
+                tokio::time::sleep(BACK_OFF * (1 << (tried - 1))).await;
+            }
+            let attempt = async {
+                let client = self.client().await?;
+                Ok::<_, String>(operation(client).await)
+            };
+            match timeout(CALL_TIMEOUT, attempt).await {
+                Ok(Ok(Ok(value))) => return Ok(value),
+                Ok(Ok(Err(Error::LeaseKeepAliveError(_)))) => return Err(ControlError::LeaseOver),
+                Ok(Ok(Err(Error::GRpcStatus(status)))) if status.code() == tonic::Code::NotFound => {
+                    // etcd says so of leases only.
+                    return Err(ControlError::LeaseOver);
+                }
+                Ok(Ok(Err(error))) => cause = error.to_string(),
+                Ok(Err(error)) => cause = error,
+                Err(_) => cause = "no answer in time".to_owned(),
+            }
+            tracing::debug!(cause, tried, "etcd call failed");
+            self.disconnect();
+        }
+        Err(self.unreachable(cause))
+    }
+}
+
+#[tonic::async_trait]
+impl ControlStore for EtcdStore {
+    async fn put(&self, key: &str, value: Vec<u8>, lease: Option<LeaseId>) -> Result<(), ControlError> {
+        let options = lease.map(|id| PutOptions::new().with_lease(id));
+        let put = |client: Client| {
+            let (value, options) = (value.clone(), options.clone());
+            async move { client.kv_client().put(key, value, options).await }
+        };
+        self.call(put).await.map(|_| ())
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), ControlError> {
+        self.call(|client| async move { client.kv_client().delete(key, None).await }).await.map(|_| ())
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
+        let options = Some(GetOptions::new().with_prefix());
+        let get = |client: Client| {
+            let options = options.clone();
+            async move { client.kv_client().get(prefix, options).await }
+        };
+        let response = self.call(get).await?;
+        let entry = |kv: &etcd_client::KeyValue| Some((kv.key_str().ok()?.to_owned(), kv.value().to_vec()));
+        let mut entries: Vec<Entry> =
+            response.kvs().iter().filter_map(entry).map(|(key, value)| Entry { key, value }).collect();
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(Listing { entries, revision: response.header().map_or(0, etcd_client::ResponseHeader::revision) })
+    }
+
+    async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
+        let options = Some(WatchOptions::new().with_prefix().with_start_revision(revision + 1));
+        let watch = |client: Client| {
+            let options = options.clone();
+            async move { client.watch_client().watch(prefix, options).await }
+        };
+        let mut stream = self.call(watch).await?;
+        let (sender, receiver) = mpsc::channel(WATCH_BACKLOG_MAX);
+        tokio::spawn(async move {
+            loop {
+                let response = tokio::select! {
+                    response = stream.message() => response,
+                    () = sender.closed() => return,
+                };
+                // An error, an end, a compaction: the receiver sees the channel end and lists anew.
+                let Ok(Some(response)) = response else { return };
+                if response.canceled() {
+                    return;
+                }
+                for event in response.events() {
+                    let Some(kv) = event.kv() else { continue };
+                    let Ok(key) = kv.key_str().map(str::to_owned) else { continue };
+                    let change = match event.event_type() {
+                        EventType::Put => Change::Put(Entry { key, value: kv.value().to_vec() }),
+                        EventType::Delete => Change::Deleted { key },
+                    };
+                    if sender.try_send(change).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(receiver)
+    }
+
+    async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError> {
+        let seconds = i64::try_from(ttl.as_secs().max(1)).unwrap_or(i64::MAX);
+        let response = self.call(|client| async move { client.lease_client().grant(seconds, None).await }).await?;
+        Ok(response.id())
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError> {
+        // A stream for each renewal: nothing is left behind that could hang. TTL 0 comes as an error.
+        self.call(|client| async move { client.lease_client().keep_alive(lease).await }).await.map(|_| ())
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
+        match self.call(|client| async move { client.lease_client().revoke(lease).await }).await {
+            Ok(_) | Err(ControlError::LeaseOver) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_checked_before_anything_is_connected() {
+        assert!(EtcdStore::new("http://127.0.0.1:2379, http://[::1]:2381/").is_ok());
+        for bad in ["", "127.0.0.1:2379", "https://a:1", "http://a", "http://:1", "http://a:1,", "http://a:x"] {
+            assert!(matches!(EtcdStore::new(bad), Err(ControlError::Address(_))), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_etcd_that_is_not_there_is_told_with_address_and_cause() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let store = EtcdStore::new(&format!("http://{free}")).unwrap();
+        let error = store.list("x/").await.unwrap_err().to_string();
+        assert!(error.contains(&free.to_string()) && error.contains("refused"), "{error}");
+    }
+}
