@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod control;
 pub mod local;
 pub mod merge;
 pub mod planner;
