@@ -1,0 +1,193 @@
+//! What can go wrong with market data. Files are named relative to the data root, so that a message is the same on
+//! every machine and may become part of an answer.
+
+use std::io;
+
+/// Who can mend an error, and whether trying again may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarketErrorKind {
+    /// The user's mistake: a name, an option, an input file.
+    Invalid,
+    /// Stored data are damaged or missing: the same on every attempt.
+    Permanent,
+    /// The machine failed to read or write, or another import is running: may pass.
+    Retryable,
+}
+
+/// What can go wrong with market data; [`MarketError::kind`] decides retry.
+#[derive(Debug, thiserror::Error)]
+pub enum MarketError {
+    /// No such dataset; carries the nearest name.
+    #[error("no dataset '{name}' under {root}{}", did_you_mean(suggestion))]
+    UnknownDataset {
+        /// What was asked for.
+        name: String,
+        /// The data root.
+        root: String,
+        /// Nearest existing name.
+        suggestion: Option<String>,
+    },
+    /// A text that cannot name a dataset, a snapshot, a symbol or a timeframe.
+    #[error("'{text}' is not a {what}: {expected}")]
+    BadName {
+        /// The text, shortened.
+        text: String,
+        /// What it should have been.
+        what: &'static str,
+        /// What is expected instead.
+        expected: String,
+    },
+    /// The dataset has no such snapshot.
+    #[error("dataset '{dataset}' has no snapshot '{prefix}'")]
+    UnknownSnapshot {
+        /// Name.
+        dataset: String,
+        /// What was asked for.
+        prefix: String,
+    },
+    /// Several snapshots begin so.
+    #[error("dataset '{dataset}' has {count} snapshots that begin with '{prefix}': give more digits")]
+    AmbiguousSnapshot {
+        /// Name.
+        dataset: String,
+        /// What was asked for.
+        prefix: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// The snapshot has no such column.
+    #[error("dataset '{dataset}' has no column '{column}' (it has {}){}", available.join(", "), did_you_mean(suggestion))]
+    UnknownColumn {
+        /// Name.
+        dataset: String,
+        /// What was asked for.
+        column: String,
+        /// The columns there are.
+        available: Vec<String>,
+        /// Nearest of them.
+        suggestion: Option<String>,
+    },
+    /// The snapshot has no such symbol.
+    #[error("dataset '{dataset}' has no symbol '{symbol}'{}", did_you_mean(suggestion))]
+    UnknownSymbol {
+        /// Name.
+        dataset: String,
+        /// What was asked for.
+        symbol: String,
+        /// Nearest of them.
+        suggestion: Option<String>,
+    },
+    /// The snapshot has no such group.
+    #[error("dataset '{dataset}' has {groups} groups, so no group {group}")]
+    UnknownGroup {
+        /// Name.
+        dataset: String,
+        /// What was asked for.
+        group: u32,
+        /// How many there are.
+        groups: u32,
+    },
+    /// A file's bytes are not those that were written.
+    #[error("{file} is damaged: its sha256 should be {expected}, but is {found}")]
+    Checksum {
+        /// Relative to the data root.
+        file: String,
+        /// From the manifest.
+        expected: String,
+        /// Of the bytes there are.
+        found: String,
+    },
+    /// A file does not hold what it should.
+    #[error("{file} is not as it should be: {why}")]
+    Corrupt {
+        /// Relative to the data root.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {file}")]
+    Io {
+        /// A verb.
+        action: &'static str,
+        /// Relative to the data root, or as the user named it.
+        file: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process is writing to the dataset.
+    #[error("another import into dataset '{dataset}' is running")]
+    Busy {
+        /// Name.
+        dataset: String,
+    },
+    /// The input cannot become part of the dataset.
+    #[error("{0}")]
+    Refused(String),
+    /// A CSV file that cannot be imported.
+    #[error("{file}: {why}; expected {expected}")]
+    BadCsv {
+        /// As the user named it.
+        file: String,
+        /// What is wrong.
+        why: String,
+        /// What is expected.
+        expected: String,
+    },
+    /// A named limit was met.
+    #[error("{what}: {found}, at most {limit} are supported")]
+    Limit {
+        /// Of what.
+        what: String,
+        /// How many there are.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl MarketError {
+    /// Who can mend it.
+    pub fn kind(&self) -> MarketErrorKind {
+        match self {
+            Self::UnknownDataset { .. }
+            | Self::BadName { .. }
+            | Self::UnknownSnapshot { .. }
+            | Self::AmbiguousSnapshot { .. }
+            | Self::UnknownColumn { .. }
+            | Self::UnknownSymbol { .. }
+            | Self::UnknownGroup { .. }
+            | Self::Refused(_)
+            | Self::BadCsv { .. }
+            | Self::Limit { .. } => MarketErrorKind::Invalid,
+            Self::Checksum { .. } | Self::Corrupt { .. } => MarketErrorKind::Permanent,
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => MarketErrorKind::Permanent,
+            Self::Io { .. } | Self::Busy { .. } => MarketErrorKind::Retryable,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let file = file.into();
+        move |source| Self::Io { action, file, source }
+    }
+}
+
+fn did_you_mean(suggestion: &Option<String>) -> String {
+    suggestion.as_ref().map(|s| format!(" (did you mean '{s}'?)")).unwrap_or_default()
+}
+
+/// The candidate nearest to `text`, when it is near enough to be what was meant.
+pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    /// Jaro-Winkler similarity from which a name is worth suggesting.
+    const NEAR_ENOUGH: f64 = 0.75;
+    let text = text.to_lowercase();
+    let mut best: Option<(f64, &str)> = None;
+    for candidate in candidates {
+        let similarity = strsim::jaro_winkler(&text, &candidate.to_lowercase());
+        if similarity >= NEAR_ENOUGH && best.is_none_or(|(s, _)| similarity > s) {
+            best = Some((similarity, candidate));
+        }
+    }
+    best.map(|(_, name)| name.to_owned())
+}

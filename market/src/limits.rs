@@ -1,0 +1,44 @@
+//! Every bound of this room, by name. A limit that is met is an error that names it, never a silent cut.
+
+/// Bytes of a dataset's name.
+pub const DATASET_NAME_BYTES_MAX: usize = 64;
+/// Bytes of a symbol.
+pub const SYMBOL_BYTES_MAX: usize = 64;
+/// Bytes of a column's name.
+pub const COLUMN_NAME_BYTES_MAX: usize = 64;
+/// Columns of a CSV file, and numeric columns of a snapshot.
+pub const COLUMNS_MAX: usize = 64;
+/// Symbols of a snapshot.
+pub const SYMBOLS_MAX: usize = 200_000;
+/// About how many symbols share a group when a dataset is created.
+pub const SYMBOLS_PER_GROUP: usize = 64;
+/// Groups of a snapshot.
+pub const GROUPS_MAX: u32 = 65_536;
+/// Files of one import.
+pub const IMPORT_FILES_MAX: usize = 100_000;
+/// Decompressed bytes of one CSV file, which is held in memory while it is read.
+pub const CSV_FILE_BYTES_MAX: u64 = 2 << 30;
+/// Bytes of one line of a CSV file; a longer one is quarantined.
+pub const CSV_LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a bad row that the quarantine file keeps.
+pub const QUARANTINED_ROW_BYTES_MAX: usize = 4 << 10;
+/// Rows that are looked at to tell whether a further column holds numbers or text.
+pub const CLASSIFY_ROWS: usize = 1_000;
+/// Rows of one import, which are held in memory.
+pub const IMPORT_ROWS_MAX: u64 = 200_000_000;
+/// Jumps that a report lists; all are counted.
+pub const JUMPS_LISTED_MAX: usize = 100;
+/// A close over this many times the one before, or under one over it, is reported as a jump.
+pub const JUMP_FACTOR: f64 = 3.0;
+/// Rows of one Arrow record batch.
+pub const BATCH_ROWS_MAX: usize = 1 << 20;
+/// Bytes of a manifest that is read.
+pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// Hex digits that a snapshot's prefix has at least.
+pub const SNAPSHOT_PREFIX_MIN: usize = 8;
+/// Bars per symbol of a synthetic market.
+pub const SYNTH_BARS_MAX: u32 = 2_000_000;
+/// Bars of a synthetic market.
+pub const SYNTH_ROWS_MAX: u64 = 2_000_000_000;
+/// Bars of a synthetic market that one group may hold, as a group is built in memory.
+pub const SYNTH_GROUP_ROWS_MAX: u64 = 64_000_000;

@@ -1,0 +1,179 @@
+//! A snapshot's table of contents, and the id that follows from it.
+//!
+//! The id is the sha256 of a canonical text of everything but the dataset's name, so the same bars have the same id
+//! under any name, on any machine, on any day. A manifest proves itself: reading it computes the id again.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use crate::group::group_of;
+use crate::limits::{COLUMNS_MAX, GROUPS_MAX, SYMBOLS_MAX};
+use crate::name::{Timeframe, is_column, is_digest, is_symbol};
+use crate::time::TimeMicros;
+
+/// Version of the layout that this build writes and reads.
+pub const MANIFEST_VERSION: u32 = 1;
+
+/// One symbol of a snapshot.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct SymbolEntry {
+    /// As it was imported.
+    pub symbol: String,
+    /// Stable group: hash(symbol) mod groups.
+    pub group: u32,
+    /// First row inside the group's file.
+    pub row_start: u64,
+    /// Number of bars, at least one.
+    pub rows: u64,
+    /// Time of the first bar.
+    pub first_time: TimeMicros,
+    /// Time of the last bar.
+    pub last_time: TimeMicros,
+}
+
+/// The Arrow IPC file that holds the bars of one group, `files/<sha256>.arrow`.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct GroupFile {
+    /// Which group.
+    pub group: u32,
+    /// Of the whole file, in hex: also its name.
+    pub sha256: String,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Bars in it.
+    pub rows: u64,
+}
+
+/// The Arrow IPC file that holds the sorted distinct bar times of the whole snapshot (column `time`).
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct TimesFile {
+    /// Of the whole file, in hex: also its name.
+    pub sha256: String,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Distinct times.
+    pub rows: u64,
+}
+
+/// A snapshot's table of contents.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Manifest {
+    /// [`MANIFEST_VERSION`].
+    pub version: u32,
+    /// Dataset it was opened under (no part of the id).
+    pub name: String,
+    /// Content-derived id, 64 hex digits; `NAME@` takes any unambiguous prefix of at least 8.
+    pub snapshot: String,
+    /// Length of a bar, such as `1d`.
+    pub timeframe: String,
+    /// True for generated markets: shown wherever the data are shown.
+    pub synthetic: bool,
+    /// How the bars came to be: `import`, or the words of the generator.
+    pub origin: String,
+    /// Number of groups, fixed when the dataset was created.
+    pub groups: u32,
+    /// Numeric columns, lower case: open, high, low, close, volume as far as there are, then the others by name.
+    pub columns: Vec<String>,
+    /// Bars of all symbols.
+    pub bars: u64,
+    /// Earliest bar.
+    pub first_time: TimeMicros,
+    /// Latest bar.
+    pub last_time: TimeMicros,
+    /// Distinct bar times.
+    pub times: TimesFile,
+    /// Groups that hold a symbol, ascending.
+    pub files: Vec<GroupFile>,
+    /// Sorted by symbol.
+    pub symbols: Vec<SymbolEntry>,
+}
+
+impl Manifest {
+    /// Where a symbol's bars are.
+    pub fn symbol(&self, symbol: &str) -> Option<&SymbolEntry> {
+        let at = self.symbols.binary_search_by(|e| e.symbol.as_str().cmp(symbol)).ok()?;
+        self.symbols.get(at)
+    }
+
+    /// The file of a group; `None` for a group without symbols.
+    pub fn file(&self, group: u32) -> Option<&GroupFile> {
+        let at = self.files.binary_search_by_key(&group, |f| f.group).ok()?;
+        self.files.get(at)
+    }
+
+    /// Computes the id from the rest.
+    pub fn content_id(&self) -> String {
+        let mut text = format!(
+            "trawl-snapshot\nversion={}\ntimeframe={}\nsynthetic={}\norigin={}\ngroups={}\ncolumns={}\n",
+            self.version,
+            self.timeframe,
+            self.synthetic,
+            self.origin,
+            self.groups,
+            self.columns.join(","),
+        );
+        let mut hasher = Sha256::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "times {} {} {}", self.times.sha256, self.times.bytes, self.times.rows);
+        for f in &self.files {
+            let _ = writeln!(text, "file {} {} {} {}", f.group, f.sha256, f.bytes, f.rows);
+        }
+        for s in &self.symbols {
+            let _ = writeln!(
+                text,
+                "symbol {} {} {} {} {} {}",
+                s.group, s.row_start, s.rows, s.first_time, s.last_time, s.symbol
+            );
+        }
+        hasher.update(text.as_bytes());
+        hex(&hasher.finalize())
+    }
+
+    /// Checks all that reading relies on; says what is wrong.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let wrong = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_owned()) };
+        wrong(self.version == MANIFEST_VERSION, "it has another version than this program writes")?;
+        wrong(is_digest(&self.snapshot), "its snapshot id is not 64 hex digits")?;
+        wrong(self.timeframe.parse::<Timeframe>().is_ok(), "its timeframe is none")?;
+        wrong(!self.origin.contains('\n'), "its origin has several lines")?;
+        wrong((1..=GROUPS_MAX).contains(&self.groups), "its number of groups is out of bounds")?;
+        wrong(self.columns.len() <= COLUMNS_MAX, "it has too many columns")?;
+        wrong(self.columns.iter().all(|c| is_column(c)), "a column's name is none")?;
+        let unique: std::collections::BTreeSet<_> = self.columns.iter().collect();
+        wrong(unique.len() == self.columns.len(), "a column appears twice")?;
+        wrong(!self.symbols.is_empty() && self.symbols.len() <= SYMBOLS_MAX, "its number of symbols is out of bounds")?;
+        wrong(self.symbols.is_sorted_by(|a, b| a.symbol < b.symbol), "its symbols are not sorted")?;
+        wrong(self.files.is_sorted_by(|a, b| a.group < b.group), "its files are not sorted")?;
+        let digests = self.files.iter().map(|f| &f.sha256).chain([&self.times.sha256]);
+        wrong(digests.into_iter().all(|d| is_digest(d)), "a file's name is not a sha256")?;
+        let mut rows: std::collections::BTreeMap<u32, u64> = Default::default();
+        for s in &self.symbols {
+            wrong(is_symbol(&s.symbol), "a symbol's name is none")?;
+            wrong(s.group == group_of(&s.symbol, self.groups), "a symbol is in another group than its own")?;
+            let filled = rows.entry(s.group).or_default();
+            wrong(s.row_start == *filled && s.rows > 0, "the row ranges of a group do not follow each other")?;
+            *filled = filled.checked_add(s.rows).ok_or("its row counts overflow")?;
+        }
+        let counted = self.files.iter().map(|f| (f.group, f.rows));
+        wrong(counted.eq(rows.iter().map(|(&g, &r)| (g, r))), "its files and its symbols count different rows")?;
+        let total = rows.values().try_fold(0u64, |a, &r| a.checked_add(r));
+        wrong(total == Some(self.bars), "its number of bars is wrong")?;
+        let first = self.symbols.iter().map(|s| s.first_time).min();
+        let last = self.symbols.iter().map(|s| s.last_time).max();
+        wrong(first == Some(self.first_time) && last == Some(self.last_time), "its range of times is wrong")
+    }
+}
+
+/// sha256 of bytes, in lower-case hex.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(digest: &[u8]) -> String {
+    let mut text = String::with_capacity(digest.len() * 2);
+    for byte in digest {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

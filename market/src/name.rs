@@ -1,0 +1,205 @@
+//! What may be called what: datasets, references to snapshots, symbols, columns, timeframes.
+//!
+//! Every name that becomes part of a path passes here, so no path can leave the data root.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::MarketError;
+use crate::limits::{COLUMN_NAME_BYTES_MAX, DATASET_NAME_BYTES_MAX, SNAPSHOT_PREFIX_MIN, SYMBOL_BYTES_MAX};
+
+/// Hex digits of a sha256.
+pub(crate) const HEX_DIGITS: usize = 64;
+
+fn shortened(text: &str) -> String {
+    const SHOWN_CHARS: usize = 80;
+    let mut shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN_CHARS).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+/// Refuses all but `[a-z0-9][a-z0-9_-]{0,63}`.
+///
+/// # Errors
+/// [`MarketError::BadName`], which says so apart for paths and URLs.
+pub fn check_dataset_name(name: &str) -> Result<(), MarketError> {
+    let tail = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_' || c == b'-';
+    let first = name.bytes().next().is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if first && name.len() <= DATASET_NAME_BYTES_MAX && name.bytes().all(tail) {
+        return Ok(());
+    }
+    let path_like = name.contains(['/', '\\', ':']) || name.contains("..");
+    let expected = if path_like {
+        "datasets are named, paths and URLs are not accepted".to_owned()
+    } else {
+        format!("expected 1 to {DATASET_NAME_BYTES_MAX} of a-z, 0-9, '_' and '-', beginning with a letter or digit")
+    };
+    Err(MarketError::BadName { text: shortened(name), what: "dataset name", expected })
+}
+
+/// Splits `NAME` or `NAME@PREFIX` and checks both.
+pub(crate) fn split_reference(reference: &str) -> Result<(&str, Option<&str>), MarketError> {
+    let (name, prefix) = match reference.split_once('@') {
+        Some((name, prefix)) => (name, Some(prefix)),
+        None => (reference, None),
+    };
+    check_dataset_name(name)?;
+    if let Some(prefix) = prefix
+        && !((SNAPSHOT_PREFIX_MIN..=HEX_DIGITS).contains(&prefix.len()) && prefix.bytes().all(is_lower_hex))
+    {
+        return Err(MarketError::BadName {
+            text: shortened(prefix),
+            what: "snapshot id",
+            expected: format!("expected {SNAPSHOT_PREFIX_MIN} to {HEX_DIGITS} digits of 0-9 and a-f"),
+        });
+    }
+    Ok((name, prefix))
+}
+
+fn is_lower_hex(c: u8) -> bool {
+    c.is_ascii_digit() || (b'a'..=b'f').contains(&c)
+}
+
+/// Whether a text is a whole sha256 in lower-case hex, and so fit to be a file's name.
+pub(crate) fn is_digest(text: &str) -> bool {
+    text.len() == HEX_DIGITS && text.bytes().all(is_lower_hex)
+}
+
+/// Whether a text may be a symbol: 1 to 64 bytes, no control characters, no white space at its ends.
+pub(crate) fn is_symbol(text: &str) -> bool {
+    !text.is_empty() && text.len() <= SYMBOL_BYTES_MAX && text.trim() == text && !text.chars().any(char::is_control)
+}
+
+/// Whether a text may be a column's name as it stands: lower snake case, no name with another meaning.
+pub(crate) fn is_column(text: &str) -> bool {
+    let first = text.bytes().next().is_some_and(|c| c.is_ascii_lowercase());
+    let rest = text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+    first && rest && text.len() <= COLUMN_NAME_BYTES_MAX && text != "symbol" && text != "time"
+}
+
+/// `Adj Close` as `adj_close`; `None` when nothing is left that may name a column.
+pub(crate) fn column_name(header: &str) -> Option<String> {
+    let mut name = String::new();
+    for c in header.chars() {
+        match c.to_ascii_lowercase() {
+            c if c.is_ascii_alphanumeric() => name.push(c),
+            _ if !name.is_empty() && !name.ends_with('_') => name.push('_'),
+            _ => {}
+        }
+    }
+    name.truncate(name.trim_end_matches('_').len());
+    is_column(&name).then_some(name)
+}
+
+/// Unit of a [`Timeframe`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// `m`
+    Minute,
+    /// `h`
+    Hour,
+    /// `d`
+    Day,
+    /// `w`
+    Week,
+}
+
+/// Length of a bar, written `<int><m|h|d|w>`: `1d`, `15m`, `1h`, `1w`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeframe {
+    /// 1 to 9999.
+    pub count: u32,
+    /// Of what.
+    pub unit: TimeUnit,
+}
+
+impl Timeframe {
+    /// Whether bars are labelled by a date alone.
+    pub fn is_dated(self) -> bool {
+        matches!(self.unit, TimeUnit::Day | TimeUnit::Week)
+    }
+}
+
+impl FromStr for Timeframe {
+    type Err = MarketError;
+
+    fn from_str(text: &str) -> Result<Self, MarketError> {
+        let bad = || MarketError::BadName {
+            text: shortened(text),
+            what: "timeframe",
+            expected: "expected a number from 1 to 9999 and a unit of m, h, d or w, such as 1d or 15m".to_owned(),
+        };
+        let unit = match text.as_bytes().last() {
+            Some(b'm') => TimeUnit::Minute,
+            Some(b'h') => TimeUnit::Hour,
+            Some(b'd') => TimeUnit::Day,
+            Some(b'w') => TimeUnit::Week,
+            _ => return Err(bad()),
+        };
+        let digits = &text[..text.len() - 1];
+        let plain = (1..=4).contains(&digits.len()) && digits.bytes().all(|c| c.is_ascii_digit());
+        let count = if plain && !digits.starts_with('0') { digits.parse().ok() } else { None };
+        Ok(Self { count: count.ok_or_else(bad)?, unit })
+    }
+}
+
+impl fmt::Display for Timeframe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            TimeUnit::Minute => 'm',
+            TimeUnit::Hour => 'h',
+            TimeUnit::Day => 'd',
+            TimeUnit::Week => 'w',
+        };
+        write!(f, "{}{unit}", self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_urls_and_odd_names_are_no_datasets() {
+        for bad in
+            ["", "..", "../us5", "a/b", "/etc", "c:\\x", "https://x", "US5", "-a", "a b", "a\0", "é", &"a".repeat(65)]
+        {
+            assert!(check_dataset_name(bad).is_err(), "{bad:?}");
+        }
+        for good in ["a", "us5", "0-1_x", &"a".repeat(64)] {
+            assert!(check_dataset_name(good).is_ok(), "{good:?}");
+        }
+        let told = check_dataset_name("../../etc/passwd").unwrap_err().to_string();
+        assert!(told.contains("paths and URLs are not accepted"), "{told}");
+    }
+
+    #[test]
+    fn a_snapshot_prefix_is_eight_to_sixty_four_lower_hex_digits() {
+        assert!(split_reference("us5@0123abcd").is_ok());
+        for bad in ["us5@", "us5@0123abc", "us5@0123ABCD", "us5@../../../x", "us5@0123abcd@x"] {
+            assert!(split_reference(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn headers_become_lower_snake_case() {
+        assert_eq!(column_name("Adj Close").as_deref(), Some("adj_close"));
+        assert_eq!(column_name("<OPEN>").as_deref(), Some("open"));
+        assert_eq!(column_name(" Volume (USD) ").as_deref(), Some("volume_usd"));
+        assert_eq!(column_name(""), None);
+        assert_eq!(column_name("52w"), None);
+        assert_eq!(column_name("Symbol"), None);
+    }
+
+    #[test]
+    fn timeframes_are_a_count_and_a_unit() {
+        for good in ["1d", "15m", "4h", "1w", "9999m"] {
+            assert_eq!(good.parse::<Timeframe>().unwrap().to_string(), good);
+        }
+        for bad in ["", "d", "0d", "01d", "1", "1 d", "1D", "-1d", "10000d", "1y", "1é"] {
+            assert!(bad.parse::<Timeframe>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Makes snapshots: groups of bars become files, files become a manifest, and only then does the dataset's HEAD name it.
+//!
+//! Layout under the data root: `NAME/HEAD` (the newest snapshot's id), `NAME/snapshots/<id>.json`,
+//! `NAME/files/<sha256>.arrow`, `NAME/quarantine/<id>.csv`. Files are named by content and never change, so snapshots
+//! share them. Every file is written beside its place, synced and renamed; HEAD comes last. Deletes nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::arrow_file::{SymbolBars, encode_group, encode_times};
+use crate::error::MarketError;
+use crate::manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TimesFile, sha256_hex};
+use crate::time::TimeMicros;
+
+pub(crate) const HEAD: &str = "HEAD";
+
+/// Path of a content-addressed file, relative to the dataset.
+pub(crate) fn file_path(sha256: &str) -> String {
+    format!("files/{sha256}.arrow")
+}
+
+/// Path of a manifest, relative to the dataset.
+pub(crate) fn manifest_path(snapshot: &str) -> String {
+    format!("snapshots/{snapshot}.json")
+}
+
+/// Files in memory: the bundled dataset.
+pub(crate) type MemoryFiles = Mutex<BTreeMap<String, Arc<Vec<u8>>>>;
+
+/// Where the files of a snapshot go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// A dataset's directory, and the dataset's name for messages.
+    Directory { path: PathBuf, name: String },
+    /// Nowhere but here.
+    Memory(MemoryFiles),
+}
+
+impl Sink {
+    /// Stores bytes under their sha256; says whether they were new.
+    fn put(&self, sha256: &str, bytes: Vec<u8>) -> Result<bool, MarketError> {
+        match self {
+            Self::Directory { path, name } => {
+                let relative = file_path(sha256);
+                // A damaged file is replaced: importing again is how a dataset is mended.
+                if let Ok(present) = fs::read(path.join(&relative))
+                    && present == bytes
+                {
+                    return Ok(false);
+                }
+                write_atomically(path, &relative, &bytes, name)?;
+                Ok(true)
+            }
+            Self::Memory(files) => {
+                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(files.insert(sha256.to_owned(), Arc::new(bytes)).is_none())
+            }
+        }
+    }
+}
+
+/// Writes `dataset/relative` whole or not at all.
+pub(crate) fn write_atomically(dataset: &Path, relative: &str, bytes: &[u8], name: &str) -> Result<(), MarketError> {
+    let shown = format!("{name}/{relative}");
+    let path = dataset.join(relative);
+    let directory = path.parent().unwrap_or(dataset);
+    fs::create_dir_all(directory).map_err(MarketError::io("create the directory of", &shown))?;
+    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(MarketError::io("write", &shown))?;
+    file.write_all(bytes).map_err(MarketError::io("write", &shown))?;
+    make_readable(file.as_file()).map_err(MarketError::io("write", &shown))?;
+    file.as_file().sync_data().map_err(MarketError::io("write", &shown))?;
+    file.persist(&path).map_err(|e| e.error).map_err(MarketError::io("write", &shown))?;
+    Ok(())
+}
+
+/// Temporary files are private to their user; servers under another user read datasets.
+fn make_readable(file: &fs::File) -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    }
+    let _ = file;
+    Ok(())
+}
+
+/// One group, stored.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredGroup {
+    pub file: GroupFile,
+    pub symbols: Vec<SymbolEntry>,
+    /// Sorted, distinct.
+    pub times: Vec<TimeMicros>,
+    /// False when the very file was there already.
+    pub new: bool,
+}
+
+/// Stores the bars of one group, which come sorted by symbol and each with at least one bar.
+pub(crate) fn store_group(
+    sink: &Sink,
+    group: u32,
+    columns: &[String],
+    bars: &[SymbolBars],
+) -> Result<StoredGroup, MarketError> {
+    debug_assert!(bars.is_sorted_by(|a, b| a.symbol < b.symbol));
+    let mut symbols = Vec::with_capacity(bars.len());
+    let mut row_start = 0;
+    let mut times = Vec::new();
+    for b in bars {
+        debug_assert!(b.times.is_sorted_by(|a, b| a < b) && b.columns.len() == columns.len());
+        let (Some(&first_time), Some(&last_time)) = (b.times.first(), b.times.last()) else {
+            continue;
+        };
+        let rows = b.times.len() as u64;
+        symbols.push(SymbolEntry { symbol: b.symbol.to_string(), group, row_start, rows, first_time, last_time });
+        row_start += rows;
+        times.extend_from_slice(&b.times);
+    }
+    times.sort_unstable();
+    times.dedup();
+    let bytes = encode_group(columns, bars).map_err(|e| MarketError::Refused(format!("group {group}: {e}")))?;
+    let file = GroupFile { group, sha256: sha256_hex(&bytes), bytes: bytes.len() as u64, rows: row_start };
+    let new = sink.put(&file.sha256, bytes)?;
+    Ok(StoredGroup { file, symbols, times, new })
+}
+
+/// Unites two sorted, distinct lists of times.
+pub(crate) fn unite(mut a: Vec<TimeMicros>, b: &[TimeMicros]) -> Vec<TimeMicros> {
+    if a != b {
+        a.extend_from_slice(b);
+        // Two ascending runs: the stable sort merges them.
+        a.sort();
+        a.dedup();
+    }
+    a
+}
+
+/// What a manifest says besides its files.
+pub(crate) struct Heading {
+    pub name: String,
+    pub timeframe: String,
+    pub synthetic: bool,
+    pub origin: String,
+    pub groups: u32,
+    pub columns: Vec<String>,
+}
+
+/// Puts a manifest together from stored groups (any order) and the distinct times of them all.
+pub(crate) fn assemble(
+    sink: &Sink,
+    heading: Heading,
+    groups: Vec<(GroupFile, Vec<SymbolEntry>)>,
+    times: Vec<TimeMicros>,
+) -> Result<Manifest, MarketError> {
+    let rows = times.len() as u64;
+    let bytes = encode_times(times).map_err(|e| MarketError::Refused(format!("bar times: {e}")))?;
+    let times = TimesFile { sha256: sha256_hex(&bytes), bytes: bytes.len() as u64, rows };
+    sink.put(&times.sha256, bytes)?;
+    let mut files = Vec::with_capacity(groups.len());
+    let mut symbols = Vec::new();
+    for (file, entries) in groups {
+        files.push(file);
+        symbols.extend(entries);
+    }
+    files.sort_by_key(|f: &GroupFile| f.group);
+    symbols.sort_by(|a: &SymbolEntry, b| a.symbol.cmp(&b.symbol));
+    let mut manifest = Manifest {
+        version: MANIFEST_VERSION,
+        name: heading.name,
+        snapshot: String::new(),
+        timeframe: heading.timeframe,
+        synthetic: heading.synthetic,
+        origin: heading.origin,
+        groups: heading.groups,
+        columns: heading.columns,
+        bars: symbols.iter().map(|s| s.rows).sum(),
+        first_time: symbols.iter().map(|s| s.first_time).min().unwrap_or(0),
+        last_time: symbols.iter().map(|s| s.last_time).max().unwrap_or(0),
+        times,
+        files,
+        symbols,
+    };
+    manifest.snapshot = manifest.content_id();
+    manifest.check().map_err(|why| MarketError::Corrupt { file: format!("{} (being written)", manifest.name), why })?;
+    Ok(manifest)
+}
+
+/// Writes the manifest, then HEAD.
+pub(crate) fn publish(dataset: &Path, manifest: &Manifest) -> Result<(), MarketError> {
+    let name = &manifest.name;
+    let mut json = serde_json::to_vec_pretty(manifest).map_err(|e| MarketError::Refused(e.to_string()))?;
+    json.push(b'\n');
+    write_atomically(dataset, &manifest_path(&manifest.snapshot), &json, name)?;
+    write_atomically(dataset, HEAD, format!("{}\n", manifest.snapshot).as_bytes(), name)
+}
+
+/// Holds other writers off a dataset until dropped; goes with the process, however it ends.
+#[derive(Debug)]
+pub(crate) struct WriteLock {
+    _file: fs::File,
+}
+
+impl WriteLock {
+    pub(crate) fn take(dataset: &Path, name: &str) -> Result<Self, MarketError> {
+        const LOCK: &str = ".lock";
+        let shown = format!("{name}/{LOCK}");
+        fs::create_dir_all(dataset).map_err(MarketError::io("create the directory of dataset", name))?;
+        let mut options = fs::File::options();
+        options.create(true).truncate(false).write(true);
+        let file = options.open(dataset.join(LOCK)).map_err(MarketError::io("open", &shown))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(fs::TryLockError::WouldBlock) => Err(MarketError::Busy { dataset: name.to_owned() }),
+            Err(fs::TryLockError::Error(e)) => Err(MarketError::io("lock", shown)(e)),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The datasets there are: the directories under one data root, and those that come with the program.
+//!
+//! Clients name datasets; no path or URL of theirs is ever followed. Reads only; snapshots are made elsewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::bundled;
+use crate::dataset::{Dataset, Files};
+use crate::error::{MarketError, nearest};
+use crate::limits::MANIFEST_BYTES_MAX;
+use crate::manifest::Manifest;
+use crate::name::{HEX_DIGITS, check_dataset_name, is_digest, split_reference};
+use crate::snapshot::{HEAD, manifest_path};
+use crate::time::TimeMicros;
+
+/// Root of datasets (a directory) plus the bundled ones.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// Directory that holds one directory per dataset; need not exist.
+    pub root: PathBuf,
+}
+
+/// One line of `trawl datasets`.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct DatasetSummary {
+    /// Name to use in `--dataset`.
+    pub name: String,
+    /// Comes with the program.
+    pub bundled: bool,
+    /// Newest snapshot; empty when there is a problem, as are the fields below.
+    pub snapshot: String,
+    /// Number of snapshots kept.
+    pub snapshots: usize,
+    /// Length of a bar.
+    pub timeframe: String,
+    /// Generated, not a real market.
+    pub synthetic: bool,
+    /// Number of symbols.
+    pub symbols: u64,
+    /// Bars of all symbols.
+    pub bars: u64,
+    /// Earliest bar.
+    pub first_time: Option<TimeMicros>,
+    /// Latest bar.
+    pub last_time: Option<TimeMicros>,
+    /// Why the dataset cannot be opened.
+    pub problem: Option<String>,
+}
+
+impl Store {
+    /// Datasets under `root`, which is looked at only when something is asked.
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Directory of a dataset whose name has been checked.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        debug_assert!(check_dataset_name(name).is_ok());
+        self.root.join(name)
+    }
+
+    /// Opens and pins `NAME` (its newest snapshot) or `NAME@SNAPSHOT` (a prefix of at least 8 digits will do).
+    ///
+    /// # Errors
+    /// [`MarketError::BadName`] for anything else (paths and URLs too), [`MarketError::UnknownDataset`] with the
+    /// nearest name, [`MarketError::UnknownSnapshot`], [`MarketError::AmbiguousSnapshot`];
+    /// [`MarketError::Checksum`] and [`MarketError::Corrupt`] when the manifest is damaged.
+    pub fn open(&self, reference: &str) -> Result<Dataset, MarketError> {
+        let (name, prefix) = split_reference(reference)?;
+        if name == bundled::US5 {
+            let dataset = bundled::us5()?;
+            return match prefix {
+                Some(prefix) if !dataset.manifest.snapshot.starts_with(prefix) => {
+                    Err(MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: prefix.to_owned() })
+                }
+                _ => Ok(dataset),
+            };
+        }
+        let directory = self.directory(name);
+        let snapshot = match prefix {
+            None => self.head(name)?.ok_or_else(|| self.unknown(name))?,
+            Some(_) if !directory.is_dir() => return Err(self.unknown(name)),
+            Some(whole) if whole.len() == HEX_DIGITS && directory.join(manifest_path(whole)).is_file() => {
+                whole.to_owned()
+            }
+            Some(prefix) => {
+                let mut found = snapshots(&directory);
+                found.retain(|s| s.starts_with(prefix));
+                let (dataset, prefix) = (name.to_owned(), prefix.to_owned());
+                match found.len() {
+                    0 => return Err(MarketError::UnknownSnapshot { dataset, prefix }),
+                    1 => found.remove(0),
+                    count => return Err(MarketError::AmbiguousSnapshot { dataset, prefix, count }),
+                }
+            }
+        };
+        let manifest = read_manifest(&directory, name, &snapshot)?;
+        Ok(Dataset::new(manifest, Files::Directory(directory)))
+    }
+
+    /// All datasets, bundled ones first, then by name; one that cannot be opened says why.
+    ///
+    /// # Errors
+    /// [`MarketError::Io`] when the data root exists but cannot be listed.
+    pub fn list(&self) -> Result<Vec<DatasetSummary>, MarketError> {
+        let mut list = vec![summary(bundled::US5, true, 1, bundled::us5())];
+        for name in self.names()? {
+            let kept = snapshots(&self.directory(&name)).len();
+            list.push(summary(&name, false, kept, self.open(&name)));
+        }
+        Ok(list)
+    }
+
+    /// Names of the datasets under the root, sorted. What is no dataset is passed over.
+    fn names(&self) -> Result<Vec<String>, MarketError> {
+        let shown = self.root.display().to_string();
+        let entries = match fs::read_dir(&self.root) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(MarketError::io("list the data root", shown)(e)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(MarketError::io("list the data root", &shown))?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let named = check_dataset_name(&name).is_ok() && name != bundled::US5;
+            if named && (entry.path().join(HEAD).is_file() || entry.path().join("snapshots").is_dir()) {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Id of the newest snapshot; `None` when there is no such dataset.
+    pub(crate) fn head(&self, name: &str) -> Result<Option<String>, MarketError> {
+        let shown = format!("{name}/{HEAD}");
+        let text = match fs::read(self.directory(name).join(HEAD)) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+            Err(e) => return Err(MarketError::io("read", shown)(e)),
+        };
+        let id = String::from_utf8_lossy(&text).trim_end().to_owned();
+        if !is_digest(&id) {
+            let why = "it should hold the 64 hex digits of a snapshot id".to_owned();
+            return Err(MarketError::Corrupt { file: shown, why });
+        }
+        Ok(Some(id))
+    }
+
+    fn unknown(&self, name: &str) -> MarketError {
+        let names = self.names().unwrap_or_default();
+        let candidates = names.iter().map(String::as_str).chain([bundled::US5]);
+        MarketError::UnknownDataset {
+            name: name.to_owned(),
+            root: self.root.display().to_string(),
+            suggestion: nearest(name, candidates),
+        }
+    }
+}
+
+fn summary(name: &str, bundled: bool, snapshots: usize, opened: Result<Dataset, MarketError>) -> DatasetSummary {
+    let manifest = opened.as_ref().ok().map(|d| &*d.manifest);
+    DatasetSummary {
+        name: name.to_owned(),
+        bundled,
+        snapshot: manifest.map(|m| m.snapshot.clone()).unwrap_or_default(),
+        snapshots,
+        timeframe: manifest.map(|m| m.timeframe.clone()).unwrap_or_default(),
+        synthetic: manifest.is_some_and(|m| m.synthetic),
+        symbols: manifest.map_or(0, |m| m.symbols.len() as u64),
+        bars: manifest.map_or(0, |m| m.bars),
+        first_time: manifest.map(|m| m.first_time),
+        last_time: manifest.map(|m| m.last_time),
+        problem: opened.as_ref().err().map(ToString::to_string),
+    }
+}
+
+/// Ids of the snapshots in a dataset's directory, sorted.
+pub(crate) fn snapshots(directory: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(directory.join("snapshots")) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
+    let mut ids: Vec<String> =
+        names.filter_map(|n| n.strip_suffix(".json").map(str::to_owned)).filter(|id| is_digest(id)).collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn read_manifest(directory: &Path, name: &str, snapshot: &str) -> Result<Arc<Manifest>, MarketError> {
+    let relative = manifest_path(snapshot);
+    let file = format!("{name}/{relative}");
+    let path = directory.join(relative);
+    let size = fs::metadata(&path).map_err(MarketError::io("read", &file))?.len();
+    if size > MANIFEST_BYTES_MAX {
+        return Err(MarketError::Limit { what: format!("bytes of {file}"), found: size, limit: MANIFEST_BYTES_MAX });
+    }
+    let bytes = fs::read(&path).map_err(MarketError::io("read", &file))?;
+    let mut manifest: Manifest =
+        serde_json::from_slice(&bytes).map_err(|e| MarketError::Corrupt { file: file.clone(), why: e.to_string() })?;
+    let found = manifest.content_id();
+    if found != snapshot || manifest.snapshot != snapshot {
+        return Err(MarketError::Checksum { file, expected: snapshot.to_owned(), found });
+    }
+    manifest.check().map_err(|why| MarketError::Corrupt { file, why })?;
+    // The directory names a dataset, so that renaming it is allowed.
+    name.clone_into(&mut manifest.name);
+    Ok(Arc::new(manifest))
+}

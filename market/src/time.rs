@@ -1,0 +1,364 @@
+//! Bar times: reading the spellings that real files hold, and writing them back.
+//!
+//! Knows no calendars and no time zones by name: an offset is read where it is written, else the time is UTC.
+
+use chrono::{DateTime, Datelike, NaiveDate};
+
+/// Microseconds since 1970-01-01 UTC. A daily bar is labelled by its date at 00:00 UTC.
+pub type TimeMicros = i64;
+
+pub(crate) const SECOND: i64 = 1_000_000;
+pub(crate) const MINUTE: i64 = 60 * SECOND;
+pub(crate) const DAY: i64 = 24 * 60 * MINUTE;
+const EPOCH_DAYS_FROM_CE: i32 = 719_163;
+/// Years outside are taken for garbage.
+const YEARS: std::ops::RangeInclusive<i32> = 1600..=2500;
+/// No spelling is longer.
+const SPELLING_BYTES_MAX: usize = 64;
+
+/// What comes first in dates such as `1/4/1999` and `1-4-1999`. Dots are always day first (`01.01.2017`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DateOrder {
+    /// `1/4/1999` is the fourth of January.
+    MonthFirst,
+    /// `1/4/1999` is the first of April.
+    DayFirst,
+}
+
+/// A time as it was written: wall clock and offset from UTC, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    local: i64,
+    offset: i64,
+}
+
+impl Written {
+    pub(crate) fn utc(self) -> TimeMicros {
+        self.local - self.offset
+    }
+    /// The date that was written, whatever the offset: the label of a daily bar.
+    pub(crate) fn date(self) -> TimeMicros {
+        self.local.div_euclid(DAY) * DAY
+    }
+}
+
+/// Reads a time: `2013-02-22`, `2013/02/22`, `20130222`, `1/4/1999`, `01.01.2017 22:00:00.000`, `22-Feb-2013`,
+/// `2021-09-27 14:45:00+01:00`, `2021-09-27T13:45:00Z`, `9/27/2021 2:45 PM`, or an epoch in seconds (9 to 11 digits),
+/// milliseconds (12 to 14), microseconds (15 to 17) or nanoseconds (18 to 19).
+///
+/// `1/4/1999` is the fourth of January; only where the first number cannot be a month is it the day
+/// (`22/2/2013`). Importing a file looks at all its dates before it decides (see [`DateOrder`]). `None` for anything
+/// else, and for years outside 1600 to 2500.
+pub fn parse_time(text: &str) -> Option<TimeMicros> {
+    parse_written(text, DateOrder::MonthFirst).or_else(|| parse_written(text, DateOrder::DayFirst)).map(Written::utc)
+}
+
+/// Like [`parse_time`], but strictly in one order.
+pub fn parse_time_in_order(text: &str, order: DateOrder) -> Option<TimeMicros> {
+    parse_written(text, order).map(Written::utc)
+}
+
+/// A daily label as `2013-02-22`, any other time as RFC 3339 UTC.
+pub fn format_time(time: TimeMicros) -> String {
+    let Some(at) = DateTime::from_timestamp_micros(time) else {
+        return format!("{time} us");
+    };
+    if time.rem_euclid(DAY) == 0 {
+        at.format("%Y-%m-%d").to_string()
+    } else if time.rem_euclid(SECOND) == 0 {
+        at.format("%Y-%m-%dT%H:%M:%SZ").to_string()
+    } else {
+        at.format("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+    }
+}
+
+pub(crate) fn parse_written(text: &str, order: DateOrder) -> Option<Written> {
+    let text = text.trim();
+    if text.is_empty() || text.len() > SPELLING_BYTES_MAX || !text.is_ascii() {
+        return None;
+    }
+    if let Some(time) = parse_digits(text) {
+        return Some(time);
+    }
+    let (date, clock) = split_clock(text);
+    let days = parse_date(date, order)?;
+    let (of_day, offset) = if clock.is_empty() { (0, 0) } else { parse_clock(clock)? };
+    Some(Written { local: days * DAY + of_day, offset })
+}
+
+/// The two leading numbers of a date whose order is open (`1/4/1999`, `1-4-1999`), else `None`.
+pub(crate) fn open_order(text: &str) -> Option<(u32, u32)> {
+    let text = text.trim();
+    if text.len() > SPELLING_BYTES_MAX || !text.is_ascii() {
+        return None;
+    }
+    let [a, b, year] = fields(split_clock(text).0, &['/', '-'])?;
+    if year.len() != 4 || a.len() > 2 || b.len() > 2 {
+        return None;
+    }
+    Some((number(a)?, number(b)?))
+}
+
+fn split_clock(text: &str) -> (&str, &str) {
+    let bytes = text.as_bytes();
+    let at = (1..bytes.len()).find(|&i| match bytes[i] {
+        b' ' => true,
+        b'T' | b't' => bytes[i - 1].is_ascii_digit() && bytes.get(i + 1).is_some_and(u8::is_ascii_digit),
+        _ => false,
+    });
+    at.map_or((text, ""), |i| (&text[..i], text[i + 1..].trim_start()))
+}
+
+fn number(digits: &str) -> Option<u32> {
+    let plain = (1..=9).contains(&digits.len()) && digits.bytes().all(|c| c.is_ascii_digit());
+    if plain { digits.parse().ok() } else { None }
+}
+
+fn fields<'a>(date: &'a str, separators: &[char]) -> Option<[&'a str; 3]> {
+    let separator = date.chars().find(|c| separators.contains(c))?;
+    let mut parts = date.split(separator);
+    let three = [parts.next()?, parts.next()?, parts.next()?];
+    parts.next().is_none().then_some(three)
+}
+
+fn days(year: u32, month: u32, day: u32) -> Option<i64> {
+    let year = i32::try_from(year).ok().filter(|y| YEARS.contains(y))?;
+    let date = NaiveDate::from_ymd_opt(year, month, day)?;
+    Some(i64::from(date.num_days_from_ce() - EPOCH_DAYS_FROM_CE))
+}
+
+fn parse_date(date: &str, order: DateOrder) -> Option<i64> {
+    if date.len() == 8 && date.bytes().all(|c| c.is_ascii_digit()) {
+        return days(number(&date[..4])?, number(&date[4..6])?, number(&date[6..])?);
+    }
+    let [a, b, c] = fields(date, &['-', '/', '.'])?;
+    if a.len() == 4 {
+        return days(number(a)?, month(b)?, short(c)?);
+    }
+    if c.len() != 4 {
+        return None;
+    }
+    let year = number(c)?;
+    if b.len() == 3 {
+        return days(year, month(b)?, short(a)?);
+    }
+    match (date.contains('.'), order) {
+        (false, DateOrder::MonthFirst) => days(year, short(a)?, short(b)?),
+        (true, _) | (false, DateOrder::DayFirst) => days(year, short(b)?, short(a)?),
+    }
+}
+
+fn short(digits: &str) -> Option<u32> {
+    if digits.len() <= 2 { number(digits) } else { None }
+}
+
+fn month(text: &str) -> Option<u32> {
+    const MONTHS: &str = "janfebmaraprmayjunjulaugsepoctnovdec";
+    if text.len() == 3 {
+        let at = MONTHS.find(&text.to_ascii_lowercase())?;
+        // Below 12.
+        return (at % 3 == 0).then_some(at as u32 / 3 + 1);
+    }
+    short(text)
+}
+
+/// `HH:MM[:SS[.fraction]] [AM|PM] [zone]`: microseconds of the day, offset from UTC.
+fn parse_clock(clock: &str) -> Option<(i64, i64)> {
+    let end = clock.find(|c: char| !c.is_ascii_digit() && !matches!(c, ':' | '.' | ',')).unwrap_or(clock.len());
+    let (digits, mut rest) = (&clock[..end], clock[end..].trim());
+    let mut parts = digits.splitn(3, ':');
+    let mut hour = short(parts.next()?)?;
+    let minute = short(parts.next()?).filter(|&m| m < 60)?;
+    let (second, fraction) = match parts.next() {
+        None => (0, 0),
+        Some(seconds) => {
+            let (whole, fraction) = seconds.split_once(['.', ',']).unwrap_or((seconds, "0"));
+            (short(whole).filter(|&s| s < 60)?, micros(fraction)?)
+        }
+    };
+    let lower = rest.to_ascii_lowercase();
+    if lower.starts_with("am") || lower.starts_with("pm") {
+        if !(1..=12).contains(&hour) {
+            return None;
+        }
+        hour = hour % 12 + if lower.starts_with("pm") { 12 } else { 0 };
+        rest = rest[2..].trim_start();
+    }
+    if hour > 23 {
+        return None;
+    }
+    let seconds = i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second);
+    Some((seconds * SECOND + fraction, parse_zone(rest)?))
+}
+
+/// Digits after the point as microseconds; finer ones are cut off.
+fn micros(fraction: &str) -> Option<i64> {
+    number(fraction)?;
+    let padded: String = fraction.chars().chain("000000".chars()).take(6).collect();
+    padded.parse().ok()
+}
+
+fn parse_zone(zone: &str) -> Option<i64> {
+    /// The widest offset there is, and some.
+    const OFFSET_MAX: i64 = 18 * 60 * MINUTE;
+    if zone.is_empty() || ["z", "utc", "gmt"].iter().any(|z| zone.eq_ignore_ascii_case(z)) {
+        return Some(0);
+    }
+    let sign = match zone.as_bytes()[0] {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let rest = &zone[1..];
+    let (hours, minutes) = match rest.split_once(':') {
+        Some((h, m)) => (h, m),
+        None if rest.len() == 4 => rest.split_at(2),
+        None => (rest, "0"),
+    };
+    let minutes = short(minutes).filter(|&m| m < 60)?;
+    let offset = (i64::from(short(hours)?) * 60 + i64::from(minutes)) * MINUTE;
+    (offset <= OFFSET_MAX).then_some(sign * offset)
+}
+
+/// Times written as digits alone: `20130222`, `20130222153000`, epochs (a zero fraction is allowed).
+fn parse_digits(text: &str) -> Option<Written> {
+    let digits = match text.split_once('.') {
+        Some((whole, fraction)) if !fraction.is_empty() && fraction.bytes().all(|c| c == b'0') => whole,
+        Some(_) => return None,
+        None => text,
+    };
+    if !digits.bytes().all(|c| c.is_ascii_digit()) {
+        return None;
+    }
+    let at = |local| Some(Written { local, offset: 0 });
+    if digits.len() == 8 && digits.len() == text.len() {
+        return at(parse_date(digits, DateOrder::MonthFirst)? * DAY);
+    }
+    if digits.len() == 14 && digits.len() == text.len() && (digits.starts_with("19") || digits.starts_with("20")) {
+        let clock = format!("{}:{}:{}", &digits[8..10], &digits[10..12], &digits[12..]);
+        return at(parse_date(&digits[..8], DateOrder::MonthFirst)? * DAY + parse_clock(&clock)?.0);
+    }
+    let value: i64 = digits.parse().ok()?;
+    let time = match digits.len() {
+        9..=11 => value * SECOND,
+        12..=14 => value * 1_000,
+        15..=17 => value,
+        18..=19 => value / 1_000,
+        _ => return None,
+    };
+    let year = DateTime::from_timestamp_micros(time)?.year();
+    if YEARS.contains(&year) { at(time) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn iso(text: &str) -> String {
+        parse_time(text).map_or_else(|| "none".to_owned(), format_time)
+    }
+
+    #[test]
+    fn every_known_spelling_is_read() {
+        for (text, expected) in [
+            ("2013-02-22", "2013-02-22"),
+            (" 2013/2/22 ", "2013-02-22"),
+            ("20130222", "2013-02-22"),
+            ("20130222153000", "2013-02-22T15:30:00Z"),
+            ("20130222 15:30", "2013-02-22T15:30:00Z"),
+            ("1999-01-22", "1999-01-22"),
+            ("1/4/1999", "1999-01-04"),
+            ("22/2/2013", "2013-02-22"),
+            ("22-02-2013", "2013-02-22"),
+            ("22-Feb-2013", "2013-02-22"),
+            ("2013-feb-22", "2013-02-22"),
+            ("01.02.2017", "2017-02-01"),
+            ("01.01.2017 22:00:00.000", "2017-01-01T22:00:00Z"),
+            ("2021-09-27 14:45:00+01:00", "2021-09-27T13:45:00Z"),
+            ("2021-09-27T14:45:00.25-0430", "2021-09-27T19:15:00.250000Z"),
+            ("2021-09-27T00:00:00Z", "2021-09-27"),
+            ("2021-09-27 00:00 UTC", "2021-09-27"),
+            ("9/27/2021 2:45 PM", "2021-09-27T14:45:00Z"),
+            ("9/27/2021 12:05:01 am", "2021-09-27T00:05:01Z"),
+            ("1632743100", "2021-09-27T11:45:00Z"),
+            ("1632743100.0", "2021-09-27T11:45:00Z"),
+            ("1632743100000", "2021-09-27T11:45:00Z"),
+            ("1632743100000000", "2021-09-27T11:45:00Z"),
+            ("1632743100000000000", "2021-09-27T11:45:00Z"),
+            ("1969-12-31 23:59:59.999999", "1969-12-31T23:59:59.999999Z"),
+        ] {
+            assert_eq!(iso(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "",
+            "dt",
+            "null",
+            "2013-02-30",
+            "2013-13-01",
+            "0000-00-00",
+            "13/13/2013",
+            "1/4/99",
+            "2013-02",
+            "2013-02-22-01",
+            "12345",
+            "1234567",
+            "99999999999999999999",
+            "2013-02-22 25:00",
+            "2013-02-22 10:60",
+            "2013-02-22 10",
+            "1e9",
+            "2013-02-22 13:00 PM",
+            "2013-02-22 10:00 +99:00",
+            "2013-02-22 10:00 Mars",
+            "0999-01-01",
+            "2013.5",
+            "-5",
+            "é",
+        ] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_order_once_chosen_is_strict() {
+        assert_eq!(parse_time_in_order("22/2/2013", DateOrder::MonthFirst), None);
+        assert_eq!(
+            parse_time_in_order("2/3/2013", DateOrder::DayFirst).map(format_time).as_deref(),
+            Some("2013-03-02")
+        );
+        assert_eq!(open_order("2/3/2013 10:00"), Some((2, 3)));
+        assert_eq!(open_order("2013/2/3"), None);
+        assert_eq!(open_order("02.03.2013"), None);
+    }
+
+    #[test]
+    fn the_label_of_a_day_is_the_date_as_written() {
+        let written = parse_written("2021-09-27 00:00:00-04:00", DateOrder::MonthFirst).unwrap();
+        assert_eq!(format_time(written.utc()), "2021-09-27T04:00:00Z");
+        assert_eq!(format_time(written.date()), "2021-09-27");
+    }
+
+    #[test]
+    fn times_beyond_all_years_are_still_shown() {
+        assert_eq!(format_time(i64::MAX), format!("{} us", i64::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(time in -11_000_000_000_000_000i64..16_000_000_000_000_000) {
+            prop_assert_eq!(parse_time(&format_time(time)), Some(time));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,70}", date in "[0-9/:. TZ+aApPmM-]{0,40}") {
+            let _ = (parse_time(&text), parse_time(&date), open_order(&text), open_order(&date));
+        }
+    }
+}
