@@ -21,13 +21,13 @@ pub(crate) fn decompress(file: &str, bytes: &[u8]) -> Result<Vec<u8>, MarketErro
 
 /// Reads a file, decompressed.
 pub(crate) fn read_file(path: &Path, file: &str) -> Result<Vec<u8>, MarketError> {
-    let mut open = File::open(path).map_err(MarketError::io("read", file))?;
-    if open.metadata().map_err(MarketError::io("read", file))?.is_dir() {
+    let mut open = File::open(path).map_err(MarketError::input("read", file))?;
+    if open.metadata().map_err(MarketError::input("read", file))?.is_dir() {
         let expected = "the path of a CSV file".to_owned();
         return Err(MarketError::BadCsv { file: file.to_owned(), why: "it is a directory".to_owned(), expected });
     }
     let mut start = Vec::with_capacity(GZIP_MAGIC.len());
-    open.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut start).map_err(MarketError::io("read", file))?;
+    open.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut start).map_err(MarketError::input("read", file))?;
     let whole = start.as_slice().chain(open);
     if start == GZIP_MAGIC {
         read_limited(file, MultiGzDecoder::new(whole), "decompress")
@@ -38,7 +38,7 @@ pub(crate) fn read_file(path: &Path, file: &str) -> Result<Vec<u8>, MarketError>
 
 fn read_limited(file: &str, reader: impl Read, action: &'static str) -> Result<Vec<u8>, MarketError> {
     let mut bytes = Vec::new();
-    reader.take(CSV_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(MarketError::io(action, file))?;
+    reader.take(CSV_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(MarketError::input(action, file))?;
     if bytes.len() as u64 > CSV_FILE_BYTES_MAX {
         let what = format!("decompressed bytes of {file}");
         return Err(MarketError::Limit { what, found: bytes.len() as u64, limit: CSV_FILE_BYTES_MAX });

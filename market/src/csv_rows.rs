@@ -66,6 +66,14 @@ pub(crate) struct BadRow {
     pub row: String,
 }
 
+impl BadRow {
+    /// A good row whose bar an earlier file gave already.
+    pub(crate) fn duplicate(line: u64, row: &[u8]) -> Self {
+        let row = shown(row.strip_suffix(b"\r").unwrap_or(row));
+        Self { line, reason: Reason::DuplicateTime, row }
+    }
+}
+
 /// Bars of one symbol and the line that each came from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SymbolRows {

@@ -110,7 +110,18 @@ pub enum MarketError {
     Io {
         /// A verb.
         action: &'static str,
-        /// Relative to the data root, or as the user named it.
+        /// Relative to the data root.
+        file: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An input file that the user named cannot be read.
+    #[error("cannot {action} {file}")]
+    Input {
+        /// A verb.
+        action: &'static str,
+        /// As the user named it.
         file: String,
         /// Why.
         #[source]
@@ -159,6 +170,7 @@ impl MarketError {
             | Self::UnknownSymbol { .. }
             | Self::UnknownGroup { .. }
             | Self::Refused(_)
+            | Self::Input { .. }
             | Self::BadCsv { .. }
             | Self::Limit { .. } => MarketErrorKind::Invalid,
             Self::Checksum { .. } | Self::Corrupt { .. } => MarketErrorKind::Permanent,
@@ -170,6 +182,11 @@ impl MarketError {
     pub(crate) fn io(action: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
         move |source| Self::Io { action, file, source }
+    }
+
+    pub(crate) fn input(action: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let file = file.into();
+        move |source| Self::Input { action, file, source }
     }
 }
 

@@ -1,0 +1,221 @@
+//! What is in a snapshot, for people and for `--output json`.
+
+use crate::dataset::Dataset;
+use crate::error::MarketError;
+use crate::jumps::{Jump, find_jumps};
+use crate::limits::JUMPS_LISTED_MAX;
+use crate::manifest::{GroupFile, SymbolEntry};
+use crate::time::TimeMicros;
+
+/// What to look at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InspectOptions<'a> {
+    /// One symbol in detail.
+    pub symbol: Option<&'a str>,
+    /// Read every file, compare its checksum, and look for jumps in every symbol.
+    pub verify: bool,
+}
+
+/// A snapshot, described.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Inspection {
+    /// Name.
+    pub dataset: String,
+    /// Comes with the program.
+    pub bundled: bool,
+    /// Generated, not a real market.
+    pub synthetic: bool,
+    /// How the bars came to be.
+    pub origin: String,
+    /// Id of the snapshot.
+    pub snapshot: String,
+    /// Length of a bar.
+    pub timeframe: String,
+    /// Number of symbols.
+    pub symbols: u64,
+    /// Bars of all symbols.
+    pub bars: u64,
+    /// Distinct bar times.
+    pub times: u64,
+    /// Earliest bar.
+    pub first_time: TimeMicros,
+    /// Latest bar.
+    pub last_time: TimeMicros,
+    /// Symbols that have no bar at the latest time.
+    pub symbols_ended: u64,
+    /// Fewest bars of a symbol.
+    pub bars_fewest: u64,
+    /// Most bars of a symbol.
+    pub bars_most: u64,
+    /// Number of groups.
+    pub groups: u32,
+    /// Numeric columns.
+    pub columns: Vec<String>,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// The files of the groups.
+    pub files: Vec<GroupFile>,
+    /// The result of the checks, when asked for.
+    pub checks: Option<Checks>,
+    /// The symbol asked for.
+    pub symbol: Option<SymbolInspection>,
+}
+
+/// Result of reading every file.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Checks {
+    /// Files read, the one of the times included.
+    pub files: u64,
+    /// What is wrong, in words; empty when all is well.
+    pub problems: Vec<String>,
+    /// Number of jumps of the close by more than three times.
+    pub jumps: u64,
+    /// The first of them.
+    pub jumps_listed: Vec<Jump>,
+}
+
+/// One symbol, described.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct SymbolInspection {
+    /// Where its bars are.
+    pub entry: SymbolEntry,
+    /// Distinct times of the snapshot within its history at which it has no bar.
+    pub bars_missing: u64,
+    /// One per column.
+    pub columns: Vec<ColumnSummary>,
+    /// Number of jumps of the close by more than three times.
+    pub jumps: u64,
+    /// The first of them.
+    pub jumps_listed: Vec<Jump>,
+    /// First and last bars, in time order.
+    pub sample: Vec<BarSample>,
+}
+
+/// The values of one column.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct ColumnSummary {
+    /// Name.
+    pub column: String,
+    /// Bars that lack it.
+    pub missing: u64,
+    /// Smallest value.
+    pub smallest: Option<f64>,
+    /// Greatest value.
+    pub greatest: Option<f64>,
+}
+
+/// One bar.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct BarSample {
+    /// Its time.
+    pub time: TimeMicros,
+    /// In the order of the columns; `None` where missing.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Bars shown from each end of a symbol's history.
+const SAMPLE_BARS: usize = 3;
+
+/// Describes a snapshot. Reads its bars only for a symbol or when asked to verify.
+///
+/// # Errors
+/// [`MarketError::UnknownSymbol`]; reading errors for the symbol asked for. Damage found by `verify` is no error but
+/// told in [`Checks::problems`].
+pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspection, MarketError> {
+    let manifest = &*dataset.manifest;
+    let rows = || manifest.symbols.iter().map(|s| s.rows);
+    let symbol = match options.symbol {
+        Some(symbol) => Some(inspect_symbol(dataset, symbol)?),
+        None => None,
+    };
+    Ok(Inspection {
+        dataset: manifest.name.clone(),
+        bundled: dataset.is_bundled(),
+        synthetic: manifest.synthetic,
+        origin: manifest.origin.clone(),
+        snapshot: manifest.snapshot.clone(),
+        timeframe: manifest.timeframe.clone(),
+        symbols: manifest.symbols.len() as u64,
+        bars: manifest.bars,
+        times: manifest.times.rows,
+        first_time: manifest.first_time,
+        last_time: manifest.last_time,
+        symbols_ended: manifest.symbols.iter().filter(|s| s.last_time < manifest.last_time).count() as u64,
+        bars_fewest: rows().min().unwrap_or(0),
+        bars_most: rows().max().unwrap_or(0),
+        groups: manifest.groups,
+        columns: manifest.columns.clone(),
+        bytes: manifest.files.iter().map(|f| f.bytes).sum::<u64>() + manifest.times.bytes,
+        files: manifest.files.clone(),
+        checks: options.verify.then(|| check(dataset)),
+        symbol,
+    })
+}
+
+fn check(dataset: &Dataset) -> Checks {
+    let manifest = &*dataset.manifest;
+    let mut problems = Vec::new();
+    let mut jumps = Vec::new();
+    if let Err(error) = dataset.times() {
+        problems.push(describe(&error));
+    }
+    let close: Vec<String> = manifest.columns.iter().filter(|c| *c == "close").cloned().collect();
+    for file in &manifest.files {
+        match dataset.load_group(file.group, &close) {
+            Ok(bars) => {
+                for b in &bars {
+                    for closes in &b.columns {
+                        jumps.extend(find_jumps(&b.symbol, &b.times, closes, TimeMicros::MIN));
+                    }
+                }
+            }
+            Err(error) => problems.push(describe(&error)),
+        }
+    }
+    jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
+    let (files, count) = (manifest.files.len() as u64 + 1, jumps.len() as u64);
+    jumps.truncate(JUMPS_LISTED_MAX);
+    Checks { files, problems, jumps: count, jumps_listed: jumps }
+}
+
+/// An error and its cause on one line.
+fn describe(error: &MarketError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn inspect_symbol(dataset: &Dataset, symbol: &str) -> Result<SymbolInspection, MarketError> {
+    let manifest = &*dataset.manifest;
+    let bars = dataset.load_symbol(symbol, &manifest.columns)?;
+    let times = dataset.times()?;
+    let entry = manifest.symbol(symbol).cloned().ok_or_else(|| MarketError::UnknownSymbol {
+        dataset: manifest.name.clone(),
+        symbol: symbol.to_owned(),
+        suggestion: None,
+    })?;
+    let within = times.partition_point(|&t| t <= entry.last_time) - times.partition_point(|&t| t < entry.first_time);
+    let summarise = |(column, values): (&String, &Vec<f64>)| {
+        let known = || values.iter().copied().filter(|v| !v.is_nan());
+        ColumnSummary {
+            column: column.clone(),
+            missing: values.iter().filter(|v| v.is_nan()).count() as u64,
+            smallest: known().reduce(f64::min),
+            greatest: known().reduce(f64::max),
+        }
+    };
+    let columns = manifest.columns.iter().zip(&bars.columns).map(summarise).collect();
+    let close = manifest.columns.iter().position(|c| c == "close");
+    let mut jumps = close.map_or_else(Vec::new, |i| find_jumps(symbol, &bars.times, &bars.columns[i], TimeMicros::MIN));
+    let count = jumps.len() as u64;
+    jumps.truncate(JUMPS_LISTED_MAX);
+    let rows = bars.times.len();
+    let shown = (0..rows).filter(|&i| i < SAMPLE_BARS || i + SAMPLE_BARS >= rows);
+    let value = |v: f64| if v.is_nan() { None } else { Some(v) };
+    let sample = shown
+        .map(|i| BarSample { time: bars.times[i], values: bars.columns.iter().map(|c| value(c[i])).collect() })
+        .collect();
+    let bars_missing = (within as u64).saturating_sub(entry.rows);
+    Ok(SymbolInspection { entry, bars_missing, columns, jumps: count, jumps_listed: jumps, sample })
+}

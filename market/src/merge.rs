@@ -1,0 +1,140 @@
+//! Uniting bars of one symbol: from several files of one import, and with those a dataset has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use crate::arrow_file::SymbolBars;
+use crate::csv_rows::SymbolRows;
+
+/// What became of the good rows of an import.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct MergeCounts {
+    pub added: u64,
+    pub unchanged: u64,
+    pub revised: u64,
+}
+
+impl AddAssign for MergeCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.added += other.added;
+        self.unchanged += other.unchanged;
+        self.revised += other.revised;
+    }
+}
+
+/// Unites each symbol's bars over files, which come in file order. Of two bars with one time the first is kept; the
+/// lines of the others are returned by file.
+pub(crate) fn combine_files(
+    by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>>,
+) -> (BTreeMap<Arc<str>, SymbolBars>, BTreeMap<usize, BTreeSet<u64>>) {
+    let mut combined = BTreeMap::new();
+    let mut duplicates: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+    for (symbol, mut parts) in by_symbol {
+        if parts.len() == 1 {
+            combined.extend(parts.pop().map(|(_, rows)| (symbol, rows.bars)));
+            continue;
+        }
+        // (time, part, row): parts are in file order, so that the first of equal times is the one to keep.
+        let mut order = Vec::new();
+        for (part, (_, rows)) in parts.iter().enumerate() {
+            order.extend(rows.bars.times.iter().enumerate().map(|(row, &time)| (time, part, row)));
+        }
+        order.sort_unstable();
+        let width = parts.first().map_or(0, |(_, rows)| rows.bars.columns.len());
+        let mut bars = SymbolBars {
+            symbol: Arc::clone(&symbol),
+            times: Vec::with_capacity(order.len()),
+            columns: vec![Vec::with_capacity(order.len()); width],
+        };
+        for (time, part, row) in order {
+            let (file, rows) = &parts[part];
+            if bars.times.last() == Some(&time) {
+                duplicates.entry(*file).or_default().insert(rows.lines[row]);
+                continue;
+            }
+            bars.times.push(time);
+            for (to, from) in bars.columns.iter_mut().zip(&rows.bars.columns) {
+                to.push(from[row]);
+            }
+        }
+        combined.insert(symbol, bars);
+    }
+    (combined, duplicates)
+}
+
+/// Unites a symbol's known bars with new ones; both have the same columns and ascending times.
+///
+/// Where both have a bar the new values win, but a NaN never replaces a number.
+pub(crate) fn merge_bars(known: SymbolBars, new: SymbolBars, counts: &mut MergeCounts) -> SymbolBars {
+    debug_assert_eq!(known.columns.len(), new.columns.len());
+    let rows = known.times.len() + new.times.len();
+    let mut merged = SymbolBars {
+        symbol: known.symbol,
+        times: Vec::with_capacity(rows),
+        columns: vec![Vec::with_capacity(rows); known.columns.len()],
+    };
+    let (mut k, mut n) = (0, 0);
+    loop {
+        let (old_time, new_time) = (known.times.get(k).copied(), new.times.get(n).copied());
+        let Some(time) = old_time.into_iter().chain(new_time).min() else { return merged };
+        let (has_old, has_new) = (old_time == Some(time), new_time == Some(time));
+        merged.times.push(time);
+        let mut revised = false;
+        for ((to, old), new) in merged.columns.iter_mut().zip(&known.columns).zip(&new.columns) {
+            to.push(match (has_old, has_new) {
+                (true, true) => {
+                    let (old, new) = (old[k], new[n]);
+                    // Bits, so that -0.0 for 0.0 counts as a revision: the file would change.
+                    let differs = !new.is_nan() && new.to_bits() != old.to_bits();
+                    revised |= differs;
+                    if differs { new } else { old }
+                }
+                (true, false) => old[k],
+                _ => new[n],
+            });
+        }
+        match (has_old, has_new) {
+            (true, true) if revised => counts.revised += 1,
+            (true, true) => counts.unchanged += 1,
+            (false, true) => counts.added += 1,
+            _ => {}
+        }
+        k += usize::from(has_old);
+        n += usize::from(has_new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bars(rows: &[(i64, f64)]) -> SymbolBars {
+        SymbolBars {
+            symbol: "X".into(),
+            times: rows.iter().map(|r| r.0).collect(),
+            columns: vec![rows.iter().map(|r| r.1).collect()],
+        }
+    }
+
+    #[test]
+    fn new_values_win_and_a_missing_one_takes_nothing_away() {
+        let mut counts = MergeCounts::default();
+        let known = bars(&[(1, 10.0), (2, 20.0), (4, 40.0), (5, f64::NAN)]);
+        let new = bars(&[(0, 1.0), (1, 10.0), (2, 21.0), (4, f64::NAN), (5, 50.0), (6, f64::NAN)]);
+        let merged = merge_bars(known, new, &mut counts);
+        assert_eq!(merged.times, [0, 1, 2, 4, 5, 6]);
+        assert_eq!(merged.columns[0][..5], [1.0, 10.0, 21.0, 40.0, 50.0]);
+        assert!(merged.columns[0][5].is_nan());
+        assert_eq!(counts, MergeCounts { added: 2, unchanged: 2, revised: 2 });
+    }
+
+    #[test]
+    fn of_two_files_with_one_bar_the_first_is_kept() {
+        let rows = |r: &[(i64, f64)]| SymbolRows { bars: bars(r), lines: (2..).take(r.len()).collect() };
+        let parts = vec![(0, rows(&[(1, 1.0), (3, 3.0)])), (1, rows(&[(2, 2.0), (3, 9.0), (4, 4.0)]))];
+        let (combined, duplicates) = combine_files(BTreeMap::from([("X".into(), parts)]));
+        assert_eq!(combined["X"], bars(&[(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]));
+        assert_eq!(duplicates, BTreeMap::from([(1, BTreeSet::from([3]))]));
+    }
+}

@@ -1,0 +1,53 @@
+//! The quarantine: bad rows as they stood, with file, line and reason, beside the snapshot they did not get into.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::csv_rows::BadRow;
+use crate::error::MarketError;
+use crate::snapshot::write_atomically;
+
+/// A bad row and the name of the file it stood in.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct QuarantinedRow {
+    pub file: String,
+    pub row: BadRow,
+}
+
+const HEADER: [&str; 4] = ["file", "line", "reason", "row"];
+
+/// Adds rows to `NAME/quarantine/<snapshot>.csv`; rows that are there already are not added again. Returns the file's
+/// path relative to the data root, `None` when there is nothing to write.
+pub(crate) fn write_quarantine(
+    directory: &Path,
+    name: &str,
+    snapshot: &str,
+    rows: &[QuarantinedRow],
+) -> Result<Option<String>, MarketError> {
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let relative = format!("quarantine/{snapshot}.csv");
+    let shown = format!("{name}/{relative}");
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut present: BTreeSet<Vec<String>> = BTreeSet::new();
+    let told = |e: csv::Error| MarketError::Corrupt { file: shown.clone(), why: e.to_string() };
+    writer.write_record(HEADER).map_err(told)?;
+    // A file that cannot be read as CSV any more is begun anew.
+    if let Ok(bytes) = fs::read(directory.join(&relative)) {
+        for record in csv::Reader::from_reader(bytes.as_slice()).records().map_while(Result::ok) {
+            writer.write_record(&record).map_err(told)?;
+            present.insert(record.iter().map(str::to_owned).collect());
+        }
+    }
+    for QuarantinedRow { file, row } in rows {
+        let record = vec![file.clone(), row.line.to_string(), row.reason.text().to_owned(), row.row.clone()];
+        if !present.contains(&record) {
+            writer.write_record(&record).map_err(told)?;
+        }
+    }
+    let bytes = writer.into_inner().map_err(|e| MarketError::io("write", &shown)(e.into_error()))?;
+    write_atomically(directory, &relative, &bytes, name)?;
+    Ok(Some(shown))
+}
