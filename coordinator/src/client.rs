@@ -117,7 +117,8 @@ pub fn scan_blocking(url: &str, call: &ScanCall, progress: &dyn Progress) -> Res
 pub async fn scan(url: &str, call: &ScanCall, progress: &dyn Progress) -> Result<Scanned, ClientError> {
     let document_json = call.document.to_json();
     if document_json.len() > DOCUMENT_BYTES_MAX {
-        let message = format!("the scan document has {} bytes, at most {DOCUMENT_BYTES_MAX} are taken", document_json.len());
+        let message =
+            format!("the scan document has {} bytes, at most {DOCUMENT_BYTES_MAX} are taken", document_json.len());
         return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, message)));
     }
     let mut client = connect(url).await?;
@@ -226,7 +227,11 @@ impl Gathered {
             Some(Event::Refused(refused)) => {
                 let failure = Failure::from(refused.failure.unwrap_or_default());
                 let mistakes: Vec<Diagnostic> = serde_json::from_str(&refused.diagnostics_json).unwrap_or_default();
-                return Err(if mistakes.is_empty() { ClientError::Refused(failure) } else { ClientError::Mistakes(mistakes) });
+                return Err(if mistakes.is_empty() {
+                    ClientError::Refused(failure)
+                } else {
+                    ClientError::Mistakes(mistakes)
+                });
             }
             // From a newer coordinator; the digest tells whether it mattered.
             None => {}
@@ -247,12 +252,8 @@ impl Gathered {
             serde_json::from_str(&header.identity_json).map_err(|e| wrong(format!("the identity: {e}")))?;
         let mut report: RunReport =
             serde_json::from_str(&summary.report_json).map_err(|e| wrong(format!("the report: {e}")))?;
-        let spec = MergeSpec {
-            identity,
-            select: header.select,
-            descending: header.rank_descending,
-            limit: header.limit,
-        };
+        let spec =
+            MergeSpec { identity, select: header.select, descending: header.rank_descending, limit: header.limit };
         let started = Instant::now();
         let results = std::mem::take(&mut self.results).into_values().collect();
         let failures = std::mem::take(&mut self.failures).into_values().collect();
@@ -278,7 +279,8 @@ mod tests {
 
     #[test]
     fn what_is_not_a_coordinators_address_is_the_users_mistake() {
-        for url in ["127.0.0.1:7400", "https://127.0.0.1:7400", "http://127.0.0.1", "http://:7400", "http://a b:1", ""] {
+        for url in ["127.0.0.1:7400", "https://127.0.0.1:7400", "http://127.0.0.1", "http://:7400", "http://a b:1", ""]
+        {
             let error = error_of(url);
             assert!(matches!(error, ClientError::Url { .. }) && error.is_users_mistake(), "{url}: {error}");
         }

@@ -1,1 +1,116 @@
-//! placeholder
+//! A coordinator process: bind, see who is registered, serve, finish.
+//!
+//! `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker,
+//! `service` is what clients see.
+
+mod attempt;
+mod dispatcher;
+mod membership;
+mod service;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::TcpListenerStream;
+use trawl_market::Store;
+use trawl_protocol::control::{ControlError, ControlStore};
+use trawl_protocol::limits::MESSAGE_BYTES_MAX;
+use trawl_protocol::pb;
+
+use crate::scheduler::Limits;
+use dispatcher::Dispatcher;
+use service::{CoordinatorService, Handle};
+
+pub use service::SCANS_MAX;
+
+/// How long running scans may take to finish once the coordinator ends.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Changes of membership that wait for the dispatcher.
+const MEMBERS_WAITING_MAX: usize = 256;
+/// Pings to a client that says nothing, and how long their answer may take.
+const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+
+/// What a coordinator is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one. Loopback, see `trawl_protocol::loopback`.
+    pub listen: SocketAddr,
+    /// Prefix of the keys in the control store.
+    pub cluster_name: String,
+    /// New at every start; becomes part of the scans' ids.
+    pub boot: String,
+    /// Where datasets are.
+    pub data_root: PathBuf,
+    /// How long a scan waits while no worker is there.
+    pub no_worker_timeout: Duration,
+    /// How long the control store is waited for at the start.
+    pub start_timeout: Duration,
+}
+
+/// Why a coordinator did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Most often: the port is in use.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The control store.
+    #[error("cannot see the workers: {0}")]
+    Control(#[from] ControlError),
+    /// The server broke.
+    #[error("the server ended: {0}")]
+    Serve(#[from] tonic::transport::Error),
+}
+
+/// Runs a coordinator until `stop` ends. `ready` is told the bound address once it serves.
+///
+/// # Errors
+/// [`ServerError`].
+pub async fn run(
+    options: Options,
+    control: impl ControlStore,
+    ready: impl FnOnce(SocketAddr),
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), ServerError> {
+    let bind = |source| ServerError::Bind { address: options.listen, source };
+    let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
+    let address = listener.local_addr().map_err(bind)?;
+    let (members, told) = mpsc::channel(MEMBERS_WAITING_MAX);
+    membership::follow(control, &options.cluster_name, options.start_timeout, members).await?;
+    let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
+    let limits = Limits { no_worker_timeout_ms, ..Limits::default() };
+    let dispatcher = Dispatcher::start(limits, told);
+    let service =
+        CoordinatorService::new(Store::new(options.data_root), dispatcher, options.boot, no_worker_timeout_ms);
+    let (close, closed) = tokio::sync::oneshot::channel::<()>();
+    let server = pb::coordinator_server::CoordinatorServer::new(Handle(Arc::new(service)))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let serving = tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
+        .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))
+        .serve_with_incoming_shutdown(server, TcpListenerStream::new(listener), async {
+            let _ = closed.await;
+        });
+    let mut serving = tokio::spawn(serving);
+    ready(address);
+    tokio::select! {
+        () = stop => {}
+        // A server that ends by itself is broken; one that panicked told so already.
+        ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
+    }
+    let _ = close.send(());
+    if tokio::time::timeout(DRAIN_TIMEOUT, serving).await.is_err() {
+        tracing::warn!("scans that did not finish are cut off");
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! One dispatch of a shard over gRPC: sends it, checks every reply, and says how it ended.
+//!
+//! It decides nothing. What the worker said on purpose carries an error kind; everything else is evidence that the
+//! worker or the way to it is broken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint};
+use trawl_protocol::limits::MESSAGE_BYTES_MAX;
+use trawl_protocol::pb::worker_client::WorkerClient;
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, envelope, pb, trace};
+
+use crate::prepare::PreparedScan;
+use crate::scheduler::{AttemptId, ScanId};
+
+/// How long connecting to a worker may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pings to a worker, and how long their answer may take: a stopped one is noticed in their sum.
+const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(2));
+/// How long a worker may take to answer a ping of ours.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The worker said all it had to say.
+    Done,
+    /// The worker refused, or stopped on purpose.
+    Refused(Failure),
+    /// The connection broke: the worker counts as lost.
+    Broken(String),
+}
+
+/// A valid result, and where its time went.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub result: SegmentResultV1,
+    pub envelope: pb::Envelope,
+    pub timings: pb::SegmentTimings,
+}
+
+/// What an attempt says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Segment { attempt: AttemptId, scan: ScanId, segment: u32, outcome: Result<Box<Found>, Failure> },
+    End { attempt: AttemptId, ending: Ending },
+}
+
+/// A lazy connection to a worker.
+pub(crate) fn channel_to(address: &str) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(HTTP2_KEEP_ALIVE.0)
+        .keep_alive_timeout(HTTP2_KEEP_ALIVE.1)
+        .keep_alive_while_idle(true);
+    Ok(endpoint.connect_lazy())
+}
+
+/// Whether the process that registered as `boot` answers there.
+pub(crate) async fn ping(channel: Channel, boot: &str) -> bool {
+    let mut client = WorkerClient::new(channel);
+    let answer = tokio::time::timeout(PING_TIMEOUT, client.ping(pb::PingRequest {})).await;
+    matches!(answer, Ok(Ok(reply)) if reply.get_ref().boot == boot)
+}
+
+/// Runs one attempt to its end, or until it is dropped (which cancels it at the worker).
+pub(crate) async fn run(
+    channel: Channel,
+    request: pb::ShardRequest,
+    (attempt, scan): (AttemptId, ScanId),
+    prepared: Arc<PreparedScan>,
+    said: mpsc::Sender<Said>,
+) {
+    let ending = replies(channel, request, (attempt, scan), &prepared, &said).await;
+    // Refused only when the coordinator is ending.
+    let _ = said.send(Said::End { attempt, ending }).await;
+}
+
+async fn replies(
+    channel: Channel,
+    request: pb::ShardRequest,
+    (attempt, scan): (AttemptId, ScanId),
+    prepared: &PreparedScan,
+    said: &mpsc::Sender<Said>,
+) -> Ending {
+    let mut client = WorkerClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let traced = request.trace.clone();
+    let mut request = tonic::Request::new(request);
+    trace::inject(traced.as_ref(), request.metadata_mut());
+    let mut stream = match client.execute(request).await {
+        Ok(response) => response.into_inner(),
+        Err(status) => return ending_of(&status),
+    };
+    loop {
+        match stream.message().await {
+            Ok(Some(reply)) => {
+                let segment = reply.segment;
+                let outcome = outcome_of(reply, prepared);
+                if said.send(Said::Segment { attempt, scan, segment, outcome }).await.is_err() {
+                    return Ending::Done;
+                }
+            }
+            Ok(None) => return Ending::Done,
+            Err(status) => return ending_of(&status),
+        }
+    }
+}
+
+fn ending_of(status: &tonic::Status) -> Ending {
+    match Failure::from_status(status) {
+        Some(failure) => Ending::Refused(failure),
+        None => Ending::Broken(format!("{:?}: {}", status.code(), status.message())),
+    }
+}
+
+/// The result in a reply, checked against envelope, segment and the snapshot's symbols.
+fn outcome_of(reply: pb::SegmentReply, prepared: &PreparedScan) -> Result<Box<Found>, Failure> {
+    let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
+    match reply.outcome {
+        Some(pb::segment_reply::Outcome::Result(envelope)) => {
+            let result = envelope::decode(&envelope)?;
+            if result.segment != reply.segment {
+                return Err(retryable(format!("segment {} came for segment {}", result.segment, reply.segment)));
+            }
+            prepared.check_result(&result).map_err(retryable)?;
+            Ok(Box::new(Found { result, envelope, timings: reply.timings.unwrap_or_default() }))
+        }
+        Some(pb::segment_reply::Outcome::Failure(failure)) => Err(failure.into()),
+        None => Err(retryable(format!("an empty reply for segment {}", reply.segment))),
+    }
+}

@@ -1,0 +1,442 @@
+//! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
+//!
+//! There is one way to lose a worker, whatever the evidence (its record is gone, its connection broke): `lose`. One that
+//! is still registered is pinged until it answers, then it joins again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tonic::transport::Channel;
+use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, WorkerRecord, envelope, pb};
+
+use super::attempt::{self, Ending, Found, Said};
+use super::membership::Member;
+use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
+use crate::prepare::{PreparedScan, execution_class};
+use crate::report::SegmentRun;
+use crate::scheduler::{
+    AttemptId, Command, Event, Limits, Outcome, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, Scheduler, WorkerId,
+};
+
+/// Replies and news that wait for the dispatcher; whoever has more to say waits.
+const INBOX_MAX: usize = 1024;
+/// How often the scheduler is told that time goes by.
+const TICK: Duration = Duration::from_millis(50);
+/// Wait before a lost worker that is still registered is pinged; doubles up to [`PING_BACK_OFF_MAX`].
+const PING_BACK_OFF: Duration = Duration::from_millis(250);
+/// Longest wait between pings.
+const PING_BACK_OFF_MAX: Duration = Duration::from_secs(5);
+
+/// What the dispatcher tells one scan; bounded by the scan's own segments and attempts.
+#[derive(Debug)]
+pub(crate) enum News {
+    Started { attempt: AttemptId, worker: String, segments: Vec<u32> },
+    Over { attempt: AttemptId, ending: String },
+    Result { result: SegmentResultV1, envelope: pb::Envelope, run: SegmentRun },
+    Failed { segment: u32, failure: Failure, attempts: u32 },
+    WorkerLost { worker: String },
+    End(Outcome),
+}
+
+/// A scan that is handed in.
+pub(crate) struct Submission {
+    pub scan_name: String,
+    pub prepared: Arc<PreparedScan>,
+    pub shards: ShardSpec,
+    /// Parent of every shard's span.
+    pub trace: Option<pb::TraceContext>,
+    pub news: mpsc::UnboundedSender<News>,
+}
+
+/// What a submission is told at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Submitted {
+    pub scan: ScanId,
+    pub shards: usize,
+    /// Threads of all workers.
+    pub threads: u32,
+}
+
+enum Ask {
+    Submit(Box<Submission>, oneshot::Sender<Submitted>),
+    Cancel(ScanId),
+    List(oneshot::Sender<Vec<pb::WorkerInfo>>),
+    Answers { id: String, boot: String },
+}
+
+/// A cheap handle. The dispatcher ends when the last one is dropped.
+#[derive(Clone)]
+pub(crate) struct Dispatcher {
+    asks: mpsc::Sender<Ask>,
+}
+
+impl Dispatcher {
+    /// Starts the task; `members` is what [`super::membership::follow`] tells.
+    pub fn start(limits: Limits, members: mpsc::Receiver<Member>) -> Self {
+        let (asks, asked) = mpsc::channel(INBOX_MAX);
+        let (said, says) = mpsc::channel(INBOX_MAX);
+        let state = State {
+            started: Instant::now(),
+            scheduler: Scheduler::new(limits, 0),
+            registered: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            scans: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            held: None,
+            next: 1,
+            said,
+            // Weak, so that the task does not keep itself alive.
+            asks: asks.downgrade(),
+        };
+        tokio::spawn(state.run(asked, says, members));
+        Self { asks }
+    }
+
+    /// Hands a scan in; its news follow. `None` when the dispatcher has ended.
+    pub async fn submit(&self, submission: Submission) -> Option<Submitted> {
+        let (reply, replied) = oneshot::channel();
+        self.asks.send(Ask::Submit(Box::new(submission), reply)).await.ok()?;
+        replied.await.ok()
+    }
+
+    /// Ends a scan that nobody wants any more.
+    pub async fn cancel(&self, scan: ScanId) {
+        let _ = self.asks.send(Ask::Cancel(scan)).await;
+    }
+
+    /// The workers that are given work.
+    pub async fn list(&self) -> Vec<pb::WorkerInfo> {
+        let (reply, replied) = oneshot::channel();
+        let _ = self.asks.send(Ask::List(reply)).await;
+        replied.await.unwrap_or_default()
+    }
+}
+
+/// A worker whose record is in the store.
+struct RegisteredWorker {
+    record: WorkerRecord,
+    channel: Channel,
+    /// Its id with the scheduler; `None` while it is lost and pinged.
+    joined: Option<WorkerId>,
+    /// The task that pings it.
+    pinging: Option<AbortHandle>,
+}
+
+struct Scan {
+    submission: Submission,
+    /// What the last attempt of a segment said.
+    messages: BTreeMap<u32, String>,
+}
+
+struct Running {
+    scan: ScanId,
+    worker: WorkerId,
+    task: AbortHandle,
+}
+
+struct State {
+    started: Instant,
+    scheduler: Scheduler,
+    /// By worker's id in the store.
+    registered: BTreeMap<String, RegisteredWorker>,
+    /// Scheduler's id -> store's id, of those that joined.
+    workers: BTreeMap<WorkerId, String>,
+    scans: BTreeMap<ScanId, Scan>,
+    attempts: BTreeMap<AttemptId, Running>,
+    /// The result that is being reported to the scheduler.
+    held: Option<(AttemptId, Box<Found>)>,
+    /// Next id of a scan or a worker.
+    next: u64,
+    said: mpsc::Sender<Said>,
+    asks: mpsc::WeakSender<Ask>,
+}
+
+impl State {
+    async fn run(
+        mut self,
+        mut asked: mpsc::Receiver<Ask>,
+        mut says: mpsc::Receiver<Said>,
+        mut members: mpsc::Receiver<Member>,
+    ) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                ask = asked.recv() => match ask {
+                    Some(ask) => self.answer(ask),
+                    None => break,
+                },
+                Some(said) = says.recv() => self.hear(said),
+                Some(member) = members.recv() => self.note(member),
+                _ = tick.tick() => self.step(Event::Tick),
+            }
+        }
+        for running in self.attempts.values() {
+            running.task.abort();
+        }
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn answer(&mut self, ask: Ask) {
+        match ask {
+            Ask::Submit(submission, reply) => {
+                let scan = self.fresh();
+                let shards = self.shards_of(&submission);
+                let joined = self.registered.values().filter(|w| w.joined.is_some());
+                let threads = joined.map(|w| w.record.threads).sum();
+                let submitted = Submitted { scan, shards: shards.len(), threads };
+                self.scans.insert(scan, Scan { submission: *submission, messages: BTreeMap::new() });
+                // Before the first step: a scan without segments ends in it.
+                let wanted = reply.send(submitted).is_ok();
+                self.step(Event::Submitted { scan, shards });
+                if !wanted {
+                    self.step(Event::Cancelled { scan });
+                }
+            }
+            Ask::Cancel(scan) => self.step(Event::Cancelled { scan }),
+            Ask::List(reply) => {
+                let info = |worker: &RegisteredWorker| {
+                    let in_flight = self.scheduler.in_flight(worker.joined?);
+                    Some(pb::WorkerInfo {
+                        id: worker.record.id.clone(),
+                        address: worker.record.address.clone(),
+                        boot: worker.record.boot.clone(),
+                        threads: worker.record.threads,
+                        shards_in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
+                    })
+                };
+                let _ = reply.send(self.registered.values().filter_map(info).collect());
+            }
+            Ask::Answers { id, boot } => {
+                if self.registered.get(&id).is_some_and(|w| w.record.boot == boot && w.joined.is_none()) {
+                    tracing::info!(worker = id, "answers again");
+                    self.join(&id);
+                }
+            }
+        }
+    }
+
+    fn shards_of(&self, submission: &Submission) -> Vec<Shard> {
+        let seat = |(id, name): (&WorkerId, &String)| WorkerSeat { worker: *id, key: name_key(name) };
+        let seats: Vec<WorkerSeat> = self.workers.iter().map(seat).collect();
+        let affinity = name_key(&submission.prepared.identity.dataset);
+        plan_shards(&submission.prepared.segment_costs(), &seats, submission.shards, affinity)
+    }
+
+    fn note(&mut self, member: Member) {
+        match member {
+            Member::Here(record) => {
+                if let Some(why) = unusable(&record) {
+                    tracing::warn!(worker = record.id, why, "this worker is given no work");
+                    return;
+                }
+                match attempt::channel_to(&record.address) {
+                    Ok(channel) => {
+                        let id = record.id.clone();
+                        tracing::info!(worker = id, address = record.address, "registered");
+                        let worker = RegisteredWorker { record, channel, joined: None, pinging: None };
+                        self.registered.insert(id.clone(), worker);
+                        self.join(&id);
+                    }
+                    Err(error) => tracing::warn!(worker = record.id, %error, "this worker's address cannot be used"),
+                }
+            }
+            Member::Gone { id, boot } => {
+                if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
+                    self.lose(&id, "its record is gone");
+                    if let Some(pinging) = self.registered.remove(&id).and_then(|w| w.pinging) {
+                        pinging.abort();
+                    }
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, id: &str) {
+        let worker = self.fresh();
+        if let Some(registered) = self.registered.get_mut(id) {
+            registered.joined = Some(worker);
+            registered.pinging = None;
+            self.workers.insert(worker, id.to_owned());
+            self.step(Event::WorkerJoined { worker, slots: SHARDS_IN_FLIGHT_PER_WORKER });
+        }
+    }
+
+    /// The one way to lose a worker.
+    fn lose(&mut self, id: &str, reason: &str) {
+        let Some(worker) = self.registered.get_mut(id).and_then(|w| w.joined.take()) else { return };
+        tracing::warn!(worker = id, reason, "lost a worker");
+        self.workers.remove(&worker);
+        let touched: Vec<ScanId> = self.attempts.values().filter(|r| r.worker == worker).map(|r| r.scan).collect();
+        for scan in self.scans.iter().filter(|(scan, _)| touched.contains(scan)).map(|(_, s)| s) {
+            let _ = scan.submission.news.send(News::WorkerLost { worker: id.to_owned() });
+        }
+        self.step(Event::WorkerLost { worker });
+    }
+
+    /// Pings a lost worker that is still registered until it answers.
+    fn ping(&mut self, id: &str) {
+        let Some(worker) = self.registered.get_mut(id) else { return };
+        let (id, boot) = (id.to_owned(), worker.record.boot.clone());
+        let (channel, asks) = (worker.channel.clone(), self.asks.clone());
+        let task = tokio::spawn(async move {
+            let mut wait = PING_BACK_OFF;
+            loop {
+                tokio::time::sleep(wait).await;
+                if attempt::ping(channel.clone(), &boot).await {
+                    break;
+                }
+                wait = (wait * 2).min(PING_BACK_OFF_MAX);
+            }
+            if let Some(asks) = asks.upgrade() {
+                let _ = asks.send(Ask::Answers { id, boot }).await;
+            }
+        });
+        worker.pinging = Some(task.abort_handle());
+    }
+
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Segment { attempt, scan, segment, outcome } => match outcome {
+                Ok(found) => {
+                    self.held = Some((attempt, found));
+                    self.step(Event::SegmentDone { scan, segment });
+                    self.held = None;
+                }
+                Err(failure) => {
+                    if let Some(scan) = self.scans.get_mut(&scan) {
+                        scan.messages.insert(segment, failure.message);
+                    }
+                    self.step(Event::SegmentFailed { attempt, segment, kind: failure.kind });
+                }
+            },
+            Said::End { attempt, ending } => {
+                let Some(running) = self.attempts.remove(&attempt) else { return };
+                let text = match &ending {
+                    Ending::Done => "done".to_owned(),
+                    Ending::Refused(failure) => format!("refused: {failure}"),
+                    Ending::Broken(why) => format!("broken: {why}"),
+                };
+                self.tell(running.scan, News::Over { attempt, ending: text });
+                if let Ending::Refused(failure) = &ending {
+                    tracing::warn!(attempt, %failure, "a worker refused a shard");
+                }
+                // Put back for `lose`, which looks for scans that are touched.
+                if let (Ending::Broken(why), Some(id)) = (&ending, self.workers.get(&running.worker).cloned()) {
+                    self.attempts.insert(attempt, running);
+                    self.lose(&id, why);
+                    self.ping(&id);
+                } else {
+                    self.step(Event::AttemptEnded { attempt });
+                }
+            }
+        }
+    }
+
+    fn tell(&self, scan: ScanId, news: News) {
+        if let Some(scan) = self.scans.get(&scan) {
+            // Refused only when the scan's task is gone: then it is being cancelled.
+            let _ = scan.submission.news.send(news);
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for command in self.scheduler.step(event, now_ms) {
+            match command {
+                Command::Dispatch { attempt, scan, worker, segments } => self.dispatch(attempt, scan, worker, segments),
+                Command::Stop { attempt } => {
+                    if let Some(running) = self.attempts.remove(&attempt) {
+                        running.task.abort();
+                        self.tell(running.scan, News::Over { attempt, ending: "stopped".to_owned() });
+                    }
+                }
+                Command::Accept { scan, segment } => self.accept(scan, segment),
+                Command::Fail { scan, segment, kind, attempts } => {
+                    let message = self.scans.get_mut(&scan).and_then(|s| s.messages.remove(&segment));
+                    let message = message.unwrap_or_else(|| crate::local::gave_up(attempts));
+                    self.tell(scan, News::Failed { segment, failure: Failure::new(kind, message), attempts });
+                }
+                Command::End { scan, outcome } => {
+                    self.tell(scan, News::End(outcome));
+                    self.scans.remove(&scan);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, scan: ScanId, segment: u32) {
+        let Some((attempt, found)) = self.held.take() else { return };
+        let Found { result, envelope, timings } = *found;
+        let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
+        let run = SegmentRun {
+            segment,
+            attempt,
+            worker: worker.cloned().unwrap_or_default(),
+            busy_ms: (timings.load_us + timings.compute_us) as f64 / 1e3,
+            load_ms: Some(timings.load_us as f64 / 1e3),
+            symbols: timings.symbols,
+            resident: timings.resident,
+        };
+        self.tell(scan, News::Result { result, envelope, run });
+    }
+
+    fn dispatch(&mut self, attempt: AttemptId, scan_id: ScanId, worker: WorkerId, segments: Vec<u32>) {
+        let (Some(scan), Some(id)) = (self.scans.get(&scan_id), self.workers.get(&worker)) else { return };
+        let Some(registered) = self.registered.get(id) else { return };
+        let submission = &scan.submission;
+        let prepared = &submission.prepared;
+        let _ = submission.news.send(News::Started { attempt, worker: id.clone(), segments: segments.clone() });
+        let request = pb::ShardRequest {
+            protocol_version: PROTOCOL_VERSION,
+            scan_id: submission.scan_name.clone(),
+            attempt,
+            document_json: prepared.document.to_json(),
+            dataset: prepared.dataset_reference(),
+            as_of_us: prepared.as_of,
+            plan_fingerprint: prepared.identity.plan.clone(),
+            execution_class: Some(execution_class().into()),
+            segments,
+            trace: submission.trace.clone(),
+        };
+        let running = attempt::run(
+            registered.channel.clone(),
+            request,
+            (attempt, scan_id),
+            Arc::clone(prepared),
+            self.said.clone(),
+        );
+        let task = tokio::spawn(running).abort_handle();
+        self.attempts.insert(attempt, Running { scan: scan_id, worker, task });
+    }
+}
+
+/// Why a registered worker cannot be given this coordinator's work.
+fn unusable(record: &WorkerRecord) -> Option<String> {
+    let (version, schema) = (record.protocol_version, format!("{:016x}", envelope::schema_fingerprint()));
+    if version != PROTOCOL_VERSION {
+        return Some(format!("it speaks protocol {version}, this coordinator {PROTOCOL_VERSION}"));
+    }
+    if record.result_schema != schema {
+        return Some(format!("its results have schema {}, expected {schema}", record.result_schema));
+    }
+    if record.class != execution_class() {
+        return Some(format!("its class is '{}', this coordinator's '{}'", record.class, execution_class()));
+    }
+    None
+}
+
+/// What a scan is told that ended without workers.
+pub(crate) fn no_worker(timeout_ms: u64) -> Failure {
+    let seconds = timeout_ms as f64 / 1e3;
+    let message = format!("no worker has been registered for {seconds} s; start one with 'trawl worker'");
+    Failure::new(ErrorKind::Retryable, message)
+}

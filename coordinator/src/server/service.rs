@@ -1,0 +1,333 @@
+//! The gRPC service of a coordinator: admits a scan, prepares it, and streams what the dispatcher tells of it.
+//!
+//! One task per scan. It holds the scan's results for the merge; the client's stream is bounded, and a client that
+//! reads nothing for too long loses its scan, not the coordinator.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status};
+use tracing::Instrument as _;
+use trawl_market::{MarketErrorKind, Store};
+use trawl_plan::ScanDocument;
+use trawl_protocol::error::status_of;
+use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, bounded_reason};
+use trawl_protocol::pb::scan_event::Event;
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, answer_digest, pb, segment_digest, trace};
+
+use super::dispatcher::{Dispatcher, News, Submission, Submitted, no_worker};
+use crate::merge::{FailedSegment, merge};
+use crate::planner::ShardSpec;
+use crate::prepare::{PrepareError, PreparedScan, prepare};
+use crate::report::{FailedRun, RunReport, ShardRun, ms_since};
+use crate::scheduler::Outcome;
+
+/// Scans that run at once; more are refused with `RESOURCE_EXHAUSTED`.
+pub const SCANS_MAX: usize = 64;
+/// Events that wait for a slow client.
+const CLIENT_EVENTS_MAX: usize = 32;
+/// How long a client may read nothing before its scan is cancelled.
+const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// State of a coordinator's service; shared by all requests.
+pub(crate) struct CoordinatorService {
+    store: Store,
+    dispatcher: Dispatcher,
+    admission: Arc<Semaphore>,
+    no_worker_timeout_ms: u64,
+    /// Makes ids of scans unique over restarts.
+    boot: String,
+    scans: std::sync::atomic::AtomicU64,
+}
+
+/// Sends events to one client.
+type Client = mpsc::Sender<Result<pb::ScanEvent, Status>>;
+
+/// The client is gone or reads nothing: its scan is cancelled.
+struct ClientLost;
+
+async fn send(client: &Client, event: Event) -> Result<(), ClientLost> {
+    let event = Ok(pb::ScanEvent { event: Some(event) });
+    match tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(ClientLost),
+    }
+}
+
+fn refused(failure: Failure, diagnostics_json: String) -> Event {
+    Event::Refused(pb::Refused { failure: Some(failure.into()), diagnostics_json })
+}
+
+impl CoordinatorService {
+    pub fn new(store: Store, dispatcher: Dispatcher, boot: String, no_worker_timeout_ms: u64) -> Self {
+        let admission = Arc::new(Semaphore::new(SCANS_MAX));
+        Self { store, dispatcher, admission, no_worker_timeout_ms, boot, scans: 0.into() }
+    }
+
+    /// Limits that need no look at the document.
+    fn admit(&self, request: &pb::ScanRequest) -> Result<OwnedSemaphorePermit, Status> {
+        if request.protocol_version != PROTOCOL_VERSION {
+            let asked = request.protocol_version;
+            let message = format!("protocol version {asked} was asked for, this coordinator speaks {PROTOCOL_VERSION}");
+            return Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message));
+        }
+        let bytes = request.document_json.len();
+        if bytes > DOCUMENT_BYTES_MAX {
+            let message = format!("the scan document has {bytes} bytes, at most {DOCUMENT_BYTES_MAX} are taken");
+            return Err(status_of(Code::ResourceExhausted, ErrorKind::Invalid, &message));
+        }
+        Arc::clone(&self.admission).try_acquire_owned().map_err(|_| {
+            let message = format!("{SCANS_MAX} scans are running already; try again later");
+            status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message)
+        })
+    }
+}
+
+/// Reads and prepares a scan; blocks on the dataset's files.
+fn prepared_from(store: &Store, request: &pb::ScanRequest) -> Result<PreparedScan, Event> {
+    let document = ScanDocument::from_json(&request.document_json).map_err(|error| {
+        let message = format!("the scan document cannot be read: {error}");
+        refused(Failure::new(ErrorKind::Invalid, bounded_reason(message)), String::new())
+    })?;
+    prepare(store, &document, request.as_of_us).map_err(|error| {
+        let kind = match &error {
+            PrepareError::Dataset(error) => match error.kind() {
+                MarketErrorKind::Invalid => ErrorKind::Invalid,
+                MarketErrorKind::Permanent => ErrorKind::Permanent,
+                MarketErrorKind::Retryable => ErrorKind::Retryable,
+            },
+            _ => ErrorKind::Invalid,
+        };
+        let diagnostics = match &error {
+            PrepareError::Plan(mistakes) => serde_json::to_string(mistakes).unwrap_or_default(),
+            _ => String::new(),
+        };
+        refused(Failure::new(kind, bounded_reason(text_of(&error))), diagnostics)
+    })
+}
+
+/// An error and its causes in one line; each cause once.
+fn text_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// What tonic serves: a handle to the one state.
+#[derive(Clone)]
+pub(crate) struct Handle(pub Arc<CoordinatorService>);
+
+#[tonic::async_trait]
+impl pb::coordinator_server::Coordinator for Handle {
+    type ScanStream = ReceiverStream<Result<pb::ScanEvent, Status>>;
+
+    async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
+        let service = Arc::clone(&self.0);
+        let carried = trace::extract(request.metadata());
+        let request = request.into_inner();
+        let permit = service.admit(&request)?;
+        let number = service.scans.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        let name = format!("{}-{number}", service.boot);
+        let span = tracing::info_span!("submit", scan = name);
+        trace::set_parent(&span, [request.trace.as_ref(), carried.as_ref()]);
+        let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
+        tokio::spawn(
+            async move {
+                let _permit = permit;
+                if run(&service, request, name, &client).await.is_err() {
+                    tracing::info!("the client went away, its scan is cancelled");
+                }
+            }
+            .instrument(span),
+        );
+        Ok(Response::new(ReceiverStream::new(events)))
+    }
+
+    async fn list_workers(
+        &self,
+        _request: Request<pb::ListWorkersRequest>,
+    ) -> Result<Response<pb::ListWorkersReply>, Status> {
+        Ok(Response::new(pb::ListWorkersReply { workers: self.0.dispatcher.list().await }))
+    }
+}
+
+/// One scan from its request to its last event.
+async fn run(
+    service: &CoordinatorService,
+    request: pb::ScanRequest,
+    name: String,
+    client: &Client,
+) -> Result<(), ClientLost> {
+    let started = Instant::now();
+    let span = tracing::Span::current();
+    let shards = match request.shards.and_then(|s| s.spec) {
+        None | Some(pb::shard_spec::Spec::PerSegment(false)) => ShardSpec::Automatic,
+        Some(pb::shard_spec::Spec::Count(count)) => ShardSpec::Count(count),
+        Some(pb::shard_spec::Spec::PerSegment(true)) => ShardSpec::PerSegment,
+    };
+    let (store, inner) = (service.store.clone(), span.clone());
+    let preparing = tokio::task::spawn_blocking(move || inner.in_scope(|| prepared_from(&store, &request)));
+    let prepared = match preparing.await {
+        Ok(Ok(prepared)) => Arc::new(prepared),
+        Ok(Err(event)) => return send(client, event).await,
+        Err(_) => {
+            let failure = Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared");
+            return send(client, refused(failure, String::new())).await;
+        }
+    };
+    let (news, told) = mpsc::unbounded_channel();
+    let submission = Submission {
+        scan_name: name.clone(),
+        prepared: Arc::clone(&prepared),
+        shards,
+        trace: trace::context_of(&span),
+        news,
+    };
+    let Some(submitted) = service.dispatcher.submit(submission).await else {
+        let failure = Failure::new(ErrorKind::Retryable, "this coordinator is ending");
+        return send(client, refused(failure, String::new())).await;
+    };
+    let mut scan = RunningScan::new(name, prepared, submitted, started);
+    let ended = scan.follow(told, client, service.no_worker_timeout_ms).await;
+    if ended.is_err() {
+        service.dispatcher.cancel(submitted.scan).await;
+    }
+    ended
+}
+
+/// What one scan has so far.
+struct RunningScan {
+    prepared: Arc<PreparedScan>,
+    accepted: Instant,
+    submitted: Submitted,
+    results: Vec<SegmentResultV1>,
+    failures: Vec<FailedSegment>,
+    report: RunReport,
+}
+
+impl RunningScan {
+    fn new(name: String, prepared: Arc<PreparedScan>, submitted: Submitted, started: Instant) -> Self {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let report = RunReport {
+            mode: "cluster".to_owned(),
+            scan: name,
+            threads: submitted.threads,
+            shards: count(submitted.shards),
+            segments: count(prepared.segments.len()),
+            symbols: prepared.symbol_count() as u64,
+            bars: prepared.bar_count(),
+            prepare_ms: ms_since(started),
+            ..RunReport::default()
+        };
+        let (results, failures) = (Vec::new(), Vec::new());
+        Self { prepared, accepted: Instant::now(), submitted, results, failures, report }
+    }
+
+    /// Passes on what the dispatcher tells until the scan ends.
+    async fn follow(
+        &mut self,
+        mut told: mpsc::UnboundedReceiver<News>,
+        client: &Client,
+        no_worker_timeout_ms: u64,
+    ) -> Result<(), ClientLost> {
+        send(client, self.header()).await?;
+        loop {
+            let news = tokio::select! {
+                news = told.recv() => news,
+                () = client.closed() => return Err(ClientLost),
+            };
+            match news {
+                Some(News::End(Outcome::Complete)) => return send(client, self.summary()).await,
+                Some(News::End(Outcome::NoWorker)) => {
+                    return send(client, refused(no_worker(no_worker_timeout_ms), String::new())).await;
+                }
+                Some(News::End(Outcome::Cancelled)) | None => {
+                    let failure = Failure::new(ErrorKind::Cancelled, "the scan was cancelled");
+                    return send(client, refused(failure, String::new())).await;
+                }
+                Some(news) => {
+                    if let Some(event) = self.take(news) {
+                        send(client, event).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn header(&self) -> Event {
+        let spec = self.prepared.merge_spec();
+        let manifest = &self.prepared.dataset.manifest;
+        Event::Accepted(pb::Accepted {
+            scan_id: self.report.scan.clone(),
+            identity_json: serde_json::to_string(&spec.identity).unwrap_or_default(),
+            select: spec.select,
+            rank_descending: spec.descending,
+            limit: spec.limit,
+            segments: self.report.segments,
+            shards: u32::try_from(self.submitted.shards).unwrap_or(u32::MAX),
+            symbols: self.report.symbols,
+            synthetic: manifest.synthetic,
+            timeframe: manifest.timeframe.clone(),
+        })
+    }
+
+    /// Keeps what is new; an event when the client has to know.
+    fn take(&mut self, news: News) -> Option<Event> {
+        match news {
+            News::Started { attempt, worker, segments } => {
+                let (started_ms, ending) = (ms_since(self.accepted), "running".to_owned());
+                self.report.shard_runs.push(ShardRun { attempt, worker, segments, started_ms, ended_ms: None, ending });
+                None
+            }
+            News::Over { attempt, ending } => {
+                let ended_ms = ms_since(self.accepted);
+                // The first ending counts: one that broke is stopped afterwards.
+                let run = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt && r.ended_ms.is_none());
+                if let Some(run) = run {
+                    (run.ended_ms, run.ending) = (Some(ended_ms), ending);
+                }
+                None
+            }
+            News::Result { result, envelope, run } => {
+                let digest = segment_digest(&result).to_vec();
+                let segment = result.segment;
+                self.results.push(result);
+                self.report.segment_runs.push(run);
+                Some(Event::SegmentDone(pb::SegmentDone { segment, result: Some(envelope), digest }))
+            }
+            News::Failed { segment, failure, attempts } => {
+                let symbols = self.prepared.symbols_of(segment);
+                let Failure { kind, message } = failure.clone();
+                self.report.failed.push(FailedRun { segment, kind, message: message.clone(), attempts });
+                self.failures.push(FailedSegment { segment, symbols: symbols.clone(), kind, message });
+                Some(Event::SegmentFailed(pb::SegmentFailed { segment, failure: Some(failure.into()), symbols }))
+            }
+            News::WorkerLost { worker } => {
+                self.report.workers_lost.push(worker);
+                None
+            }
+            News::End(_) => None,
+        }
+    }
+
+    fn summary(&mut self) -> Event {
+        self.report.run_ms = ms_since(self.accepted);
+        let started = Instant::now();
+        let span = tracing::info_span!("merge", segments = self.results.len());
+        let (results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));
+        let answer_digest = span.in_scope(|| answer_digest(&merge(&self.prepared, results, failures)));
+        self.report.merge_ms = ms_since(started);
+        self.report.close();
+        let report_json = serde_json::to_string(&self.report).unwrap_or_default();
+        Event::Summary(pb::Summary { answer_digest, report_json })
+    }
+}
