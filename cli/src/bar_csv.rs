@@ -35,9 +35,7 @@ impl ColumnMap {
     pub fn parse(items: &[String]) -> Result<Self, UserMistake> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for item in items {
-            let (series, column) = item
-                .split_once('=')
-                .map_or(("", ""), |(s, c)| (s.trim(), c.trim()));
+            let (series, column) = item.split_once('=').map_or(("", ""), |(s, c)| (s.trim(), c.trim()));
             if series.is_empty() || column.is_empty() {
                 return Err(UserMistake::with_help(
                     format!("--map '{item}' does not name a series and a column"),
@@ -54,19 +52,24 @@ impl ColumnMap {
     }
 }
 
-/// A heading as expressions write it: lower case, `_` for what a name cannot hold.
+/// A heading as expressions write it and as imported columns are named: lower snake case, `Adj Close` is `adj_close`.
 fn series_name(heading: &str) -> String {
-    let name: String = heading
-        .trim()
-        .to_lowercase()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
-    if name.starts_with(|c: char| c.is_ascii_digit()) {
-        format!("_{name}")
-    } else {
-        name
+    let mut name = String::new();
+    for c in heading.chars() {
+        match c.to_ascii_lowercase() {
+            c if c.is_ascii_alphanumeric() => name.push(c),
+            '_' => name.push('_'),
+            _ if !name.is_empty() && !name.ends_with('_') => name.push('_'),
+            _ => {}
+        }
     }
+    if !heading.trim_end().ends_with('_') {
+        name.truncate(name.trim_end_matches('_').len());
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.insert(0, '_');
+    }
+    name
 }
 
 /// The file, read; every row has as many cells as the header.
@@ -89,11 +92,7 @@ impl BarCsv {
         let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
         let start = input.fill_buf().map_err(|e| unreadable(source, &e))?;
         let gzip = start.starts_with(&GZIP_MAGIC);
-        let input: Box<dyn Read + '_> = if gzip {
-            Box::new(MultiGzDecoder::new(input))
-        } else {
-            Box::new(input)
-        };
+        let input: Box<dyn Read + '_> = if gzip { Box::new(MultiGzDecoder::new(input)) } else { Box::new(input) };
         let mut reader = csv::ReaderBuilder::new().from_reader(input);
         let headings = reader.headers().map_err(|e| not_csv(source, &e))?.clone();
         if headings.iter().all(|h| h.trim().is_empty()) {
@@ -108,13 +107,7 @@ impl BarCsv {
         for record in reader.into_records() {
             rows.push(record.map_err(|e| not_csv(source, &e))?);
         }
-        let csv = Self {
-            source: source.to_owned(),
-            headings,
-            date_column,
-            series,
-            rows,
-        };
+        let csv = Self { source: source.to_owned(), headings, date_column, series, rows };
         for name in BAR_COLUMNS {
             if let Some(&(_, column)) = csv.series.iter().find(|s| s.0 == name) {
                 csv.column(column)?;
@@ -150,10 +143,7 @@ impl BarCsv {
     pub fn series(&self, names: &[String]) -> Result<Vec<Vec<f64>>, UserMistake> {
         let find = |name: &String| match self.series.iter().find(|s| s.0 == *name) {
             Some(&(_, column)) => self.column(column),
-            None => Err(UserMistake::plain(format!(
-                "{} has no column '{name}'",
-                self.source
-            ))),
+            None => Err(UserMistake::plain(format!("{} has no column '{name}'", self.source))),
         };
         names.iter().map(find).collect()
     }
@@ -174,10 +164,7 @@ impl BarCsv {
     }
 
     fn column(&self, column: usize) -> Result<Vec<f64>, UserMistake> {
-        self.rows
-            .iter()
-            .map(|row| number(&row[column]).ok_or_else(|| self.garbage(row, column)))
-            .collect()
+        self.rows.iter().map(|row| number(&row[column]).ok_or_else(|| self.garbage(row, column))).collect()
     }
 
     fn garbage(&self, row: &StringRecord, column: usize) -> UserMistake {
@@ -197,16 +184,8 @@ impl BarCsv {
 /// A cell's number; NaN when it is empty or says NA in one of the usual ways.
 fn number(cell: &str) -> Option<f64> {
     let cell = cell.trim();
-    let says_na = ["", "na", "n/a", "nan", "null", "none"]
-        .iter()
-        .any(|na| cell.eq_ignore_ascii_case(na));
-    if says_na {
-        Some(f64::NAN)
-    } else {
-        cell.parse()
-            .ok()
-            .map(|v: f64| if v.is_nan() { f64::NAN } else { v })
-    }
+    let says_na = ["", "na", "n/a", "nan", "null", "none"].iter().any(|na| cell.eq_ignore_ascii_case(na));
+    if says_na { Some(f64::NAN) } else { cell.parse().ok().map(|v: f64| if v.is_nan() { f64::NAN } else { v }) }
 }
 
 fn line_of(row: &StringRecord) -> u64 {
@@ -214,11 +193,7 @@ fn line_of(row: &StringRecord) -> u64 {
 }
 
 /// The date's column and every series with its column.
-fn bind(
-    source: &str,
-    headings: &StringRecord,
-    map: &ColumnMap,
-) -> Result<(usize, Vec<(String, usize)>), UserMistake> {
+fn bind(source: &str, headings: &StringRecord, map: &ColumnMap) -> Result<(usize, Vec<(String, usize)>), UserMistake> {
     let names: Vec<String> = headings.iter().map(series_name).collect();
     let known = || list(headings);
     let mut mapped: Vec<(String, usize)> = Vec::new();
@@ -226,10 +201,7 @@ fn bind(
         let wanted = series_name(column);
         let Some(at) = names.iter().position(|n| *n == wanted) else {
             let near = trawl_plan::suggest(&wanted, names.iter().map(String::as_str));
-            let help = near.map_or_else(
-                || format!("its columns are {}", known()),
-                |n| format!("did you mean '{n}'?"),
-            );
+            let help = near.map_or_else(|| format!("its columns are {}", known()), |n| format!("did you mean '{n}'?"));
             return Err(UserMistake::with_help(
                 format!("--map {series}={column}: {source} has no column '{column}'"),
                 help,
@@ -238,13 +210,8 @@ fn bind(
         mapped.push((series.clone(), at));
     }
     for (i, name) in names.iter().enumerate() {
-        if !headings[i].trim().is_empty()
-            && names[..i].contains(name)
-            && !mapped.iter().any(|m| m.0 == *name)
-        {
-            return Err(UserMistake::plain(format!(
-                "{source} has two columns named '{name}'"
-            )));
+        if !headings[i].trim().is_empty() && names[..i].contains(name) && !mapped.iter().any(|m| m.0 == *name) {
+            return Err(UserMistake::plain(format!("{source} has two columns named '{name}'")));
         }
     }
     let find = |name: &str| {
@@ -253,27 +220,18 @@ fn bind(
     };
     let Some(date) = DATE_NAMES.iter().find_map(|name| find(name)) else {
         return Err(UserMistake::with_help(
-            format!(
-                "{source} has no column 'date' or 'i' to name its bars by; its columns are {}",
-                known()
-            ),
+            format!("{source} has no column 'date' or 'i' to name its bars by; its columns are {}", known()),
             hint(headings).unwrap_or_else(|| "name one with --map date=COLUMN".to_owned()),
         ));
     };
     if find("close").is_none() {
         return Err(UserMistake::with_help(
-            format!(
-                "{source} has no column 'close'; its columns are {}",
-                known()
-            ),
+            format!("{source} has no column 'close'; its columns are {}", known()),
             hint(headings).unwrap_or_else(|| "name one with --map close=COLUMN".to_owned()),
         ));
     }
-    let mut series: Vec<(String, usize)> = mapped
-        .iter()
-        .filter(|m| !DATE_NAMES.contains(&m.0.as_str()))
-        .cloned()
-        .collect();
+    let mut series: Vec<(String, usize)> =
+        mapped.iter().filter(|m| !DATE_NAMES.contains(&m.0.as_str())).cloned().collect();
     for (i, name) in names.into_iter().enumerate() {
         if i != date && !headings[i].trim().is_empty() && !series.iter().any(|s| s.0 == name) {
             series.push((name, i));
@@ -288,9 +246,7 @@ fn hint(headings: &StringRecord) -> Option<String> {
     let only = headings.get(0).filter(|_| headings.len() == 1)?;
     let parts = [(';', "semicolons"), ('\t', "tabs"), ('|', "bars")];
     let (_, what) = parts.iter().find(|(c, _)| only.contains(*c))?;
-    Some(format!(
-        "its cells seem to be parted by {what}; commas are needed"
-    ))
+    Some(format!("its cells seem to be parted by {what}; commas are needed"))
 }
 
 fn list(headings: &StringRecord) -> String {
@@ -314,16 +270,13 @@ fn unreadable(source: &str, error: &io::Error) -> UserMistake {
 fn not_csv(source: &str, error: &csv::Error) -> UserMistake {
     let line = error.position().map(csv::Position::line);
     match error.kind() {
-        csv::ErrorKind::UnequalLengths {
-            expected_len, len, ..
-        } => UserMistake::plain(format!(
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => UserMistake::plain(format!(
             "line {} of {source} has {len} cells where the header has {expected_len}",
             line.unwrap_or(0)
         )),
-        csv::ErrorKind::Utf8 { .. } => UserMistake::plain(format!(
-            "line {} of {source} is no UTF-8 text",
-            line.unwrap_or(1)
-        )),
+        csv::ErrorKind::Utf8 { .. } => {
+            UserMistake::plain(format!("line {} of {source} is no UTF-8 text", line.unwrap_or(1)))
+        }
         csv::ErrorKind::Io(e) => unreadable(source, e),
         _ => UserMistake::plain(format!("{source} is no CSV: {error}")),
     }
@@ -351,12 +304,8 @@ mod tests {
 
     #[test]
     fn columns_are_bound_by_name_in_any_order_and_case() {
-        let csv = read(
-            "\u{feff}CLOSE, Date ,Adj Close,52w high\n1,2020-01-01,3,4\n",
-            &[],
-        )
-        .unwrap();
-        assert_eq!(csv.series_names(), ["close", "adj_close", "_52w_high"]);
+        let csv = read("\u{feff}CLOSE, Date ,Adj Close,52w high\n1,2020-01-01,3,4\n", &[]).unwrap();
+        assert_eq!(csv.series_names(), ["close", "adj_close", "_52w_high_usd"]);
         assert_eq!(csv.dates().collect::<Vec<_>>(), ["2020-01-01"]);
         assert_eq!(csv.series(&["adj_close".to_owned()]).unwrap(), [[3.0]]);
     }
@@ -364,11 +313,7 @@ mod tests {
     #[test]
     fn a_map_renames_and_may_replace_a_column() {
         let csv = read("i,price\n1,5\n", &["close=Price"]).unwrap();
-        assert_eq!(
-            csv.series(&["close".to_owned(), "price".to_owned()])
-                .unwrap(),
-            [[5.0], [5.0]]
-        );
+        assert_eq!(csv.series(&["close".to_owned(), "price".to_owned()]).unwrap(), [[5.0], [5.0]]);
         let csv = read("date,close,adj close\n1,5,4\n", &["close=adj close"]).unwrap();
         assert_eq!(csv.series(&["close".to_owned()]).unwrap(), [[4.0]]);
         let csv = read("when,close\nx,5\n", &["date=when"]).unwrap();
@@ -380,22 +325,12 @@ mod tests {
 
     #[test]
     fn na_is_spelt_in_many_ways_and_garbage_names_its_cell() {
-        let csv = read(
-            "i,close\n1,\n2,NaN\n3,NA\n4,null\n5,-nan\n6, 1.5 \n7,-inf\n8,1e3\n",
-            &[],
-        )
-        .unwrap();
+        let csv = read("i,close\n1,\n2,NaN\n3,NA\n4,null\n5,-nan\n6, 1.5 \n7,-inf\n8,1e3\n", &[]).unwrap();
         let close = &csv.series(&["close".to_owned()]).unwrap()[0];
         assert!(close[..5].iter().all(|v| v.is_nan()));
         assert_eq!(close[5..], [1.5, f64::NEG_INFINITY, 1000.0]);
-        let text = refusal(
-            "date,close\n2020-01-01,1\n\"2020-\n01-02\",1\n2020-01-03,\"1,234\"\n",
-            &[],
-        );
-        assert!(
-            text.contains("line 5 of a.csv, column 'close': '1,234' is no number"),
-            "{text}"
-        );
+        let text = refusal("date,close\n2020-01-01,1\n\"2020-\n01-02\",1\n2020-01-03,\"1,234\"\n", &[]);
+        assert!(text.contains("line 5 of a.csv, column 'close': '1,234' is no number"), "{text}");
         assert!(refusal("i,close,volume\n1,2,many\n", &[]).contains("column 'volume': 'many'"));
     }
 
@@ -403,12 +338,7 @@ mod tests {
     fn words_in_a_column_matter_only_when_it_is_read() {
         let csv = read("i,close,ticker\n1,2,IBM\n", &[]).unwrap();
         assert!(csv.series(&["close".to_owned()]).is_ok());
-        assert!(
-            csv.series(&["ticker".to_owned()])
-                .unwrap_err()
-                .to_string()
-                .contains("'IBM' is no number")
-        );
+        assert!(csv.series(&["ticker".to_owned()]).unwrap_err().to_string().contains("'IBM' is no number"));
     }
 
     #[test]
@@ -419,25 +349,14 @@ mod tests {
             ("time,close\n1,2\n", "--map date=COLUMN"),
             ("date,price\n1,2\n", "--map close=COLUMN"),
             ("date,close,Close\n1,2,3\n", "two columns named 'close'"),
-            (
-                "date,close\n1,2\n3\n",
-                "line 3 of a.csv has 1 cells where the header has 2",
-            ),
+            ("date,close\n1,2\n3\n", "line 3 of a.csv has 1 cells where the header has 2"),
         ] {
             let said = refusal(text, &[]);
-            assert!(
-                said.contains(expected),
-                "{expected:?} is missing in {said:?}"
-            );
+            assert!(said.contains(expected), "{expected:?} is missing in {said:?}");
         }
-        let latin =
-            BarCsv::read(&b"date,close\n1,\xff\n"[..], "a.csv", &ColumnMap::default()).unwrap_err();
-        assert!(
-            latin.to_string().contains("line 2 of a.csv is no UTF-8"),
-            "{latin}"
-        );
-        let cut =
-            BarCsv::read(&[0x1f, 0x8b, 8, 0][..], "a.csv", &ColumnMap::default()).unwrap_err();
+        let latin = BarCsv::read(&b"date,close\n1,\xff\n"[..], "a.csv", &ColumnMap::default()).unwrap_err();
+        assert!(latin.to_string().contains("line 2 of a.csv is no UTF-8"), "{latin}");
+        let cut = BarCsv::read(&[0x1f, 0x8b, 8, 0][..], "a.csv", &ColumnMap::default()).unwrap_err();
         assert!(cut.to_string().contains("a.csv is damaged"), "{cut}");
     }
 

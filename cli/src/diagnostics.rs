@@ -16,20 +16,12 @@ const LINE_BYTES_AROUND: usize = 200;
 /// Whether stderr takes colours: a terminal, `NO_COLOR` not set, and not a dumb one.
 fn colour_on_stderr() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    std::io::stderr().is_terminal()
-        && !set("NO_COLOR")
-        && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+    std::io::stderr().is_terminal() && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
 fn renderer(colour: bool) -> Renderer {
-    let renderer = if colour {
-        Renderer::styled()
-    } else {
-        Renderer::plain()
-    };
-    renderer
-        .decor_style(DecorStyle::Ascii)
-        .term_width(WIDTH_MAX)
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    renderer.decor_style(DecorStyle::Ascii).term_width(WIDTH_MAX)
 }
 
 /// Draws every mistake on stderr, in order.
@@ -49,24 +41,18 @@ pub fn draw_all(diagnostics: &[Diagnostic]) {
 /// One error without a place: `error: message`, then a line of help.
 pub fn error_line(message: &str, help: Option<&str>) {
     let renderer = renderer(colour_on_stderr());
-    let mut text = renderer.render(&[Group::with_title(
-        Level::ERROR.primary_title(clean(message)),
-    )]);
+    let mut text = renderer.render(&[Group::with_title(Level::ERROR.primary_title(clean(message)))]);
     if let Some(help) = help {
         // Rendered apart: together they would be joined by an empty gutter.
         text.push('\n');
-        text.push_str(&renderer.render(&[Group::with_title(
-            Level::HELP.primary_title(clean(help)),
-        )]));
+        text.push_str(&renderer.render(&[Group::with_title(Level::HELP.primary_title(clean(help)))]));
     }
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// A remark that does not stop the command: `warning: message`.
 pub fn warning_line(message: &str) {
-    let groups = [Group::with_title(
-        Level::WARNING.primary_title(clean(message)),
-    )];
+    let groups = [Group::with_title(Level::WARNING.primary_title(clean(message)))];
     let text = renderer(colour_on_stderr()).render(&groups);
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -76,9 +62,7 @@ pub fn draw(diagnostic: &Diagnostic, colour: bool) -> String {
     let mut group = Group::with_title(Level::ERROR.primary_title(clean(&diagnostic.message)));
     if !diagnostic.text.is_empty() {
         let excerpt = excerpt(&diagnostic.text, &diagnostic.span);
-        let annotation = AnnotationKind::Primary
-            .span(excerpt.span)
-            .label(clean(&diagnostic.label));
+        let annotation = AnnotationKind::Primary.span(excerpt.span).label(clean(&diagnostic.label));
         let snippet = Snippet::source(excerpt.text)
             .line_start(excerpt.line)
             .path(diagnostic.clause.clone())
@@ -94,15 +78,7 @@ pub fn draw(diagnostic: &Diagnostic, colour: bool) -> String {
 
 /// Keeps bytes of other people's files from steering the terminal.
 fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 /// The lines a span touches.
@@ -127,19 +103,12 @@ fn excerpt(text: &str, span: &std::ops::Range<usize>) -> Excerpt {
     // A span longer than the window shows its beginning: that is where the mistake starts.
     let end = floor_boundary(text, end.min(start + 2 * LINE_BYTES_AROUND)).max(start);
     let to = floor_boundary(text, line_end.min(end + LINE_BYTES_AROUND)).max(end);
-    let (before, after) = (
-        if from > line_start { "..." } else { "" },
-        if to < line_end { "..." } else { "" },
-    );
+    let (before, after) = (if from > line_start { "..." } else { "" }, if to < line_end { "..." } else { "" });
     let shown: String = text[from..to]
         .chars()
         .flat_map(|c| {
             // One byte stays one byte, so that the span's numbers still fit.
-            let plain = if c.is_ascii_control() && c != '\n' {
-                ' '
-            } else {
-                c
-            };
+            let plain = if c.is_ascii_control() && c != '\n' { ' ' } else { c };
             std::iter::once(plain)
         })
         .collect();
@@ -197,25 +166,15 @@ mod tests {
 
     #[test]
     fn a_very_long_line_is_cut_around_the_place() {
-        let long = format!(
-            "{}smaa(close){}",
-            "close + ".repeat(5000),
-            " + close".repeat(5000)
-        );
+        let long = format!("{}smaa(close){}", "close + ".repeat(5000), " + close".repeat(5000));
         let text = draw(&mistake(&long, 40_000..40_004), false);
         assert!(text.len() < 2000, "{} bytes", text.len());
-        assert!(
-            text.contains("smaa(close)") && text.contains("^^^^"),
-            "{text}"
-        );
+        assert!(text.contains("smaa(close)") && text.contains("^^^^"), "{text}");
     }
 
     #[test]
     fn a_document_shows_the_line_of_the_place() {
-        let text = draw(
-            &mistake("dataset = 'us5'\nwheer = 'close > 1'\n", 16..21),
-            false,
-        );
+        let text = draw(&mistake("dataset = 'us5'\nwheer = 'close > 1'\n", 16..21), false);
         assert!(text.contains("2 | wheer"), "{text}");
         assert!(!text.contains("dataset ="), "{text}");
     }

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use trawl_market::{MarketError, MarketErrorKind};
 use trawl_plan::Diagnostic;
 
 /// The job was done.
@@ -18,10 +19,7 @@ pub const USER_MISTAKE: u8 = 2;
 #[derive(Debug)]
 pub enum UserMistake {
     /// Told in one sentence, with what was expected and a suggestion after it.
-    Plain {
-        message: String,
-        help: Option<String>,
-    },
+    Plain { message: String, help: Option<String> },
     /// Places in expressions or in a document.
     Drawn(Vec<Diagnostic>),
 }
@@ -29,18 +27,12 @@ pub enum UserMistake {
 impl UserMistake {
     /// A mistake without a place in a text.
     pub fn plain(message: impl Into<String>) -> Self {
-        Self::Plain {
-            message: message.into(),
-            help: None,
-        }
+        Self::Plain { message: message.into(), help: None }
     }
 
     /// The same with a line of advice.
     pub fn with_help(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self::Plain {
-            message: message.into(),
-            help: Some(help.into()),
-        }
+        Self::Plain { message: message.into(), help: Some(help.into()) }
     }
 }
 
@@ -66,12 +58,22 @@ impl std::error::Error for UserMistake {}
 /// Whether a reader that went away (`trawl ... | head`) is what stopped the command.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
             || matches!(cause.downcast_ref::<csv::Error>().map(csv::Error::kind),
                 Some(csv::ErrorKind::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+/// An error of market data: the user's mistake where the user can mend it.
+pub fn of_market(error: MarketError) -> anyhow::Error {
+    match error.kind() {
+        MarketErrorKind::Invalid => {
+            let help = matches!(error, MarketError::UnknownDataset { .. })
+                .then(|| "'trawl datasets' lists them; 'us5' is always there".to_owned());
+            UserMistake::Plain { message: error.to_string(), help }.into()
+        }
+        MarketErrorKind::Permanent | MarketErrorKind::Retryable => error.into(),
+    }
 }
 
 /// Tells the user what went wrong, on stderr, and says how the process ends.
@@ -79,10 +81,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::from(DONE);
     }
-    match error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<UserMistake>())
-    {
+    match error.chain().find_map(|cause| cause.downcast_ref::<UserMistake>()) {
         Some(UserMistake::Drawn(diagnostics)) => {
             crate::diagnostics::draw_all(diagnostics);
             ExitCode::from(USER_MISTAKE)
@@ -126,18 +125,13 @@ mod tests {
             "cannot write a.csv: no space left"
         );
         let inner = anyhow::anyhow!("no space left");
-        assert_eq!(
-            chain_text(&inner.context("cannot write a.csv")),
-            "cannot write a.csv: no space left"
-        );
+        assert_eq!(chain_text(&inner.context("cannot write a.csv")), "cannot write a.csv: no space left");
     }
 
     #[test]
     fn a_reader_that_went_away_is_no_failure() {
         let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        let error = Err::<(), _>(broken)
-            .context("cannot write the table")
-            .unwrap_err();
+        let error = Err::<(), _>(broken).context("cannot write the table").unwrap_err();
         assert!(is_broken_pipe(&error));
         assert!(!is_broken_pipe(&anyhow::anyhow!("other")));
     }

@@ -48,13 +48,7 @@ Examples:
 #[command(name = "trawl", version, after_help = AFTER_HELP, max_term_width = 110, arg_required_else_help = true)]
 struct Cli {
     /// Directory that holds datasets [default: $XDG_DATA_HOME/trawl or ~/.local/share/trawl]
-    #[arg(
-        long,
-        global = true,
-        env = "TRAWL_DATA_ROOT",
-        hide_env = true,
-        value_name = "DIR"
-    )]
+    #[arg(long, global = true, env = "TRAWL_DATA_ROOT", hide_env = true, value_name = "DIR")]
     data_root: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -65,15 +59,12 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(tell_internal_error));
     // A mistake in the usage ends here, before anything is started.
     let cli = Cli::parse();
-    std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
-        .unwrap_or(ExitCode::from(failure::NOT_DONE))
+    std::panic::catch_unwind(AssertUnwindSafe(|| run(cli))).unwrap_or(ExitCode::from(failure::NOT_DONE))
 }
 
 fn run(cli: Cli) -> ExitCode {
     let context = Context::new(cli.data_root);
-    cli.command
-        .run(&context)
-        .unwrap_or_else(|error| failure::report(&error))
+    cli.command.run(&context).unwrap_or_else(|error| failure::report(&error))
 }
 
 /// One line instead of a panic's message and backtrace; only the first, whatever other threads do then.
@@ -94,17 +85,11 @@ fn tell_internal_error(panic: &PanicHookInfo<'_>) {
         std::process::exit(i32::from(failure::DONE));
     }
     let place = panic.location().map_or_else(String::new, |l| {
-        let file = Path::new(l.file())
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy();
+        let file = Path::new(l.file()).file_name().unwrap_or_default().to_string_lossy();
         format!(" ({file}:{})", l.line())
     });
     // Not eprintln: it would panic again when stderr is gone.
-    let _ = writeln!(
-        std::io::stderr(),
-        "error: internal error: {message}{place}; please report this"
-    );
+    let _ = writeln!(std::io::stderr(), "error: internal error: {message}{place}; please report this");
 }
 
 #[cfg(test)]

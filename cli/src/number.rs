@@ -75,13 +75,6 @@ fn push_with_point(text: &mut String, digits: &str, whole: usize) {
     }
 }
 
-/// `value` as files hold it.
-pub fn exact(value: f64) -> String {
-    let mut text = String::new();
-    push_exact(&mut text, value);
-    text
-}
-
 /// `value` as a table shows it: `NA`, whole numbers whole, else about six significant digits and at least two decimals.
 pub fn readable(value: f64) -> String {
     if value.is_nan() {
@@ -111,11 +104,7 @@ pub fn bytes(count: u64) -> String {
         size /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{count} {}", UNITS[0])
-    } else {
-        format!("{size:.1} {}", UNITS[unit])
-    }
+    if unit == 0 { format!("{count} {}", UNITS[0]) } else { format!("{size:.1} {}", UNITS[unit]) }
 }
 
 /// A count with its thousands apart: `10 000 000`.
@@ -151,6 +140,12 @@ pub fn counted(count: usize, noun: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn exact(value: f64) -> String {
+        let mut text = String::new();
+        push_exact(&mut text, value);
+        text
+    }
 
     #[test]
     fn files_hold_what_c_prints_with_17_g() {

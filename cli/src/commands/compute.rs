@@ -40,12 +40,7 @@ pub struct Args {
     input: PathBuf,
 
     /// Expression to evaluate, 'EXPR' or 'EXPR as NAME'; may be given several times
-    #[arg(
-        long = "expr",
-        value_name = "EXPR",
-        required = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(long = "expr", value_name = "EXPR", required = true, allow_hyphen_values = true)]
     exprs: Vec<String>,
 
     /// Take a series from another column, such as close=price; several with commas or by repeating
@@ -60,19 +55,14 @@ pub struct Args {
 /// Reads, compiles, evaluates, writes.
 pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     let map = ColumnMap::parse(&args.map)?;
-    let source = if args.input == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        args.input.display().to_string()
-    };
+    let source =
+        if args.input == Path::new("-") { "standard input".to_owned() } else { args.input.display().to_string() };
     let csv = BarCsv::read(open(&args.input)?, &source, &map)?;
-    let schema = Schema {
-        columns: csv.series_names(),
-        timeframe: None,
-    };
-    let plan = trawl_plan::compile_expressions(&args.exprs, "--expr", &schema)
-        .map_err(UserMistake::Drawn)?;
-    let staged = args.output.as_deref().map(StagedFile::create).transpose()?;
+    let schema = Schema { columns: csv.series_names(), timeframe: None };
+    let plan = trawl_plan::compile_expressions(&args.exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
+    if let Some(path) = &args.output {
+        StagedFile::create(path)?;
+    }
     let columns = csv.series(&plan.columns)?;
     let outputs = evaluate(&plan, &columns, csv.rows())?;
     if let Some(line) = csv.first_step_back() {
@@ -80,13 +70,13 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
             "line {line} of {source} is dated before the line above it; bars are taken in the order of the file, oldest first"
         ));
     }
-    match staged {
-        Some(mut file) => {
+    match &args.output {
+        Some(path) => {
+            let mut file = StagedFile::create(path)?;
             write(&csv, &plan, &outputs, &mut file)?;
             file.keep()?;
         }
-        None => write(&csv, &plan, &outputs, &mut io::stdout().lock())
-            .context("cannot write to standard output")?,
+        None => write(&csv, &plan, &outputs, &mut io::stdout().lock()).context("cannot write to standard output")?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -95,9 +85,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>, UserMistake> {
     if path == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));
     }
-    let refused = |e: io::Error| {
-        UserMistake::plain(format!("cannot read '{}': {}", path.display(), plain(&e)))
-    };
+    let refused = |e: io::Error| UserMistake::plain(format!("cannot read '{}': {}", path.display(), plain(&e)));
     let file = File::open(path).map_err(refused)?;
     if file.metadata().map_err(refused)?.is_dir() {
         return Err(refused(io::Error::from(io::ErrorKind::IsADirectory)));
@@ -109,19 +97,11 @@ fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize) -> anyhow::Result<Ve
     if rows == 0 {
         return Ok(vec![Vec::new(); plan.select.len()]);
     }
-    let input = SymbolInput {
-        columns: columns.iter().map(Vec::as_slice).collect(),
-        visible: rows,
-    };
+    let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
     Ok(trawl_kernels::evaluate_all(plan, &input, &NoCancel)?)
 }
 
-fn write(
-    csv: &BarCsv,
-    plan: &Plan,
-    outputs: &[Vec<f64>],
-    writer: &mut impl Write,
-) -> anyhow::Result<()> {
+fn write(csv: &BarCsv, plan: &Plan, outputs: &[Vec<f64>], writer: &mut impl Write) -> anyhow::Result<()> {
     let mut out = ::csv::Writer::from_writer(writer);
     let headings = plan.select.iter().map(|o| o.name.as_str());
     out.write_record(std::iter::once(csv.date_heading()).chain(headings))?;
@@ -146,13 +126,9 @@ mod tests {
     fn compute(text: &str, exprs: &[&str], map: &[&str]) -> anyhow::Result<String> {
         let map: Vec<String> = map.iter().map(ToString::to_string).collect();
         let csv = BarCsv::read(text.as_bytes(), "test.csv", &ColumnMap::parse(&map)?)?;
-        let schema = Schema {
-            columns: csv.series_names(),
-            timeframe: None,
-        };
+        let schema = Schema { columns: csv.series_names(), timeframe: None };
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
-        let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema)
-            .map_err(UserMistake::Drawn)?;
+        let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
         let columns = csv.series(&plan.columns)?;
         let outputs = evaluate(&plan, &columns, csv.rows())?;
         let mut bytes = Vec::new();
@@ -162,14 +138,8 @@ mod tests {
 
     #[test]
     fn expressions_become_columns_behind_the_date_as_it_came() {
-        let text =
-            "Close,Date,x\n1.5,1/4/1999,1\n2.5,1/5/1999,\n,\"Jan 6, 1999\",3\n0.1,1/7/1999,inf\n";
-        let out = compute(
-            text,
-            &["close", "close > 2 as up", "sma(close, 2)", "x"],
-            &[],
-        )
-        .unwrap();
+        let text = "Close,Date,x\n1.5,1/4/1999,1\n2.5,1/5/1999,\n,\"Jan 6, 1999\",3\n0.1,1/7/1999,inf\n";
+        let out = compute(text, &["close", "close > 2 as up", "sma(close, 2)", "x"], &[]).unwrap();
         assert_eq!(
             out,
             "Date,close,up,\"sma(close, 2)\",x\n\
@@ -189,9 +159,6 @@ mod tests {
     fn a_misspelt_name_is_the_users_mistake() {
         let error = compute("i,close\n1,2\n", &["clsoe"], &[]).unwrap_err();
         assert!(error.downcast_ref::<UserMistake>().is_some(), "{error}");
-        assert!(
-            error.to_string().contains("did you mean 'close'?"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("did you mean 'close'?"), "{error}");
     }
 }

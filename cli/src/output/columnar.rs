@@ -19,36 +19,20 @@ use super::{About, DIGEST_KEY, FIXED_COLUMNS, IDENTITY_KEY};
 const BATCH_ROWS: usize = 64 * 1024;
 
 fn metadata(about: &About<'_>) -> [(String, String); 2] {
-    [
-        (DIGEST_KEY.to_owned(), about.answer_digest.to_owned()),
-        (IDENTITY_KEY.to_owned(), about.identity_json()),
-    ]
+    [(DIGEST_KEY.to_owned(), about.answer_digest.to_owned()), (IDENTITY_KEY.to_owned(), about.identity_json())]
 }
 
 fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
-    let types = [
-        DataType::UInt32,
-        DataType::Utf8,
-        DataType::Utf8,
-        DataType::Utf8,
-    ];
+    let types = [DataType::UInt32, DataType::Utf8, DataType::Utf8, DataType::Utf8];
     let fixed = FIXED_COLUMNS.into_iter().zip(types).enumerate();
-    let mut fields: Vec<Field> = fixed
-        .map(|(i, (name, kind))| Field::new(name, kind, i == 0))
-        .collect();
-    fields.extend(
-        answer
-            .select
-            .iter()
-            .map(|name| Field::new(name, DataType::Float64, true)),
-    );
+    let mut fields: Vec<Field> = fixed.map(|(i, (name, kind))| Field::new(name, kind, i == 0)).collect();
+    fields.extend(answer.select.iter().map(|name| Field::new(name, DataType::Float64, true)));
     Arc::new(Schema::new(fields).with_metadata(arrow_schema::Metadata::from_iter(metadata(about))))
 }
 
 fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::Result<RecordBatch> {
-    let text = |of: fn(&AnswerRow) -> &str| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(rows.iter().map(of)))
-    };
+    let text =
+        |of: fn(&AnswerRow) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(rows.iter().map(of))) };
     let mut columns: Vec<ArrayRef> = vec![
         Arc::new(rows.iter().map(|r| r.place).collect::<UInt32Array>()),
         text(|r| &r.row.symbol),
@@ -56,9 +40,7 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
         text(|r| &r.row.reason),
     ];
     for i in 0..answer.select.len() {
-        let values = rows
-            .iter()
-            .map(|r| r.row.values.get(i).copied().filter(|v| !v.is_nan()));
+        let values = rows.iter().map(|r| r.row.values.get(i).copied().filter(|v| !v.is_nan()));
         columns.push(Arc::new(values.collect::<Float64Array>()));
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
@@ -68,11 +50,7 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
 ///
 /// # Errors
 /// What the writer says.
-pub fn write_arrow(
-    answer: &Answer,
-    about: &About<'_>,
-    writer: &mut impl Write,
-) -> anyhow::Result<()> {
+pub fn write_arrow(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
     let schema = schema(answer, about);
     let mut file = arrow_ipc::writer::FileWriter::try_new(writer, &schema)?;
     for rows in answer.rows.chunks(BATCH_ROWS) {
@@ -86,22 +64,10 @@ pub fn write_arrow(
 ///
 /// # Errors
 /// What the writer says.
-pub fn write_parquet(
-    answer: &Answer,
-    about: &About<'_>,
-    writer: &mut (impl Write + Send),
-) -> anyhow::Result<()> {
+pub fn write_parquet(answer: &Answer, about: &About<'_>, writer: &mut (impl Write + Send)) -> anyhow::Result<()> {
     let schema = schema(answer, about);
-    let pairs = metadata(about)
-        .into_iter()
-        .map(|(key, value)| KeyValue {
-            key,
-            value: Some(value),
-        })
-        .collect();
-    let properties = WriterProperties::builder()
-        .set_key_value_metadata(Some(pairs))
-        .build();
+    let pairs = metadata(about).into_iter().map(|(key, value)| KeyValue { key, value: Some(value) }).collect();
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
     let mut file = ArrowWriter::try_new(writer, Arc::clone(&schema), Some(properties))?;
     for rows in answer.rows.chunks(BATCH_ROWS) {
         file.write(&batch(&schema, answer, rows)?)?;
@@ -123,10 +89,7 @@ mod tests {
     fn assert_same_rows(answer: &Answer, batches: &[RecordBatch]) {
         let schema = batches[0].schema();
         let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-        assert_eq!(
-            names,
-            ["place", "symbol", "status", "reason", "close", "a, \"b\""]
-        );
+        assert_eq!(names, ["place", "symbol", "status", "reason", "close", "a, \"b\""]);
         let mut at = 0;
         for batch in batches {
             let place = batch.column(0).as_primitive::<UInt32Type>();
@@ -134,18 +97,11 @@ mod tests {
                 let row = &answer.rows[at];
                 assert_eq!(place.is_valid(i).then(|| place.value(i)), row.place);
                 assert_eq!(batch.column(1).as_string::<i32>().value(i), row.row.symbol);
-                assert_eq!(
-                    batch.column(2).as_string::<i32>().value(i),
-                    row.row.status.name()
-                );
+                assert_eq!(batch.column(2).as_string::<i32>().value(i), row.row.status.name());
                 assert_eq!(batch.column(3).as_string::<i32>().value(i), row.row.reason);
                 for (j, column) in batch.columns()[4..].iter().enumerate() {
                     let column = column.as_primitive::<Float64Type>();
-                    let read = if column.is_valid(i) {
-                        column.value(i)
-                    } else {
-                        f64::NAN
-                    };
+                    let read = if column.is_valid(i) { column.value(i) } else { f64::NAN };
                     let wrote = row.row.values.get(j).copied().unwrap_or(f64::NAN);
                     assert!(read.to_bits() == wrote.to_bits() || read.is_nan() && wrote.is_nan());
                 }
@@ -165,14 +121,8 @@ mod tests {
         let answer = sample();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.arrow");
-        write_arrow(
-            &answer,
-            &About::new(&answer, "d1"),
-            &mut File::create(&path).unwrap(),
-        )
-        .unwrap();
-        let reader =
-            arrow_ipc::reader::FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        write_arrow(&answer, &About::new(&answer, "d1"), &mut File::create(&path).unwrap()).unwrap();
+        let reader = arrow_ipc::reader::FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
         let schema = reader.schema();
         assert_identity(&answer, schema.metadata().get(IDENTITY_KEY));
         assert_eq!(schema.metadata().get(DIGEST_KEY).unwrap(), "d1");
@@ -184,61 +134,21 @@ mod tests {
         let answer = sample();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        write_parquet(
-            &answer,
-            &About::new(&answer, "d1"),
-            &mut File::create(&path).unwrap(),
-        )
-        .unwrap();
+        write_parquet(&answer, &About::new(&answer, "d1"), &mut File::create(&path).unwrap()).unwrap();
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
         assert_identity(&answer, builder.schema().metadata().get(IDENTITY_KEY));
-        let pairs = builder
-            .metadata()
-            .file_metadata()
-            .key_value_metadata()
-            .unwrap();
-        assert_identity(
-            &answer,
-            pairs
-                .iter()
-                .find(|p| p.key == IDENTITY_KEY)
-                .unwrap()
-                .value
-                .as_ref(),
-        );
-        assert_eq!(
-            pairs
-                .iter()
-                .find(|p| p.key == DIGEST_KEY)
-                .unwrap()
-                .value
-                .as_deref(),
-            Some("d1")
-        );
-        assert_same_rows(
-            &answer,
-            &builder
-                .build()
-                .unwrap()
-                .collect::<Result<Vec<_>, _>>()
-                .unwrap(),
-        );
+        let pairs = builder.metadata().file_metadata().key_value_metadata().unwrap();
+        assert_identity(&answer, pairs.iter().find(|p| p.key == IDENTITY_KEY).unwrap().value.as_ref());
+        assert_eq!(pairs.iter().find(|p| p.key == DIGEST_KEY).unwrap().value.as_deref(), Some("d1"));
+        assert_same_rows(&answer, &builder.build().unwrap().collect::<Result<Vec<_>, _>>().unwrap());
     }
 
     #[test]
     fn an_answer_without_rows_is_still_a_file_with_a_schema() {
-        let answer = Answer {
-            rows: Vec::new(),
-            ..sample()
-        };
+        let answer = Answer { rows: Vec::new(), ..sample() };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.parquet");
-        write_parquet(
-            &answer,
-            &About::new(&answer, "d1"),
-            &mut File::create(&path).unwrap(),
-        )
-        .unwrap();
+        write_parquet(&answer, &About::new(&answer, "d1"), &mut File::create(&path).unwrap()).unwrap();
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
         assert_eq!(builder.schema().fields().len(), 6);
     }

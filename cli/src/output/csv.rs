@@ -13,31 +13,17 @@ use crate::number::push_exact;
 /// What the writer says.
 pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
     let mut csv = ::csv::Writer::from_writer(writer);
-    csv.write_record(
-        FIXED_COLUMNS
-            .into_iter()
-            .chain(answer.select.iter().map(String::as_str)),
-    )?;
+    csv.write_record(FIXED_COLUMNS.into_iter().chain(answer.select.iter().map(String::as_str)))?;
     let mut text = String::new();
     for row in &answer.rows {
-        let place = row
-            .place
-            .map_or_else(String::new, |place| place.to_string());
-        let fixed = [
-            &place,
-            &row.row.symbol,
-            row.row.status.name(),
-            &row.row.reason,
-        ];
+        let place = row.place.map_or_else(String::new, |place| place.to_string());
+        let fixed = [&place, &row.row.symbol, row.row.status.name(), &row.row.reason];
         for field in fixed {
             csv.write_field(field)?;
         }
         for i in 0..answer.select.len() {
             text.clear();
-            push_exact(
-                &mut text,
-                row.row.values.get(i).copied().unwrap_or(f64::NAN),
-            );
+            push_exact(&mut text, row.row.values.get(i).copied().unwrap_or(f64::NAN));
             csv.write_field(&text)?;
         }
         csv.write_record(None::<&[u8]>)?;

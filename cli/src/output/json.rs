@@ -20,13 +20,7 @@ pub fn write(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> any
         about: &'a About<'a>,
         rows: Rows<'a>,
     }
-    write_pretty(
-        &Document {
-            about,
-            rows: Rows(answer),
-        },
-        writer,
-    )
+    write_pretty(&Document { about, rows: Rows(answer) }, writer)
 }
 
 /// Writes what stands beside a CSV file: everything but the rows.
@@ -49,10 +43,7 @@ impl Serialize for Rows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut rows = serializer.serialize_seq(Some(self.0.rows.len()))?;
         for row in &self.0.rows {
-            rows.serialize_element(&Row {
-                select: &self.0.select,
-                row,
-            })?;
+            rows.serialize_element(&Row { select: &self.0.select, row })?;
         }
         rows.end()
     }
@@ -71,10 +62,7 @@ impl Serialize for Row<'_> {
         map.serialize_entry("status", self.row.row.status.name())?;
         map.serialize_entry("reason", &self.row.row.reason)?;
         for (i, name) in self.select.iter().enumerate() {
-            map.serialize_entry(
-                name,
-                &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)),
-            )?;
+            map.serialize_entry(name, &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)))?;
         }
         map.end()
     }
@@ -118,12 +106,7 @@ mod tests {
         assert_eq!(rows[2]["place"], Value::Null);
         assert_eq!(rows[4]["close"], Value::Null);
         let text = String::from_utf8(bytes).unwrap();
-        let order = [
-            "\"identity\"",
-            "\"answer_digest\"",
-            "\"counts\"",
-            "\"rows\"",
-        ];
+        let order = ["\"identity\"", "\"answer_digest\"", "\"counts\"", "\"rows\""];
         let places: Vec<usize> = order.iter().map(|key| text.find(key).unwrap()).collect();
         assert!(places.is_sorted());
     }

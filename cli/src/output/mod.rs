@@ -10,8 +10,9 @@ pub mod table;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use serde::Serialize;
-use trawl_plan::{Diagnostic, Plan, ScanDocument};
+use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_protocol::{Answer, Identity, Status};
 
 use crate::failure::UserMistake;
@@ -39,21 +40,14 @@ impl Format {
     /// # Errors
     /// A mistake that names the four extensions.
     pub fn of(path: &Path) -> Result<Self, UserMistake> {
-        let extension = path
-            .extension()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .to_lowercase();
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         match extension.as_str() {
             "csv" => Ok(Self::Csv),
             "json" => Ok(Self::Json),
             "parquet" => Ok(Self::Parquet),
             "arrow" => Ok(Self::Arrow),
             _ => Err(UserMistake::with_help(
-                format!(
-                    "cannot tell from '{}' how to write the answer",
-                    path.display()
-                ),
+                format!("cannot tell from '{}' how to write the answer", path.display()),
                 "end the file name in .csv, .json, .parquet or .arrow",
             )),
         }
@@ -70,11 +64,7 @@ pub struct About<'a> {
 
 impl<'a> About<'a> {
     pub fn new(answer: &'a Answer, answer_digest: &'a str) -> Self {
-        Self {
-            identity: &answer.identity,
-            answer_digest,
-            counts: Counts(answer.counts()),
-        }
+        Self { identity: &answer.identity, answer_digest, counts: Counts(answer.counts()) }
     }
 
     /// The identity as one line of JSON.
@@ -99,52 +89,50 @@ impl Serialize for Counts {
     }
 }
 
-/// The answer file of a scan, its place secured before anything is computed.
+/// The answer file of a scan, its name and place checked before anything is computed.
 #[derive(Debug)]
 pub struct AnswerFile {
     format: Format,
-    file: StagedFile,
+    path: PathBuf,
     /// `FILE.identity.json` beside `FILE.csv`: CSV has no room for metadata.
-    identity: Option<StagedFile>,
+    identity: Option<PathBuf>,
 }
 
 impl AnswerFile {
-    /// Checks name and place, and holds them until [`Self::write`].
+    /// Checks name and place. Nothing stays on disk: a scan that is interrupted leaves no half file.
     ///
     /// # Errors
     /// A [`UserMistake`]: an unknown extension, a place that cannot be written.
     pub fn prepare(path: &Path) -> Result<Self, UserMistake> {
         let format = Format::of(path)?;
-        let file = StagedFile::create(path)?;
-        let identity = match format {
-            Format::Csv => Some(StagedFile::create(&identity_path(path))?),
-            _ => None,
-        };
-        Ok(Self {
-            format,
-            file,
-            identity,
-        })
+        StagedFile::create(path)?;
+        let identity = (format == Format::Csv).then(|| identity_path(path));
+        if let Some(identity) = &identity {
+            StagedFile::create(identity)?;
+        }
+        Ok(Self { format, path: path.to_owned(), identity })
     }
 
     /// Writes the answer and gives the file (or files) their names.
     ///
     /// # Errors
     /// What the disk says.
-    pub fn write(mut self, answer: &Answer, digest: &str) -> anyhow::Result<Vec<PathBuf>> {
+    pub fn write(self, answer: &Answer, digest: &str) -> anyhow::Result<Vec<PathBuf>> {
         let about = About::new(answer, digest);
+        let mut file = StagedFile::create(&self.path)?;
         match self.format {
-            Format::Csv => csv::write(answer, &mut self.file)?,
-            Format::Json => json::write(answer, &about, &mut self.file)?,
-            Format::Parquet => columnar::write_parquet(answer, &about, &mut self.file)?,
-            Format::Arrow => columnar::write_arrow(answer, &about, &mut self.file)?,
+            Format::Csv => csv::write(answer, &mut file),
+            Format::Json => json::write(answer, &about, &mut file),
+            Format::Parquet => columnar::write_parquet(answer, &about, &mut file),
+            Format::Arrow => columnar::write_arrow(answer, &about, &mut file),
         }
-        let mut written = Vec::new();
-        if let Some(mut identity) = self.identity {
-            json::write_about(&about, &mut identity)?;
-            written.push(identity.keep()?);
+        .with_context(|| format!("cannot write '{}'", self.path.display()))?;
+        let mut written = vec![file.keep()?];
+        if let Some(path) = &self.identity {
+            let mut file = StagedFile::create(path)?;
+            json::write_about(&about, &mut file).with_context(|| format!("cannot write '{}'", path.display()))?;
+            written.push(file.keep()?);
         }
-        written.insert(0, self.file.keep()?);
         Ok(written)
     }
 }
@@ -155,25 +143,24 @@ pub fn identity_path(path: &Path) -> PathBuf {
 }
 
 /// Select columns whose headings would clash with the fixed ones, as mistakes in their clauses.
-pub fn heading_clashes(document: &ScanDocument, plan: &Plan) -> Vec<Diagnostic> {
-    let mut mistakes = Vec::new();
-    for (i, output) in plan.select.iter().enumerate() {
-        if FIXED_COLUMNS.contains(&output.name.as_str()) {
-            let text = document.select.get(i).cloned().unwrap_or_default();
-            let span = text
-                .rfind(&output.name)
-                .map_or(0..text.len(), |at| at..at + output.name.len());
-            mistakes.push(Diagnostic {
-                message: format!("every answer has a column '{}' already", output.name),
-                clause: format!("select[{}]", i + 1),
-                text,
-                span,
-                label: "taken".to_owned(),
-                help: Some("give it another name: EXPR as NAME".to_owned()),
-            });
-        }
-    }
-    mistakes
+pub fn heading_clashes(document: &ScanDocument) -> Vec<Diagnostic> {
+    let clash = |(i, text): (usize, &String)| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let name = match words[..] {
+            [.., "as", name] => name,
+            _ => text.trim(),
+        };
+        let at = text.rfind(name).filter(|_| FIXED_COLUMNS.contains(&name))?;
+        Some(Diagnostic {
+            message: format!("every answer has a column '{name}' already"),
+            clause: format!("select[{}]", i + 1),
+            text: text.clone(),
+            span: at..at + name.len(),
+            label: "taken".to_owned(),
+            help: Some("give it another name: EXPR as NAME".to_owned()),
+        })
+    };
+    document.select.iter().enumerate().filter_map(clash).collect()
 }
 
 #[cfg(test)]
@@ -191,32 +178,12 @@ pub mod tests {
             values: values.to_vec(),
         };
         let rows = vec![
-            (
-                Some(1),
-                row("IBM", Status::Matched, "", &[201.09, f64::NAN]),
-            ),
-            (
-                Some(2),
-                row("ÅÄÖ", Status::Matched, "", &[0.1, f64::INFINITY]),
-            ),
-            (
-                None,
-                row("ZZZ", Status::Matched, "", &[-1e-7, f64::NEG_INFINITY]),
-            ),
+            (Some(1), row("IBM", Status::Matched, "", &[201.09, f64::NAN])),
+            (Some(2), row("ÅÄÖ", Status::Matched, "", &[0.1, f64::INFINITY])),
+            (None, row("ZZZ", Status::Matched, "", &[-1e-7, f64::NEG_INFINITY])),
             (None, row("AAPL", Status::NotMatched, "", &[])),
-            (
-                None,
-                row(
-                    "FB",
-                    Status::Unknown,
-                    "too short: 120 bars, 202 needed",
-                    &[],
-                ),
-            ),
-            (
-                None,
-                row("GOOG", Status::Stale, "no bar since \"2012\", sorry", &[]),
-            ),
+            (None, row("FB", Status::Unknown, "too short: 120 bars, 202 needed", &[])),
+            (None, row("GOOG", Status::Stale, "no bar since \"2012\", sorry", &[])),
             (None, row("MSFT", Status::Failed, "checksum differs", &[])),
             (None, row("XOM", Status::Outside, "universe is false", &[])),
         ];
@@ -232,10 +199,7 @@ pub mod tests {
                 precision: "f64".to_owned(),
             },
             select: vec!["close".to_owned(), "a, \"b\"".to_owned()],
-            rows: rows
-                .into_iter()
-                .map(|(place, row)| AnswerRow { place, row })
-                .collect(),
+            rows: rows.into_iter().map(|(place, row)| AnswerRow { place, row }).collect(),
         }
     }
 
@@ -250,18 +214,21 @@ pub mod tests {
     }
 
     #[test]
+    fn a_heading_of_the_files_own_is_refused_in_its_place() {
+        let select = ["close", "close as symbol", "close + 1 as placebo"].map(str::to_owned).to_vec();
+        let clashes = heading_clashes(&ScanDocument { select, ..ScanDocument::default() });
+        assert_eq!(clashes.len(), 1);
+        assert_eq!((clashes[0].clause.as_str(), clashes[0].span.clone()), ("select[2]", 9..15));
+    }
+
+    #[test]
     fn csv_comes_with_its_identity_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answer.csv");
-        let written = AnswerFile::prepare(&path)
-            .unwrap()
-            .write(&sample(), "d1")
-            .unwrap();
+        let written = AnswerFile::prepare(&path).unwrap().write(&sample(), "d1").unwrap();
         assert_eq!(written.len(), 2);
-        let about: serde_json::Value = serde_json::from_slice(
-            &std::fs::read(folder.path().join("answer.identity.json")).unwrap(),
-        )
-        .unwrap();
+        let about: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(folder.path().join("answer.identity.json")).unwrap()).unwrap();
         assert_eq!(about["identity"]["as_of"], "2013-02-22");
         assert_eq!(about["answer_digest"], "d1");
         assert_eq!(about["counts"]["matched"], 3);
@@ -276,10 +243,7 @@ pub mod tests {
                 .iter()
                 .map(|stem| {
                     let path = folder.path().join(format!("{stem}.{extension}"));
-                    AnswerFile::prepare(&path)
-                        .unwrap()
-                        .write(&sample(), "d")
-                        .unwrap();
+                    AnswerFile::prepare(&path).unwrap().write(&sample(), "d").unwrap();
                     std::fs::read(path).unwrap()
                 })
                 .collect();

@@ -40,10 +40,7 @@ impl StagedFile {
                 io::ErrorKind::IsADirectory => "name a file inside it",
                 _ => "choose a place you may write to",
             };
-            UserMistake::with_help(
-                format!("cannot write '{}': {}", path.display(), plain(&e)),
-                help,
-            )
+            UserMistake::with_help(format!("cannot write '{}': {}", path.display(), plain(&e)), help)
         })
     }
 
@@ -56,10 +53,7 @@ impl StagedFile {
             }
             Ok(found) if !found.is_file() => {
                 let file = File::options().write(true).open(&target)?;
-                return Ok(Self {
-                    target,
-                    place: Place::Direct(BufWriter::with_capacity(BUFFER_BYTES, file)),
-                });
+                return Ok(Self { target, place: Place::Direct(BufWriter::with_capacity(BUFFER_BYTES, file)) });
             }
             Ok(found) if found.permissions().readonly() => {
                 return Err(io::Error::from(io::ErrorKind::PermissionDenied));
@@ -82,10 +76,7 @@ impl StagedFile {
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }
         let file = builder.tempfile_in(folder)?;
-        Ok(Self {
-            target,
-            place: Place::Temporary(BufWriter::with_capacity(BUFFER_BYTES, file)),
-        })
+        Ok(Self { target, place: Place::Temporary(BufWriter::with_capacity(BUFFER_BYTES, file)) })
     }
 
     /// Gives the file its name.
@@ -102,10 +93,7 @@ impl StagedFile {
         };
         match result {
             Ok(()) => Ok(self.target),
-            Err(e) => {
-                Err(anyhow::Error::new(e)
-                    .context(format!("cannot write '{}'", self.target.display())))
-            }
+            Err(e) => Err(anyhow::Error::new(e).context(format!("cannot write '{}'", self.target.display()))),
         }
     }
 }
@@ -165,15 +153,9 @@ mod tests {
     fn an_unwritable_place_is_told_when_it_is_secured() {
         let folder = tempfile::tempdir().unwrap();
         let missing = StagedFile::create(&folder.path().join("no/such/a.csv")).unwrap_err();
-        assert!(
-            missing.to_string().contains("no such file or folder"),
-            "{missing}"
-        );
+        assert!(missing.to_string().contains("no such file or folder"), "{missing}");
         let folder_itself = StagedFile::create(folder.path()).unwrap_err();
-        assert!(
-            folder_itself.to_string().contains("it is a folder"),
-            "{folder_itself}"
-        );
+        assert!(folder_itself.to_string().contains("it is a folder"), "{folder_itself}");
         let file = folder.path().join("f");
         std::fs::write(&file, "").unwrap();
         assert!(StagedFile::create(&file.join("a.csv")).is_err());

@@ -45,25 +45,14 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     }
     let _ = writeln!(text, "{}", counts_line(answer));
     let identity = &answer.identity;
-    let timeframe = if options.timeframe.is_empty() {
-        String::new()
-    } else {
-        format!(", {} bars", options.timeframe)
-    };
+    let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
     let _ = writeln!(
         text,
         "dataset {}@{}{timeframe}, as of {}{}",
         identity.dataset,
-        identity
-            .snapshot
-            .get(..SNAPSHOT_DIGITS)
-            .unwrap_or(&identity.snapshot),
+        short_snapshot(&identity.snapshot),
         identity.as_of,
-        if options.synthetic {
-            " (SYNTHETIC data, no real market)"
-        } else {
-            ""
-        },
+        if options.synthetic { " (SYNTHETIC data, no real market)" } else { "" },
     );
     text
 }
@@ -71,33 +60,36 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
 /// `1 matched, 4 not matched: 5 symbols in all`.
 fn counts_line(answer: &Answer) -> String {
     let counts = answer.counts();
-    let order = [
-        Status::Matched,
-        Status::NotMatched,
-        Status::Unknown,
-        Status::Outside,
-        Status::Stale,
-        Status::Failed,
-    ];
-    let parts: Vec<String> = order
-        .iter()
-        .map(|&s| format!("{} {}", counts[s as usize], s.name().replace('_', " ")))
-        .collect();
-    format!(
-        "{} = {}",
-        parts.join(" + "),
-        counted(counts.iter().sum(), "symbol")
-    )
+    let order = [Status::Matched, Status::NotMatched, Status::Unknown, Status::Outside, Status::Stale, Status::Failed];
+    let parts: Vec<String> =
+        order.iter().map(|&s| format!("{} {}", counts[s as usize], s.name().replace('_', " "))).collect();
+    format!("{} = {}", parts.join(" + "), counted(counts.iter().sum(), "symbol"))
 }
 
-fn new_table() -> Table {
+/// A table as all of them look: a line under the header, no other lines, nothing wrapped.
+pub fn new_table() -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
     table.set_content_arrangement(ContentArrangement::Disabled);
     table
 }
 
-fn push_table(text: &mut String, table: &Table) {
+/// Numbers stand at the right.
+pub fn right_align(table: &mut Table, columns: &[usize]) {
+    for &i in columns {
+        if let Some(column) = table.column_mut(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// The digits of a snapshot id that are shown.
+pub fn short_snapshot(snapshot: &str) -> &str {
+    snapshot.get(..SNAPSHOT_DIGITS).unwrap_or(snapshot)
+}
+
+/// Appends a table without trailing blanks, and an empty line.
+pub fn push_table(text: &mut String, table: &Table) {
     for line in table.lines() {
         text.push_str(line.trim_end());
         text.push('\n');
@@ -110,55 +102,31 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     let matched = answer.counts()[Status::Matched as usize];
     if placed.is_empty() {
         if matched > 0 {
-            let _ = writeln!(
-                text,
-                "{} matched; the limit keeps none of them\n",
-                counted(matched, "symbol")
-            );
+            let _ = writeln!(text, "{} matched; the limit keeps none of them\n", counted(matched, "symbol"));
         } else {
             text.push_str("no symbol matched\n\n");
         }
         return;
     }
-    let shown = if options.all {
-        placed.len()
-    } else {
-        placed.len().min(MATCHES_SHOWN_MAX)
-    };
+    let shown = if options.all { placed.len() } else { placed.len().min(MATCHES_SHOWN_MAX) };
     let mut table = new_table();
-    let headings = ["place", "symbol"]
-        .into_iter()
-        .chain(answer.select.iter().map(String::as_str));
+    let headings = ["place", "symbol"].into_iter().chain(answer.select.iter().map(String::as_str));
     table.set_header(headings.map(cell).collect::<Vec<_>>());
     for row in &placed[..shown] {
-        let mut cells = vec![
-            row.place.map_or_else(String::new, |p| p.to_string()),
-            cell(&row.row.symbol),
-        ];
+        let mut cells = vec![row.place.map_or_else(String::new, |p| p.to_string()), cell(&row.row.symbol)];
         cells.extend(row.row.values.iter().map(|&value| readable(value)));
         table.add_row(cells);
     }
-    for (i, column) in table.column_iter_mut().enumerate() {
-        if i != 1 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    right_align(&mut table, &[0]);
+    right_align(&mut table, &(2..2 + answer.select.len()).collect::<Vec<_>>());
     push_table(text, &table);
     if shown < placed.len() {
         let rest = placed.len() - shown;
         text.truncate(text.len() - 1);
-        let _ = writeln!(
-            text,
-            "  ... and {rest} more: --all shows them, --output FILE keeps them\n"
-        );
+        let _ = writeln!(text, "  ... and {rest} more: --all shows them, --output FILE keeps them\n");
     }
     if matched > placed.len() {
-        let _ = writeln!(
-            text,
-            "{} matched; the limit keeps {}\n",
-            counted(matched, "symbol"),
-            placed.len()
-        );
+        let _ = writeln!(text, "{} matched; the limit keeps {}\n", counted(matched, "symbol"), placed.len());
     }
 }
 
@@ -171,11 +139,7 @@ fn every_symbol(text: &mut String, answer: &Answer) {
     let mut table = new_table();
     table.set_header(["symbol", "status", "reason"]);
     for row in rows {
-        table.add_row([
-            cell(&row.row.symbol),
-            row.row.status.name().replace('_', " "),
-            clean(&row.row.reason),
-        ]);
+        table.add_row([cell(&row.row.symbol), row.row.status.name().replace('_', " "), clean(&row.row.reason)]);
     }
     push_table(text, &table);
 }
@@ -183,52 +147,23 @@ fn every_symbol(text: &mut String, answer: &Answer) {
 /// Why symbols gave no yes or no, gathered by reason.
 fn reasons(text: &mut String, answer: &Answer) {
     let mut lines = 0;
-    for status in [
-        Status::Failed,
-        Status::Stale,
-        Status::Outside,
-        Status::Unknown,
-    ] {
+    for status in [Status::Failed, Status::Stale, Status::Outside, Status::Unknown] {
         let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for row in answer.rows.iter().filter(|r| r.row.status == status) {
-            by_reason
-                .entry(&row.row.reason)
-                .or_default()
-                .push(&row.row.symbol);
+            by_reason.entry(&row.row.reason).or_default().push(&row.row.symbol);
         }
         let mut groups: Vec<(&str, Vec<&str>)> = by_reason.into_iter().collect();
         groups.sort_by_key(|(_, symbols)| std::cmp::Reverse(symbols.len()));
         for (reason, symbols) in groups.iter().take(REASONS_SHOWN_MAX) {
-            let examples: Vec<String> = symbols
-                .iter()
-                .take(EXAMPLES_SHOWN_MAX)
-                .map(|s| cell(s))
-                .collect();
-            let more = if symbols.len() > EXAMPLES_SHOWN_MAX {
-                ", ..."
-            } else {
-                ""
-            };
+            let examples: Vec<String> = symbols.iter().take(EXAMPLES_SHOWN_MAX).map(|s| cell(s)).collect();
+            let more = if symbols.len() > EXAMPLES_SHOWN_MAX { ", ..." } else { "" };
             let count = symbols.len();
-            let _ = writeln!(
-                text,
-                "{} {count}: {} ({}{more})",
-                status.name(),
-                clean(reason),
-                examples.join(", ")
-            );
+            let _ = writeln!(text, "{} {count}: {} ({}{more})", status.name(), clean(reason), examples.join(", "));
             lines += 1;
         }
         if groups.len() > REASONS_SHOWN_MAX {
-            let rest: usize = groups[REASONS_SHOWN_MAX..]
-                .iter()
-                .map(|(_, s)| s.len())
-                .sum();
-            let _ = writeln!(
-                text,
-                "{} {rest}: other reasons (--all lists every symbol)",
-                status.name()
-            );
+            let rest: usize = groups[REASONS_SHOWN_MAX..].iter().map(|(_, s)| s.len()).sum();
+            let _ = writeln!(text, "{} {rest}: other reasons (--all lists every symbol)", status.name());
             lines += 1;
         }
     }
@@ -239,9 +174,7 @@ fn reasons(text: &mut String, answer: &Answer) {
 
 /// Symbols and reasons may come from other people's files: no control characters reach the terminal.
 fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn cell(text: &str) -> String {
@@ -249,10 +182,7 @@ fn cell(text: &str) -> String {
     if text.chars().count() <= CELL_CHARACTERS_MAX {
         return text;
     }
-    text.chars()
-        .take(CELL_CHARACTERS_MAX - 3)
-        .chain("...".chars())
-        .collect()
+    text.chars().take(CELL_CHARACTERS_MAX - 3).chain("...".chars()).collect()
 }
 
 #[cfg(test)]
@@ -260,11 +190,7 @@ mod tests {
     use super::super::tests::sample;
     use super::*;
 
-    const PLAIN: Options<'static> = Options {
-        all: false,
-        synthetic: false,
-        timeframe: "1d",
-    };
+    const PLAIN: Options<'static> = Options { all: false, synthetic: false, timeframe: "1d" };
 
     #[test]
     fn a_small_dataset_lists_every_symbol_and_the_counts_add_up() {
@@ -279,10 +205,7 @@ mod tests {
             "3 matched + 1 not matched + 1 unknown + 1 outside + 1 stale + 1 failed = 8 symbols",
             "dataset us5@abcdef012345, 1d bars, as of 2013-02-22\n",
         ] {
-            assert!(
-                text.contains(expected),
-                "{expected:?} is missing in\n{text}"
-            );
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
         assert!(!text.contains("SYNTHETIC"));
     }
@@ -295,17 +218,8 @@ mod tests {
             row.row.symbol = format!("S{i}");
             answer.rows.push(row.clone());
         }
-        let text = render(
-            &answer,
-            Options {
-                synthetic: true,
-                ..PLAIN
-            },
-        );
-        assert!(
-            text.contains("unknown 101: too short: 120 bars, 202 needed (FB, S0, S1, ...)"),
-            "{text}"
-        );
+        let text = render(&answer, Options { synthetic: true, ..PLAIN });
+        assert!(text.contains("unknown 101: too short: 120 bars, 202 needed (FB, S0, S1, ...)"), "{text}");
         assert!(text.contains("SYNTHETIC"), "{text}");
         assert!(!text.contains("S99"), "{text}");
         assert!(render(&answer, Options { all: true, ..PLAIN }).contains("S99"));
@@ -333,10 +247,6 @@ mod tests {
         let mut answer = sample();
         answer.rows[3].row.symbol = "A\u{1b}[2J".to_owned();
         answer.rows[4].row.reason = "b\u{7}c".to_owned();
-        assert!(
-            !render(&answer, PLAIN)
-                .chars()
-                .any(|c| c.is_control() && c != '\n')
-        );
+        assert!(!render(&answer, PLAIN).chars().any(|c| c.is_control() && c != '\n'));
     }
 }

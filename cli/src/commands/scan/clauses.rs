@@ -24,12 +24,7 @@ pub struct Clauses {
     pub dataset: Option<String>,
 
     /// The condition that is looked for, such as 'rsi(close, 14) < 30'
-    #[arg(
-        long = "where",
-        short = 'w',
-        value_name = "EXPR",
-        allow_hyphen_values = true
-    )]
+    #[arg(long = "where", short = 'w', value_name = "EXPR", allow_hyphen_values = true)]
     pub condition: Option<String>,
 
     /// Condition that a symbol must fulfil to be looked at [default: every symbol]
@@ -111,11 +106,8 @@ impl Clauses {
 
     fn read(&self, path: &Path) -> Result<ScanDocument, UserMistake> {
         let text = std::fs::read_to_string(path).map_err(|e| {
-            let why = if e.kind() == std::io::ErrorKind::InvalidData {
-                "it is no UTF-8 text".to_owned()
-            } else {
-                plain(&e)
-            };
+            let why =
+                if e.kind() == std::io::ErrorKind::InvalidData { "it is no UTF-8 text".to_owned() } else { plain(&e) };
             UserMistake::plain(format!("cannot read '{}': {why}", path.display()))
         })?;
         ScanDocument::from_toml(&text)
@@ -130,8 +122,7 @@ impl Clauses {
                 if mistake.message == MISSING_WHERE {
                     mistake.message = "the document has no condition".to_owned();
                     mistake.label = "no 'where' in it".to_owned();
-                    mistake.help =
-                        Some("add one, such as: where = 'rsi(close, 14) < 30'".to_owned());
+                    mistake.help = Some("add one, such as: where = 'rsi(close, 14) < 30'".to_owned());
                 }
                 UserMistake::Drawn(vec![*mistake])
             })
@@ -139,9 +130,7 @@ impl Clauses {
 }
 
 fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
-    let (name, expr) = text
-        .split_once('=')
-        .map_or(("", ""), |(n, e)| (n.trim(), e.trim()));
+    let (name, expr) = text.split_once('=').map_or(("", ""), |(n, e)| (n.trim(), e.trim()));
     if name.is_empty() || expr.is_empty() {
         return Err(UserMistake::with_help(
             format!("--let '{text}' does not name an expression"),
@@ -175,13 +164,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path
         });
-        (
-            folder,
-            Clauses {
-                file,
-                ..Clauses::default()
-            },
-        )
+        (folder, Clauses { file, ..Clauses::default() })
     }
 
     #[test]
@@ -190,10 +173,7 @@ mod tests {
             "dataset = 'a'\nwhere = 'close > 1'\nlimit = 5\nselect = ['open']\n[let]\nx = 'close'\ny = 'open'\n",
         ));
         let plain = clauses.document().unwrap();
-        assert_eq!(
-            (plain.condition.as_str(), plain.limit),
-            ("close > 1", Some(5))
-        );
+        assert_eq!((plain.condition.as_str(), plain.limit), ("close > 1", Some(5)));
         clauses.condition = Some("close > 2".to_owned());
         clauses.lets = vec!["x = high == 1".to_owned()];
         clauses.limit = Some(7);
@@ -208,13 +188,7 @@ mod tests {
     #[test]
     fn a_document_without_a_condition_needs_one_from_the_flags() {
         let (_folder, mut clauses) = clauses(Some("dataset = 'a'\n"));
-        assert!(
-            clauses
-                .document()
-                .unwrap_err()
-                .to_string()
-                .contains("no condition")
-        );
+        assert!(clauses.document().unwrap_err().to_string().contains("no condition"));
         clauses.condition = Some("close > 2".to_owned());
         assert_eq!(clauses.document().unwrap().condition, "close > 2");
     }
@@ -222,46 +196,20 @@ mod tests {
     #[test]
     fn what_is_missing_is_asked_for() {
         let (_folder, mut clauses) = clauses(None);
-        assert!(
-            clauses
-                .document()
-                .unwrap_err()
-                .to_string()
-                .contains("which dataset")
-        );
+        assert!(clauses.document().unwrap_err().to_string().contains("which dataset"));
         clauses.dataset = Some("us5".to_owned());
-        assert!(
-            clauses
-                .document()
-                .unwrap_err()
-                .to_string()
-                .contains("looked for")
-        );
+        assert!(clauses.document().unwrap_err().to_string().contains("looked for"));
         clauses.condition = Some("close > 1".to_owned());
         clauses.lets = vec!["x".to_owned()];
-        assert!(
-            clauses
-                .document()
-                .unwrap_err()
-                .to_string()
-                .contains("--let 'x'")
-        );
+        assert!(clauses.document().unwrap_err().to_string().contains("--let 'x'"));
         clauses.lets = vec!["x=1".to_owned(), "x=2".to_owned()];
-        assert!(
-            clauses
-                .document()
-                .unwrap_err()
-                .to_string()
-                .contains("twice")
-        );
+        assert!(clauses.document().unwrap_err().to_string().contains("twice"));
     }
 
     #[test]
     fn a_mistake_in_a_document_is_drawn_in_it() {
         let (_folder, clauses) = clauses(Some("dataset = 'a'\nwheer = 'close > 1'\n"));
-        let UserMistake::Drawn(mistakes) = clauses.document().unwrap_err() else {
-            panic!("not drawn")
-        };
+        let UserMistake::Drawn(mistakes) = clauses.document().unwrap_err() else { panic!("not drawn") };
         assert!(mistakes[0].clause.ends_with("scan.toml"));
         assert_eq!(mistakes[0].help.as_deref(), Some("did you mean 'where'?"));
     }

@@ -1,2 +1,235 @@
-//! `trawl scan`.
-pub mod clauses;
+//! `trawl scan`: one scan, in this process or through a coordinator; the same answer either way.
+//!
+//! It gathers what the user said, hands it to the coordinator room and shows what comes back. It decides nothing about
+//! shards and computes nothing.
+
+mod clauses;
+mod explain;
+
+use std::io::{self, Write as _};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use trawl_coordinator::client::{self, ClientError, ScanCall};
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{PrepareError, PreparedScan, RunReport, ShardSpec, answer_digest};
+use trawl_kernels::NoCancel;
+use trawl_plan::ScanDocument;
+use trawl_protocol::{Answer, Status};
+
+use crate::context::Context;
+use crate::failure::{NOT_DONE, UserMistake};
+use crate::output::staged::StagedFile;
+use crate::output::{AnswerFile, heading_clashes, table};
+use crate::progress::Waiting;
+use clauses::Clauses;
+
+/// Threads that may be asked for.
+const THREADS_MAX: u32 = 1024;
+
+const AFTER_HELP: &str = "\
+Every symbol of the dataset is accounted for with one status, the first that applies: failed (its bars could not be \
+read), stale (no bar at the as-of time), outside (not in the universe), unknown (too short a history, or missing data), \
+matched, not matched. The exit code is 0 only when no symbol failed.
+
+The answer is the same bytes for any number of shards, threads and workers. Files hold one row for every symbol: place, \
+symbol, status, reason, then the select columns; Parquet and Arrow files carry the scan's identity in their metadata, \
+JSON in itself, FILE.csv in FILE.identity.json beside it.
+
+Examples:
+  trawl scan --dataset us5 --as-of 2013-02-22 \\
+      --where 'within(crosses_above(sma(close,50), sma(close,200)), 3)'
+  trawl scan --dataset us5 --where 'close > sma(close, 200)' --rank 'rsi(close, 14) asc' \\
+      --select close --select 'rsi(close, 14) as rsi' --output answer.csv
+  trawl scan --file scan.toml --as-of 2013-02-22 --explain
+  trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'";
+
+/// Find the symbols of a dataset that fulfil a condition at one bar
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    clauses: Clauses,
+
+    /// Look at the newest bar at or before this date or UTC time [default: the newest bar of the dataset]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    as_of: Option<String>,
+
+    /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process
+    #[arg(long, value_name = "URL", help_heading = "Running")]
+    coordinator: Option<String>,
+
+    /// How the work is cut: a number of shards, 'per-group' (one for each group of symbols) or 'auto'
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = shard_spec, help_heading = "Running")]
+    shards: ShardSpec,
+
+    /// Threads to run on [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
+        conflicts_with = "coordinator", help_heading = "Running")]
+    threads: Option<u32>,
+
+    /// Write the answer to a file ending in .csv, .json, .parquet or .arrow
+    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    /// Write times and places of the run as JSON; they are never part of the answer
+    #[arg(long, value_name = "FILE.json", help_heading = "Output")]
+    report: Option<PathBuf>,
+
+    /// Print the plan, its look-back and cost, and what it would read; run nothing
+    #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet"], help_heading = "Output")]
+    explain: bool,
+
+    /// Show every match, and every symbol with its status and reason
+    #[arg(long, help_heading = "Output")]
+    all: bool,
+
+    /// Print no table and no progress; files, errors and the exit code tell
+    #[arg(long, short, conflicts_with = "all", help_heading = "Output")]
+    quiet: bool,
+}
+
+fn shard_spec(text: &str) -> Result<ShardSpec, String> {
+    match text {
+        "per-group" => Ok(ShardSpec::PerSegment),
+        "auto" => Ok(ShardSpec::Automatic),
+        number => match number.parse() {
+            Ok(count @ 1..) => Ok(ShardSpec::Count(count)),
+            _ => Err("a number from 1, 'per-group' or 'auto' is expected".to_owned()),
+        },
+    }
+}
+
+/// Where a run is written to, checked before it begins.
+struct Files {
+    answer: Option<AnswerFile>,
+    report: Option<PathBuf>,
+}
+
+impl Files {
+    fn check(args: &Args) -> Result<Self, UserMistake> {
+        if let (Some(output), Some(report)) = (&args.output, &args.report)
+            && (output == report || crate::output::identity_path(output) == *report)
+        {
+            return Err(UserMistake::plain(format!("--report would overwrite the answer in '{}'", report.display())));
+        }
+        let answer = args.output.as_deref().map(AnswerFile::prepare).transpose()?;
+        if let Some(report) = &args.report {
+            StagedFile::create(report)?;
+        }
+        Ok(Self { answer, report: args.report.clone() })
+    }
+}
+
+/// What came back, and what a table says beside it.
+struct Outcome {
+    answer: Answer,
+    report: RunReport,
+    synthetic: bool,
+    timeframe: String,
+}
+
+/// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let document = args.clauses.document()?;
+    let as_of = args.as_of.as_deref().map(clauses::as_of).transpose()?;
+    let clashes = heading_clashes(&document);
+    if !clashes.is_empty() {
+        return Err(UserMistake::Drawn(clashes).into());
+    }
+    let (outcome, files) = match &args.coordinator {
+        None => {
+            let started = std::time::Instant::now();
+            let prepared = prepare(context, &document, as_of)?;
+            let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
+            if args.explain {
+                io::stdout().write_all(explain::text(&prepared, threads(&args)).as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let files = Files::check(&args)?;
+            let mut outcome = embedded(&args, &prepared)?;
+            outcome.report.prepare_ms = prepare_ms;
+            (outcome, files)
+        }
+        Some(url) => {
+            let files = Files::check(&args)?;
+            (submitted(&args, url, &document, as_of)?, files)
+        }
+    };
+    finish(&args, outcome, files)
+}
+
+fn threads(args: &Args) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+    args.threads.map_or_else(cores, |n| n as usize)
+}
+
+fn prepare(context: &Context, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<PreparedScan> {
+    trawl_coordinator::prepare(&context.store(), document, as_of).map_err(|error| match error {
+        PrepareError::Plan(mistakes) => UserMistake::Drawn(mistakes).into(),
+        PrepareError::Dataset(error) => crate::failure::of_market(error),
+        error => UserMistake::plain(error.to_string()).into(),
+    })
+}
+
+fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {
+    let options = LocalOptions { shards: args.shards, threads: threads(args) };
+    let execute = |segment| {
+        trawl_worker::execute_segment(&prepared.plan, &prepared.dataset, prepared.as_of, segment, &NoCancel)
+            .map_err(|error| (error.kind(), error.to_string()))
+    };
+    let waiting = Waiting::new(args.quiet);
+    let (answer, report) = local::run(prepared, options, execute, &waiting)?;
+    let manifest = &prepared.dataset.manifest;
+    Ok(Outcome { answer, report, synthetic: manifest.synthetic, timeframe: manifest.timeframe.clone() })
+}
+
+fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<Outcome> {
+    let call = ScanCall { document: document.clone(), as_of, shards: args.shards };
+    let waiting = Waiting::new(args.quiet);
+    let scanned = client::scan_blocking(url, &call, &waiting).map_err(|error| match error {
+        ClientError::Mistakes(mistakes) => UserMistake::Drawn(mistakes).into(),
+        error if error.is_users_mistake() => UserMistake::plain(error.to_string()).into(),
+        error => anyhow::Error::new(error),
+    })?;
+    let client::Scanned { answer, report, synthetic, timeframe } = scanned;
+    Ok(Outcome { answer, report, synthetic, timeframe })
+}
+
+fn finish(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
+    let Outcome { answer, report, synthetic, timeframe } = outcome;
+    let written = match files.answer {
+        Some(file) => file.write(&answer, &answer_digest(&answer))?,
+        None => Vec::new(),
+    };
+    if let Some(path) = &files.report {
+        write_report(&report, path)?;
+    }
+    if !args.quiet {
+        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe };
+        let mut text = table::render(&answer, options);
+        for path in written.iter().chain(&files.report) {
+            text.push_str(&format!("wrote {}\n", path.display()));
+        }
+        io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    }
+    let failed = answer.counts()[Status::Failed as usize];
+    if failed == 0 && report.is_complete() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let first = answer.rows.iter().find(|r| r.row.status == Status::Failed).map(|r| &r.row);
+    let example = first.map_or_else(String::new, |r| format!(" ({}: {})", r.symbol, r.reason));
+    let message = format!("the scan is not complete: {} failed{example}", crate::number::counted(failed, "symbol"));
+    crate::diagnostics::error_line(&message, None);
+    Ok(ExitCode::from(NOT_DONE))
+}
+
+fn write_report(report: &RunReport, path: &Path) -> anyhow::Result<()> {
+    let mut file = StagedFile::create(path)?;
+    serde_json::to_writer_pretty(&mut file, report)?;
+    file.write_all(b"\n")?;
+    file.keep()?;
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! `trawl datasets`: which datasets there are.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use trawl_market::{DatasetSummary, format_time};
+
+use crate::context::Context;
+use crate::failure::{NOT_DONE, of_market};
+use crate::number::thousands;
+use crate::output::table::{new_table, push_table, right_align, short_snapshot};
+
+const AFTER_HELP: &str = "\
+A dataset that cannot be opened is listed with its problem, and the exit code is 1.
+
+Examples:
+  trawl datasets
+  trawl datasets --json";
+
+/// List the datasets under the data root, and those that come with the program
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Print JSON, times in microseconds since 1970-01-01 UTC
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists; [`NOT_DONE`] when a dataset has a problem.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let list = context.store().list().map_err(of_market)?;
+    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&list)?) } else { table(&list, context) };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    let problem = list.iter().any(|d| d.problem.is_some());
+    Ok(ExitCode::from(if problem { NOT_DONE } else { 0 }))
+}
+
+fn table(list: &[DatasetSummary], context: &Context) -> String {
+    let mut table = new_table();
+    table.set_header(["dataset", "bars of", "symbols", "bars", "from", "to", "snapshot", ""]);
+    for d in list {
+        let time = |t: Option<i64>| t.map_or_else(String::new, format_time);
+        let mut remarks = Vec::new();
+        if d.bundled {
+            remarks.push("bundled".to_owned());
+        }
+        if d.synthetic {
+            remarks.push("SYNTHETIC".to_owned());
+        }
+        remarks.extend(d.problem.as_ref().map(|p| format!("cannot be opened: {p}")));
+        table.add_row([
+            d.name.clone(),
+            d.timeframe.clone(),
+            thousands(d.symbols),
+            thousands(d.bars),
+            time(d.first_time),
+            time(d.last_time),
+            short_snapshot(&d.snapshot).to_owned(),
+            remarks.join(", "),
+        ]);
+    }
+    right_align(&mut table, &[2, 3]);
+    let mut text = String::new();
+    push_table(&mut text, &table);
+    text.push_str(&format!("data root {}\n", context.data_root.display()));
+    text
+}

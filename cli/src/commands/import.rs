@@ -1,0 +1,154 @@
+//! `trawl import`: CSV files into a dataset. What becomes of each row is decided in the market room; here it is told.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use trawl_market::{DateOrder, ImportFormat, ImportOptions, ImportReport, format_time, import_files};
+
+use super::inspect::jumps;
+use crate::context::Context;
+use crate::failure::{UserMistake, of_market};
+use crate::number::{counted, thousands};
+use crate::output::table::short_snapshot;
+
+const AFTER_HELP: &str = "\
+Formats:
+  yahoo-csv   Date,Open,High,Low,Close,Adj Close,Volume in any order; one symbol per file, named by the file
+  csv         any header with a time and a close (or mapped to them); a symbol column, else named by the file
+
+Files may be gzip. Importing into a dataset that exists adds to it: a new snapshot, the old ones stay. Bars that come \
+again with other values replace the old ones. Rows that cannot be bars (high below low, no price, a double time ...) go \
+to a quarantine file with their reasons and are counted; they never stop an import unless nothing is left.
+
+Examples:
+  trawl import AAPL.csv IBM.csv --dataset mine --format yahoo-csv
+  trawl import minutes.csv.gz --dataset minutes --timeframe 1m --map close=last,symbol=ticker";
+
+/// Import CSV files of bars into a dataset
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// CSV files, plain or gzip
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Dataset to make or to add to: a-z, 0-9, '_' and '-'
+    #[arg(long, short, value_name = "NAME")]
+    dataset: String,
+
+    /// How the files spell bars: yahoo-csv or csv
+    #[arg(long, short, value_name = "FORMAT", default_value = "csv", value_parser = format)]
+    format: ImportFormat,
+
+    /// Length of a bar, such as 1d, 15m or 1h [default: the dataset's, 1d for a new one]
+    #[arg(long, short, value_name = "TIMEFRAME")]
+    timeframe: Option<String>,
+
+    /// Take a meaning from a column of another name, such as close=price; several with commas or by repeating
+    #[arg(long, value_name = "MEANING=COLUMN", value_delimiter = ',')]
+    map: Vec<String>,
+
+    /// Dates such as 1/4/1999 are month first [default: what all dates of the files together tell]
+    #[arg(long, conflicts_with = "day_first")]
+    month_first: bool,
+
+    /// Dates such as 1/4/1999 are day first
+    #[arg(long)]
+    day_first: bool,
+
+    /// Print JSON, times in microseconds since 1970-01-01 UTC
+    #[arg(long)]
+    json: bool,
+}
+
+fn format(text: &str) -> Result<ImportFormat, String> {
+    text.parse().map_err(|_| "yahoo-csv or csv is expected".to_owned())
+}
+
+/// Imports and tells what became of every row.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let options = ImportOptions {
+        dataset: args.dataset,
+        files: args.files,
+        format: args.format,
+        timeframe: args.timeframe,
+        map: args.map.iter().map(|item| split_map(item)).collect::<Result<_, _>>()?,
+        date_order: match (args.month_first, args.day_first) {
+            (true, _) => Some(DateOrder::MonthFirst),
+            (_, true) => Some(DateOrder::DayFirst),
+            _ => None,
+        },
+    };
+    let report = import_files(&context.store(), &options).map_err(of_market)?;
+    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text(&report, context) };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn split_map(item: &str) -> Result<(String, String), UserMistake> {
+    match item.split_once('=').map(|(m, c)| (m.trim(), c.trim())) {
+        Some((meaning, column)) if !meaning.is_empty() && !column.is_empty() => {
+            Ok((meaning.to_lowercase(), column.to_owned()))
+        }
+        _ => Err(UserMistake::with_help(
+            format!("--map '{item}' does not name a meaning and a column"),
+            "write MEANING=COLUMN, such as --map close=price",
+        )),
+    }
+}
+
+fn text(report: &ImportReport, context: &Context) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| {
+        let _ = writeln!(text, "{words}");
+    };
+    line(format!(
+        "read {} of {} from {}",
+        counted(report.rows_read as usize, "row"),
+        counted(report.symbols_imported as usize, "symbol"),
+        counted(report.files as usize, "file")
+    ));
+    line(format!(
+        "kept {}: {} new, {} there already, {} with other values than before",
+        thousands(report.rows_kept),
+        thousands(report.rows_added),
+        thousands(report.rows_unchanged),
+        thousands(report.rows_revised)
+    ));
+    if report.rows_quarantined > 0 {
+        line(format!("put {} into quarantine:", counted(report.rows_quarantined as usize, "bad row")));
+        for (reason, count) in &report.quarantined {
+            line(format!("  {} {reason}", thousands(*count)));
+        }
+        if let Some(file) = &report.quarantine_file {
+            line(format!("  they are in {}", context.data_root.join(file).display()));
+        }
+    }
+    if !report.ignored_columns.is_empty() {
+        line(format!("passed over columns without numbers: {}", report.ignored_columns.join(", ")));
+    }
+    for note in &report.notes {
+        line(format!("note: {note}"));
+    }
+    jumps(&mut text, report.jumps, &report.jumps_listed);
+    let made = match (report.created, report.unchanged) {
+        (true, _) => "new",
+        (_, true) => "unchanged",
+        _ => "now",
+    };
+    let _ = writeln!(
+        text,
+        "dataset {}@{} ({made}): {}, {} of {}, {} to {}",
+        report.dataset,
+        short_snapshot(&report.snapshot),
+        counted(report.symbols as usize, "symbol"),
+        counted(report.bars as usize, "bar"),
+        report.timeframe,
+        format_time(report.first_time),
+        format_time(report.last_time)
+    );
+    text
+}

@@ -1,0 +1,197 @@
+//! `trawl inspect`: what a dataset holds, symbol by symbol, and whether its files are whole.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use trawl_market::{
+    Checks, InspectOptions, Inspection, Jump, Manifest, SymbolEntry, SymbolInspection, format_time, inspect,
+};
+
+use crate::context::Context;
+use crate::failure::{DONE, NOT_DONE, of_market};
+use crate::number::{bytes, counted, readable, thousands};
+use crate::output::table::{new_table, push_table, right_align};
+
+/// Symbols listed when nothing was said about how many.
+const SYMBOLS_SHOWN_MAX: usize = 20;
+/// Jumps listed for people; JSON has more.
+const JUMPS_SHOWN_MAX: usize = 10;
+
+const AFTER_HELP: &str = "\
+A jump is a close more than three times the one before, or less than a third of it: an unadjusted split, or real. Jumps \
+are told, never removed. The exit code is 1 when --verify finds a file that is not as it was written.
+
+Examples:
+  trawl inspect us5
+  trawl inspect us5 --symbol IBM
+  trawl inspect mine@0123abcd --verify --json";
+
+/// Show what a dataset holds: snapshot, columns, symbols and their bars
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Dataset: NAME, or NAME@SNAPSHOT with at least 8 digits of a snapshot's id
+    #[arg(value_name = "DATASET")]
+    dataset: String,
+
+    /// Show one symbol: its columns, gaps, jumps, first and last bars
+    #[arg(long, short, value_name = "SYMBOL")]
+    symbol: Option<String>,
+
+    /// List every symbol
+    #[arg(long, conflicts_with = "symbol")]
+    all: bool,
+
+    /// Read every file, compare its checksum and look for jumps
+    #[arg(long)]
+    verify: bool,
+
+    /// Print JSON, times in microseconds since 1970-01-01 UTC
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows; [`NOT_DONE`] when a file is damaged.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let dataset = context.store().open(&args.dataset).map_err(of_market)?;
+    let options = InspectOptions { symbol: args.symbol.as_deref(), verify: args.verify };
+    let found = inspect(&dataset, options).map_err(of_market)?;
+    let damaged = found.checks.as_ref().is_some_and(|c| !c.problems.is_empty());
+    let text =
+        if args.json { json(&found, &dataset.manifest, args.all)? } else { text(&found, &dataset.manifest, args.all) };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::from(if damaged { NOT_DONE } else { DONE }))
+}
+
+fn json(found: &Inspection, manifest: &Manifest, all: bool) -> anyhow::Result<String> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        #[serde(flatten)]
+        found: &'a Inspection,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        entries: Option<&'a [SymbolEntry]>,
+    }
+    let entries = all.then_some(&manifest.symbols[..]);
+    Ok(format!("{}\n", serde_json::to_string_pretty(&Document { found, entries })?))
+}
+
+fn text(found: &Inspection, manifest: &Manifest, all: bool) -> String {
+    let mut text = String::new();
+    head(&mut text, found);
+    match &found.symbol {
+        Some(symbol) => one_symbol(&mut text, found, symbol),
+        None => symbols(&mut text, manifest, all),
+    }
+    if let Some(checks) = &found.checks {
+        checked(&mut text, checks);
+    }
+    text
+}
+
+fn head(text: &mut String, found: &Inspection) {
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{key:<11}{value}");
+    };
+    let bundled = if found.bundled { ", bundled" } else { "" };
+    let synthetic = if found.synthetic { ", SYNTHETIC data, no real market" } else { "" };
+    line("dataset", format!("{}{bundled}{synthetic}", found.dataset));
+    line("snapshot", found.snapshot.clone());
+    line("origin", found.origin.clone());
+    line("timeframe", found.timeframe.clone());
+    line("columns", found.columns.join(", "));
+    line("symbols", format!("{} in {}", thousands(found.symbols), counted(found.files.len(), "group")));
+    line(
+        "bars",
+        format!(
+            "{}, {} to {} a symbol",
+            thousands(found.bars),
+            thousands(found.bars_fewest),
+            thousands(found.bars_most)
+        ),
+    );
+    line("from", format_time(found.first_time));
+    line(
+        "to",
+        format!("{} ({} end earlier)", format_time(found.last_time), counted(found.symbols_ended as usize, "symbol")),
+    );
+    line("bytes", format!("{} of Arrow IPC files", bytes(found.bytes)));
+    text.push('\n');
+}
+
+fn symbols(text: &mut String, manifest: &Manifest, all: bool) {
+    let shown = if all { manifest.symbols.len() } else { manifest.symbols.len().min(SYMBOLS_SHOWN_MAX) };
+    let mut table = new_table();
+    table.set_header(["symbol", "bars", "from", "to", "group"]);
+    let row = |s: &SymbolEntry| {
+        [s.symbol.clone(), thousands(s.rows), format_time(s.first_time), format_time(s.last_time), s.group.to_string()]
+    };
+    table.add_rows(manifest.symbols[..shown].iter().map(row));
+    right_align(&mut table, &[1, 4]);
+    push_table(text, &table);
+    if shown < manifest.symbols.len() {
+        let _ = writeln!(text, "  ... and {} more: --all lists them\n", manifest.symbols.len() - shown);
+    }
+}
+
+fn one_symbol(text: &mut String, found: &Inspection, symbol: &SymbolInspection) {
+    let entry = &symbol.entry;
+    let _ = writeln!(
+        text,
+        "{}: {} from {} to {}, {} without a bar in between\n",
+        entry.symbol,
+        counted(entry.rows as usize, "bar"),
+        format_time(entry.first_time),
+        format_time(entry.last_time),
+        counted(symbol.bars_missing as usize, "time"),
+    );
+    let mut table = new_table();
+    table.set_header(["column", "smallest", "greatest", "missing"]);
+    for c in &symbol.columns {
+        let value = |v: Option<f64>| readable(v.unwrap_or(f64::NAN));
+        table.add_row([c.column.clone(), value(c.smallest), value(c.greatest), thousands(c.missing)]);
+    }
+    right_align(&mut table, &[1, 2, 3]);
+    push_table(text, &table);
+    let mut table = new_table();
+    table.set_header(std::iter::once("time").chain(found.columns.iter().map(String::as_str)));
+    for bar in &symbol.sample {
+        let values = bar.values.iter().map(|v| readable(v.unwrap_or(f64::NAN)));
+        table.add_row(std::iter::once(format_time(bar.time)).chain(values));
+    }
+    right_align(&mut table, &(1..=found.columns.len()).collect::<Vec<_>>());
+    push_table(text, &table);
+    jumps(text, symbol.jumps, &symbol.jumps_listed);
+}
+
+fn checked(text: &mut String, checks: &Checks) {
+    for problem in &checks.problems {
+        let _ = writeln!(text, "damaged: {problem}");
+    }
+    if checks.problems.is_empty() {
+        let _ =
+            writeln!(text, "verified: {} read, all are as they were written", counted(checks.files as usize, "file"));
+    }
+    jumps(text, checks.jumps, &checks.jumps_listed);
+}
+
+/// Closes that jump by more than three times.
+pub fn jumps(text: &mut String, count: u64, listed: &[Jump]) {
+    if count == 0 {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "{} of the close by more than three times (splits, or real; none is removed):",
+        counted(count as usize, "jump")
+    );
+    for jump in listed.iter().take(JUMPS_SHOWN_MAX) {
+        let (before, close) = (readable(jump.before), readable(jump.close));
+        let _ = writeln!(text, "  {} {}: {before} -> {close}", jump.symbol, format_time(jump.time));
+    }
+    if count > JUMPS_SHOWN_MAX as u64 {
+        let _ = writeln!(text, "  ... and {} more", count - JUMPS_SHOWN_MAX as u64);
+    }
+}

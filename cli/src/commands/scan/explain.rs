@@ -1,0 +1,46 @@
+//! `--explain`: the plan, and what it means for this dataset. Nothing is read but the manifest, nothing is run.
+
+use std::fmt::Write as _;
+
+use trawl_coordinator::PreparedScan;
+
+use crate::number::{bytes, counted, duration_ns, thousands};
+
+/// Bytes of one value or time.
+const VALUE_BYTES: u64 = 8;
+
+/// The text, ending in a line break.
+pub fn text(prepared: &PreparedScan, threads: usize) -> String {
+    let manifest = &prepared.dataset.manifest;
+    let bars = prepared.bar_count();
+    let columns = prepared.plan.columns.len() as u64;
+    let read = bars * (columns + 1) * VALUE_BYTES;
+    let work = bars as f64 * prepared.plan.cost_ns_per_bar();
+    let mut text = prepared.plan.explain();
+    text.push('\n');
+    let synthetic = if manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{key:<10}{value}");
+    };
+    line("dataset", format!("{}, {} bars{synthetic}", prepared.dataset_reference(), manifest.timeframe));
+    line("as of", prepared.identity.as_of.clone());
+    line(
+        "symbols",
+        format!("{} in {}", thousands(prepared.symbol_count() as u64), counted(prepared.segments.len(), "segment")),
+    );
+    line("bars", thousands(bars));
+    line(
+        "bytes",
+        format!("{} to read: {} and the time of every bar", bytes(read), counted(columns as usize, "column")),
+    );
+    line(
+        "cost",
+        format!(
+            "about {} of one core, {} with {}, reading not counted",
+            duration_ns(work),
+            duration_ns(work / threads.max(1) as f64),
+            counted(threads, "thread")
+        ),
+    );
+    text
+}

@@ -1,0 +1,96 @@
+//! What the commands that keep running share: their options, when they stop, what they say when they are ready.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+use trawl_protocol::control::EtcdStore;
+use trawl_protocol::record::checked_name;
+
+use crate::failure::UserMistake;
+
+/// Threads that serve connections; computing has its own.
+const SERVER_THREADS: usize = 2;
+
+/// Options of every process of a cluster.
+#[derive(Debug, clap::Args)]
+pub struct ClusterArgs {
+    /// Addresses of etcd, separated by commas
+    #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:2379")]
+    pub etcd: String,
+
+    /// Name of the cluster: its workers and coordinators find each other under it
+    #[arg(long, value_name = "NAME", default_value = "trawl", value_parser = checked_name)]
+    pub cluster_name: String,
+
+    /// Seconds to wait for etcd at the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub etcd_timeout_s: u64,
+
+    /// Stop when standard input ends: how a parent process takes its children with it
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
+}
+
+impl ClusterArgs {
+    /// The store; nothing is connected yet.
+    pub fn store(&self) -> Result<EtcdStore, UserMistake> {
+        EtcdStore::new(&self.etcd).map_err(|error| UserMistake::plain(error.to_string()))
+    }
+
+    /// See [`Self::etcd_timeout_s`].
+    pub fn start_timeout(&self) -> Duration {
+        Duration::from_secs(self.etcd_timeout_s)
+    }
+}
+
+/// For clap: an address this machine alone can reach.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    trawl_protocol::loopback::parse_listen(text).map_err(|error| error.to_string())
+}
+
+/// The runtime of a server.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(SERVER_THREADS)
+        .enable_all()
+        .build()
+        .context("cannot start the server's threads")
+}
+
+/// Ends with Ctrl-C, SIGTERM or, when wanted, the end of standard input. Call it inside a runtime.
+pub fn stop_signal(until_stdin_ends: bool) -> anyhow::Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for Ctrl-C")?;
+    let (close, closed) = tokio::sync::oneshot::channel::<()>();
+    if until_stdin_ends {
+        // A thread of its own: a read of standard input cannot be cancelled, and must not hold the runtime.
+        std::thread::Builder::new()
+            .name("trawl-stdin".to_owned())
+            .spawn(move || {
+                let mut ignored = [0; 64];
+                while std::io::stdin().read(&mut ignored).is_ok_and(|n| n > 0) {}
+                let _ = close.send(());
+            })
+            .context("cannot watch standard input")?;
+    } else {
+        // Never closed.
+        std::mem::forget(close);
+    }
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = closed => {}
+        }
+    })
+}
+
+/// One line on stdout for whoever waits; a reader that is gone is no reason to stop.
+pub fn say_ready(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+}

@@ -1,0 +1,78 @@
+//! `trawl worker`: one worker of a cluster.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use trawl_protocol::record::{checked_name, fresh_boot};
+use trawl_worker::cache::CACHE_BYTES_DEFAULT;
+use trawl_worker::registration::LEASE_TTL_DEFAULT;
+use trawl_worker::server;
+
+use super::serving::{ClusterArgs, listen_address, runtime, say_ready, stop_signal};
+use crate::context::Context;
+
+const AFTER_HELP: &str = "\
+A worker registers in etcd under a lease and computes what coordinators send it. It reads datasets under its data root, \
+which has to hold the same datasets as the coordinator's. Ctrl-C or SIGTERM: it takes itself out of etcd, finishes what \
+runs (10 s at most) and exits 0. When it is ready it prints one line: ready worker id=ID address=IP:PORT";
+
+/// Run a worker of a cluster: it registers in etcd and computes what coordinators send
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
+    /// Address to listen on, loopback only; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = listen_address)]
+    listen: SocketAddr,
+
+    /// Name of this worker, unique in the cluster [default: a random one]
+    #[arg(long, value_name = "NAME", value_parser = checked_name)]
+    id: Option<String>,
+
+    /// Threads that compute [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+
+    /// Bytes of bars kept in memory between scans
+    #[arg(long, value_name = "BYTES", default_value_t = CACHE_BYTES_DEFAULT)]
+    cache_bytes: u64,
+
+    /// Seconds after which a worker that says nothing counts as lost
+    #[arg(long, value_name = "SECONDS", default_value_t = LEASE_TTL_DEFAULT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(2..=300))]
+    lease_ttl_s: u64,
+
+    /// For tests: wait before each segment, so that a fault certainly hits a scan in its middle
+    #[arg(long, value_name = "MS", default_value_t = 0, hide = true)]
+    fault_delay_ms_per_segment: u64,
+}
+
+/// Runs until it is told to stop.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let store = args.cluster.store()?;
+    let boot = fresh_boot();
+    let id = args.id.unwrap_or_else(|| format!("w-{boot}"));
+    let options = server::Options {
+        listen: args.listen,
+        cluster_name: args.cluster.cluster_name.clone(),
+        id: id.clone(),
+        boot,
+        data_root: context.data_root.clone(),
+        threads: args.threads.map_or(0, usize::from),
+        cache_bytes: args.cache_bytes,
+        lease_ttl: Duration::from_secs(args.lease_ttl_s),
+        start_timeout: args.cluster.start_timeout(),
+        fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
+    };
+    let ready = |address| say_ready(&format!("ready worker id={id} address={address}"));
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
+        let stop = stop_signal(args.cluster.until_stdin_ends)?;
+        server::run(options, store, ready, stop).await.map_err(anyhow::Error::from)
+    });
+    runtime.shutdown_background();
+    ended.map(|()| ExitCode::SUCCESS)
+}
