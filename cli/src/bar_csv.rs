@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn columns_are_bound_by_name_in_any_order_and_case() {
-        let csv = read("\u{feff}CLOSE, Date ,Adj Close,52w high\n1,2020-01-01,3,4\n", &[]).unwrap();
+        let csv = read("\u{feff}CLOSE, Date ,Adj Close,52w high (USD)\n1,2020-01-01,3,4\n", &[]).unwrap();
         assert_eq!(csv.series_names(), ["close", "adj_close", "_52w_high_usd"]);
         assert_eq!(csv.dates().collect::<Vec<_>>(), ["2020-01-01"]);
         assert_eq!(csv.series(&["adj_close".to_owned()]).unwrap(), [[3.0]]);

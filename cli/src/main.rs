@@ -13,6 +13,7 @@ mod failure;
 mod number;
 mod output;
 mod progress;
+mod telemetry;
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, PanicHookInfo};
@@ -62,7 +63,9 @@ fn main() -> ExitCode {
     std::panic::catch_unwind(AssertUnwindSafe(|| run(cli))).unwrap_or(ExitCode::from(failure::NOT_DONE))
 }
 
+/// Logging, configuration, the command. The guard sends the last spans when it is dropped here.
 fn run(cli: Cli) -> ExitCode {
+    let _telemetry = telemetry::init(cli.command.role());
     let context = Context::new(cli.data_root);
     cli.command.run(&context).unwrap_or_else(|error| failure::report(&error))
 }

@@ -104,9 +104,7 @@ pub fn init(role: Role) -> Guard {
             .with_location(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
-            .with_filter(filter_fn(|meta| {
-                meta.target().starts_with("trawl") && *meta.level() <= LevelFilter::INFO
-            }))
+            .with_filter(filter_fn(|meta| meta.target().starts_with("trawl") && *meta.level() <= LevelFilter::INFO))
     });
     // Refused only when it was called before: then the first call counts.
     let _ = tracing_subscriber::registry().with(logs).with(traces).try_init();

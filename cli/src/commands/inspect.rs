@@ -113,10 +113,11 @@ fn head(text: &mut String, found: &Inspection) {
         ),
     );
     line("from", format_time(found.first_time));
-    line(
-        "to",
-        format!("{} ({} end earlier)", format_time(found.last_time), counted(found.symbols_ended as usize, "symbol")),
-    );
+    let ended = match found.symbols_ended {
+        0 => String::new(),
+        ended => format!(" ({} end earlier)", counted(ended as usize, "symbol")),
+    };
+    line("to", format_time(found.last_time) + &ended);
     line("bytes", format!("{} of Arrow IPC files", bytes(found.bytes)));
     text.push('\n');
 }

@@ -3,14 +3,19 @@
 use std::process::ExitCode;
 
 use crate::context::Context;
+use crate::telemetry::Role;
 
 mod bench;
+mod cluster;
 mod compute;
+mod coordinator;
 mod datasets;
 mod import;
 mod inspect;
 mod scan;
+mod serving;
 mod synth;
+mod worker;
 
 /// What `trawl` is asked to do.
 #[derive(Debug, clap::Subcommand)]
@@ -22,9 +27,21 @@ pub enum Command {
     Datasets(datasets::Args),
     Inspect(inspect::Args),
     Bench(bench::Args),
+    Cluster(cluster::Args),
+    Worker(worker::Args),
+    Coordinator(coordinator::Args),
 }
 
 impl Command {
+    /// What the process is in traces.
+    pub fn role(&self) -> Role {
+        match self {
+            Self::Worker(_) => Role::Worker,
+            Self::Coordinator(_) => Role::Coordinator,
+            _ => Role::Command,
+        }
+    }
+
     /// Does it.
     ///
     /// # Errors
@@ -38,6 +55,9 @@ impl Command {
             Self::Datasets(args) => datasets::run(args, context),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Bench(args) => bench::run(args, context),
+            Self::Cluster(args) => cluster::run(args, context),
+            Self::Coordinator(args) => coordinator::run(args, context),
+            Self::Worker(args) => worker::run(args, context),
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn stop_signal(until_stdin_ends: bool) -> anyhow::Result<impl Future<Output 
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for Ctrl-C")?;
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
-    if until_stdin_ends {
+    let never = if until_stdin_ends {
         // A thread of its own: a read of standard input cannot be cancelled, and must not hold the runtime.
         std::thread::Builder::new()
             .name("trawl-stdin".to_owned())
@@ -75,11 +75,12 @@ pub fn stop_signal(until_stdin_ends: bool) -> anyhow::Result<impl Future<Output 
                 let _ = close.send(());
             })
             .context("cannot watch standard input")?;
+        None
     } else {
-        // Never closed.
-        std::mem::forget(close);
-    }
+        Some(close)
+    };
     Ok(async move {
+        let _never = never;
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

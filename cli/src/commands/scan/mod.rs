@@ -133,6 +133,8 @@ struct Outcome {
 
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let span = tracing::info_span!("scan", mode = if args.coordinator.is_some() { "cluster" } else { "embedded" });
+    let _entered = span.enter();
     let document = args.clauses.document()?;
     let as_of = args.as_of.as_deref().map(clauses::as_of).transpose()?;
     let clashes = heading_clashes(&document);

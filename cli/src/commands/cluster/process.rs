@@ -1,0 +1,104 @@
+//! A child process of `trawl cluster up`.
+//!
+//! Each is in a process group of its own, so that Ctrl-C reaches the parent alone and the order of ending is ours. Our
+//! own children end when the pipe to their standard input closes, in whatever way the parent ended.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+
+/// A child that runs.
+pub struct Child {
+    name: String,
+    child: tokio::process::Child,
+    /// Closed to tell it to stop.
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+}
+
+/// This executable once more.
+pub fn own_command() -> anyhow::Result<Command> {
+    let path = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(Command::new(path))
+}
+
+impl Child {
+    /// Starts it; stderr goes where ours goes unless `command` says otherwise.
+    pub fn start(name: &str, mut command: Command) -> anyhow::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self::start_as_is(name, command)
+    }
+
+    /// The same without touching its standard streams.
+    pub fn start_as_is(name: &str, mut command: Command) -> anyhow::Result<Self> {
+        command.kill_on_drop(true).process_group(0);
+        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        Ok(Self { name: name.to_owned(), child, stdin, stdout })
+    }
+
+    /// The first line it prints.
+    pub async fn first_line(&mut self, timeout: Duration) -> anyhow::Result<String> {
+        let stdout = self.stdout.take().with_context(|| format!("{} has nothing to say", self.name))?;
+        let mut lines = BufReader::new(stdout).lines();
+        let line = tokio::time::timeout(timeout, lines.next_line()).await;
+        let line = line.map_err(|_| anyhow!("{} was not ready within {} s", self.name, timeout.as_secs()))?;
+        match line.with_context(|| format!("cannot read what {} says", self.name))? {
+            Some(line) => {
+                self.stdout = Some(lines.into_inner().into_inner());
+                Ok(line)
+            }
+            // It said nothing and closed: it is ending.
+            None => Err(self.unexpected_end().await),
+        }
+    }
+
+    /// Waits for its end, which nobody asked for.
+    pub async fn unexpected_end(&mut self) -> anyhow::Error {
+        match self.child.wait().await {
+            Ok(status) => anyhow!("{} ended ({status}); the others are being stopped", self.name),
+            Err(error) => anyhow!("cannot wait for {}: {error}", self.name),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Closes its standard input. One that has none is killed: it has nothing to finish.
+    pub fn tell_to_stop(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits for its end until `deadline`, then kills it.
+    pub async fn wait_or_kill(&mut self, deadline: Instant) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if tokio::time::timeout(left, self.child.wait()).await.is_err() {
+            eprintln!("warning: {} did not stop in time and is killed", self.name);
+            self.kill().await;
+        }
+    }
+
+    /// Kills it and waits for its end.
+    pub async fn kill(&mut self) {
+        // Refused only when it has ended already.
+        let _ = self.child.kill().await;
+    }
+}
+
+/// The first of some futures to end.
+pub async fn first_of<T>(mut futures: Vec<impl Future<Output = T> + Unpin>) -> T {
+    std::future::poll_fn(move |context| {
+        for future in &mut futures {
+            if let std::task::Poll::Ready(value) = std::pin::Pin::new(future).poll(context) {
+                return std::task::Poll::Ready(value);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
