@@ -235,27 +235,27 @@ impl<'a> RowParser<'a> {
         }
     }
 
-    /// Whether every bar is older than the symbol's bar before it: then the file is read from its end.
+    /// Whether bars mostly get older down the first rows: then the file is read from its end.
     fn is_newest_first(&self, lines: &[(u64, &[u8])]) -> bool {
         let mut last: BTreeMap<String, TimeMicros> = BTreeMap::new();
-        let mut descents = 0usize;
-        for (_, line) in lines {
-            let Ok(cells) = self.cells(line) else { continue };
-            let Some(time) = self.time(&cells) else { continue };
+        let (mut older, mut newer) = (0usize, 0usize);
+        for (_, line) in lines.iter().take(CLASSIFY_ROWS) {
+            let Ok(cells) = self.cells(line) else {
+                continue;
+            };
+            let Some(time) = self.time(&cells) else {
+                continue;
+            };
             let symbol = self.binding.symbol.map_or("", |i| cells[i].trim());
-            match last.get_mut(symbol) {
-                Some(before) if time < *before => {
-                    descents += 1;
-                    *before = time;
-                }
-                // Most files end here, at their second row.
-                Some(_) => return false,
-                None => {
-                    last.insert(symbol.to_owned(), time);
-                }
+            if let Some(before) = last.get_mut(symbol) {
+                older += usize::from(time < *before);
+                newer += usize::from(time > *before);
+                *before = time;
+            } else {
+                last.insert(symbol.to_owned(), time);
             }
         }
-        descents > 0
+        older > newer
     }
 
     fn read_rows<'l>(&self, lines: impl Iterator<Item = &'l (u64, &'l [u8])>, parsed: &mut ParsedCsv) {

@@ -380,6 +380,9 @@ mod tests {
         for column in &b.columns {
             bytes.extend(column.iter().flat_map(|v| v.to_bits().to_le_bytes()));
         }
-        assert_eq!(crate::manifest::sha256_hex(&bytes), "d04eda69e559935069ae8d2492ed21fcffeea3b141ff1182ce74c59cc961c1b8");
+        assert_eq!(
+            crate::manifest::sha256_hex(&bytes),
+            "d04eda69e559935069ae8d2492ed21fcffeea3b141ff1182ce74c59cc961c1b8"
+        );
     }
 }
