@@ -4,6 +4,7 @@
 //! id. With it, spans wait in a bounded queue and go out in batches on threads of their own: a receiver that is slow or
 //! away costs spans, never a scan, and at the end of the process at most [`FLUSH_TIMEOUT`].
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -91,7 +92,8 @@ pub fn init(role: Role) -> Guard {
         Some(Err(error)) => (EnvFilter::new(role.default_filter()), Some(error.to_string())),
         None => (EnvFilter::new(role.default_filter()), None),
     };
-    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
+    let colours = std::io::stderr().is_terminal() && !is_set(&"NO_COLOR");
+    let logs = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr).with_filter(filter);
     let wanted = ENDPOINT_VARIABLES.iter().any(is_set);
     let (export, failure) = match wanted.then(|| start_export(role)) {
         None => (None, None),

@@ -57,6 +57,16 @@ pub struct WorkerRecord {
     pub cache_bytes: u64,
 }
 
+/// A new id for a process's life, 16 hex digits: random, and mixed with the time and the process's number.
+pub fn fresh_boot() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    hasher.write_u128(since.as_nanos());
+    format!("{:016x}", hasher.finish())
+}
+
 /// Prefix of all workers of a cluster.
 pub fn workers_prefix(cluster_name: &str) -> String {
     format!("{cluster_name}/workers/")

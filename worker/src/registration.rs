@@ -137,7 +137,7 @@ async fn first_lease(store: &impl ControlStore, key: &str, registration: &Regist
     loop {
         match put_record(store, key, registration).await {
             Ok(lease) => return lease,
-            Err(error) => tracing::info!(%error, "not registered yet"),
+            Err(error) => tracing::debug!(%error, "not registered yet"),
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(BACK_OFF_MAX);

@@ -254,6 +254,7 @@ impl pb::worker_server::Worker for Handle {
         let request = request.into_inner();
         let span = tracing::info_span!(
             "shard",
+            otel.kind = "server",
             scan = request.scan_id,
             attempt = request.attempt,
             segments = request.segments.len(),

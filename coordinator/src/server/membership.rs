@@ -49,7 +49,7 @@ pub(crate) async fn follow(
     let first = async {
         let mut wait = BACK_OFF;
         while let Err(error) = store.list(&prefix).await {
-            tracing::info!(%error, "the control store is not there yet");
+            tracing::debug!(%error, "the control store is not there yet");
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(BACK_OFF_MAX);
         }

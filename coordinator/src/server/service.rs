@@ -137,7 +137,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let permit = service.admit(&request)?;
         let number = service.scans.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", service.boot);
-        let span = tracing::info_span!("submit", scan = name);
+        let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
         trace::set_parent(&span, [request.trace.as_ref(), carried.as_ref()]);
         let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
         tokio::spawn(

@@ -40,9 +40,9 @@ pub fn find(urls: Option<&str>, binary: Option<&Path>) -> Result<Etcd, UserMista
             false => Err(UserMistake::plain(format!("{} is not an etcd executable", path.display()))),
         };
     }
-    let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| {
-        std::env::split_paths(&path).map(|folder| folder.join("etcd")).collect::<Vec<_>>()
-    });
+    let on_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).map(|folder| folder.join("etcd")).collect::<Vec<_>>());
     // Beside the build: target/release/trawl and target/tools/etcd.
     let own = std::env::current_exe().ok();
     let target = own.as_deref().and_then(Path::parent).and_then(Path::parent).map(|t| t.join("tools/etcd"));

@@ -134,7 +134,8 @@ impl Cluster {
         }
         let ready = self.children[coordinator].first_line(START_TIMEOUT).await?;
         let url = ready.split_whitespace().find_map(|word| word.strip_prefix("url="));
-        let url = url.with_context(|| format!("the coordinator said '{ready}' where its address was expected"))?.to_owned();
+        let url =
+            url.with_context(|| format!("the coordinator said '{ready}' where its address was expected"))?.to_owned();
         tokio::select! {
             registered = all_registered(&url, usize::from(args.workers)) => registered?,
             error = any_end(&mut self.children) => return Err(error),
@@ -147,11 +148,12 @@ impl Cluster {
     async fn down(&mut self) {
         let deadline = Instant::now() + STOP_TIMEOUT;
         // All are told before any is waited for.
-        for child in self.children.iter_mut().rev() {
+        for child in &mut self.children {
             child.tell_to_stop();
         }
+        // The coordinator and the workers leave etcd, so it is the last to go.
         for child in self.children.iter_mut().rev() {
-            child.wait_or_kill(deadline).await;
+            child.end(deadline).await;
         }
     }
 }
@@ -184,7 +186,8 @@ fn threads_each(workers: u16) -> u32 {
 }
 
 fn usage(url: &str, etcd: &str, workers: u16, own_etcd: bool, context: &Context) -> String {
-    let (etcd_note, data) = (if own_etcd { " (its own; its data go with it)" } else { "" }, context.data_root.display());
+    let (etcd_note, data) =
+        (if own_etcd { " (its own; its data go with it)" } else { "" }, context.data_root.display());
     format!(
         "ready cluster url={url} etcd={etcd} workers={workers}\n\n\
          coordinator  {url}\n\

@@ -16,6 +16,8 @@ pub struct Child {
     child: tokio::process::Child,
     /// Closed to tell it to stop.
     stdin: Option<ChildStdin>,
+    /// Whether it was given a standard input that tells it to stop.
+    listens: bool,
     stdout: Option<ChildStdout>,
 }
 
@@ -37,7 +39,7 @@ impl Child {
         command.kill_on_drop(true).process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        Ok(Self { name: name.to_owned(), child, stdin, stdout })
+        Ok(Self { name: name.to_owned(), child, listens: stdin.is_some(), stdin, stdout })
     }
 
     /// The first line it prints.
@@ -69,16 +71,19 @@ impl Child {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Closes its standard input. One that has none is killed: it has nothing to finish.
+    /// Closes its standard input, which ends our own processes in good order.
     pub fn tell_to_stop(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for its end until `deadline`, then kills it.
-    pub async fn wait_or_kill(&mut self, deadline: Instant) {
-        let left = deadline.saturating_duration_since(Instant::now());
+    /// Waits until `deadline` for the end of one that was told to stop, then kills it. One that listens to no standard
+    /// input (etcd, whose data go with it) is killed at once.
+    pub async fn end(&mut self, deadline: Instant) {
+        let left = if self.listens { deadline.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
         if tokio::time::timeout(left, self.child.wait()).await.is_err() {
-            eprintln!("warning: {} did not stop in time and is killed", self.name);
+            if self.listens {
+                eprintln!("warning: {} did not stop in time and is killed", self.name);
+            }
             self.kill().await;
         }
     }
