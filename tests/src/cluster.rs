@@ -38,7 +38,7 @@ impl Cluster {
         let mut command = home.command(&flags);
         command.envs(environment.iter().copied());
         let mut coordinator = Background::start("coordinator", &mut command);
-        let url = coordinator.wait_for_line(START_BOUND, loopback_url);
+        let url = coordinator.wait_for_line(START_BOUND, ready_url);
         let mut cluster = Self { name, url, coordinator, workers: Vec::new(), etcd: etcd.to_owned() };
         for _ in 0..workers {
             cluster.start_worker(home, environment);
@@ -87,10 +87,8 @@ impl Cluster {
     }
 }
 
-/// `http://127.0.0.1:PORT` out of a line, whether the line holds the URL or the address alone.
-fn loopback_url(line: &str) -> Option<String> {
-    let at = line.find("127.0.0.1:")? + "127.0.0.1:".len();
-    let port: String = line[at..].chars().take_while(char::is_ascii_digit).collect();
-    // Port 0 is what was asked for, not what was given.
-    (line.contains("listen") && port.parse::<u16>().is_ok_and(|p| p > 0)).then(|| format!("http://127.0.0.1:{port}"))
+/// The URL out of the line `ready coordinator listen=IP:PORT url=URL`.
+fn ready_url(line: &str) -> Option<String> {
+    let words = line.strip_prefix("ready coordinator ")?;
+    words.split_whitespace().find_map(|word| word.strip_prefix("url=")).map(str::to_owned)
 }

@@ -1,5 +1,8 @@
 //! One answer: the same bytes however a scan is cut and however many threads run it, in every file format.
 
+use std::io::Read;
+
+use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
 
 /// A market with enough groups to be cut seven ways.
@@ -75,16 +78,26 @@ fn shards_and_threads_do_not_change_a_byte() {
 
 #[test]
 fn a_past_as_of_sees_no_later_bar() {
-    // The newest bar of a market of 300 bars is as far as a past as-of of the same market allows.
+    // The same real bars twice: whole, and cut after the as-of.
     let home = Home::new();
-    home.synth("market", 50, 300);
-    let scan = |name: &str, more: &[&str]| {
-        let base = ["scan", "--dataset", "market", "--where", "rsi() > 0", "--select", "rsi()", "--output", name];
-        home.trawl(&[&base[..], more].concat()).expect_code(0);
-        serde_json::from_slice::<serde_json::Value>(&home.read(name)).expect("JSON")
+    let mut whole = String::new();
+    let file = std::fs::File::open(repository().join("tests/golden/talib/IBM.input.csv.gz")).expect("golden bars");
+    flate2::read::GzDecoder::new(file).read_to_string(&mut whole).expect("gzip");
+    let lines: Vec<&str> = whole.lines().collect();
+    let kept = &lines[..lines.len() - 100];
+    for (folder, text) in [("whole", whole.clone()), ("cut", format!("{}\n", kept.join("\n")))] {
+        std::fs::create_dir(home.path(folder)).expect("a folder");
+        let path = home.write(&format!("{folder}/IBM.csv"), &text);
+        home.trawl(&["import", path.to_str().expect("a path"), "--dataset", folder]).expect_code(0);
+    }
+    let rows = |dataset: &str, more: &[&str]| {
+        let base = ["scan", "--dataset", dataset, "--where", "close > 0", "--output", "a.csv"];
+        let expressions =
+            ["--select", "rsi()", "--select", "kama()", "--select", "stddev(close, 20)", "--select", "obv()"];
+        home.trawl(&[&base[..], &expressions, more].concat()).expect_code(0);
+        String::from_utf8(home.read("a.csv")).expect("text")
     };
-    let now = scan("now.json", &[]);
-    let date = now["identity"]["as_of"].as_str().expect("an as-of").to_owned();
-    let same = scan("same.json", &["--as-of", &date]);
-    assert_eq!(now, same);
+    let as_of = kept.last().and_then(|line| line.split(',').next()).expect("a date");
+    assert_eq!(rows("whole", &["--as-of", as_of]), rows("cut", &[]));
+    assert_ne!(rows("whole", &[]), rows("cut", &[]));
 }

@@ -25,6 +25,7 @@ macro_rules! says {
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true, filters => vec![
             (r"127\.0\.0\.1:[1-9][0-9]*", "127.0.0.1:PORT"),
             (r"\b[0-9a-f]{64}\b", "SNAPSHOT"),
+            (r"@[0-9a-f]{12}\b", "@SNAPSHOT"),
             (r"in [0-9.]+ ?(ns|us|µs|ms|s)\b", "in TIME"),
         ]}, { insta::assert_snapshot!($name, text) });
         ended.code.unwrap_or(-1)
