@@ -69,7 +69,7 @@ class Show:
         process = self.start(*arguments, log=open(path, "wb"))
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and process.poll() is None:
-            found = re.search(r"listen.*127\.0\.0\.1:([1-9]\d*)", path.read_text(errors="replace"))
+            found = re.search(r"^ready .*127\.0\.0\.1:([1-9]\d*)", path.read_text(errors="replace"), re.MULTILINE)
             if found:
                 return process, f"http://127.0.0.1:{found.group(1)}"
             time.sleep(0.02)
