@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
@@ -18,6 +20,8 @@ pub struct Span {
     pub span: String,
     /// Empty for a root.
     pub parent: String,
+    /// The attribute `worker`; empty without one.
+    pub worker: String,
 }
 
 /// The receiver. Its thread ends with it.
@@ -39,7 +43,8 @@ impl TraceService for Service {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let mut spans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for resource in request.into_inner().resource_spans {
-            let service = resource.resource.as_ref().and_then(service_name).unwrap_or_default();
+            let service =
+                resource.resource.as_ref().and_then(|r| text_of(&r.attributes, "service.name")).unwrap_or_default();
             for span in resource.scope_spans.into_iter().flat_map(|s| s.spans) {
                 spans.push(Span {
                     service: service.clone(),
@@ -47,6 +52,7 @@ impl TraceService for Service {
                     trace: hex(&span.trace_id),
                     span: hex(&span.span_id),
                     parent: hex(&span.parent_span_id),
+                    worker: text_of(&span.attributes, "worker").unwrap_or_default(),
                 });
             }
         }
@@ -75,11 +81,10 @@ impl Sink {
     }
 }
 
-fn service_name(resource: &opentelemetry_proto::tonic::resource::v1::Resource) -> Option<String> {
-    use opentelemetry_proto::tonic::common::v1::any_value::Value;
-    let attribute = resource.attributes.iter().find(|a| a.key == "service.name")?;
+fn text_of(attributes: &[KeyValue], key: &str) -> Option<String> {
+    let attribute = attributes.iter().find(|a| a.key == key)?;
     match attribute.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(name) => Some(name.clone()),
+        Value::StringValue(text) => Some(text.clone()),
         _ => None,
     }
 }

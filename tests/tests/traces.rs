@@ -1,6 +1,6 @@
 //! One trace from the command line through the coordinator to every worker.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use trawl_tests::cluster::Cluster;
@@ -11,15 +11,16 @@ use trawl_tests::{etcd, process, wait};
 /// Spans are exported in batches, some seconds apart.
 const EXPORT_BOUND: Duration = Duration::from_secs(60);
 
-/// The spans of the one trace that holds the command's root, once nothing in it lacks its parent.
-fn whole_trace(sink: &Sink, services: usize) -> Option<Vec<Span>> {
+/// The spans of the one trace that holds the command's root, once nothing in it lacks its parent and every segment has
+/// been loaded and computed in it.
+fn whole_trace(sink: &Sink, segments: usize) -> Option<Vec<Span>> {
     let all = sink.spans();
-    let root = all.iter().find(|s| s.parent.is_empty() && s.name.contains("scan"))?;
+    let root = all.iter().find(|s| s.parent.is_empty() && s.name == "scan")?;
     let trace: Vec<Span> = all.iter().filter(|s| s.trace == root.trace).cloned().collect();
     let ids: BTreeSet<&str> = trace.iter().map(|s| s.span.as_str()).collect();
-    let whole = trace.iter().all(|s| s.parent.is_empty() || ids.contains(s.parent.as_str()));
-    let seen: BTreeSet<&str> = trace.iter().map(|s| s.service.as_str()).collect();
-    (whole && seen.len() >= services).then_some(trace)
+    let no_orphan = trace.iter().all(|s| s.parent.is_empty() || ids.contains(s.parent.as_str()));
+    let named = |name: &str| trace.iter().filter(|s| s.service == "trawl-worker" && s.name == name).count();
+    (no_orphan && named("load") >= segments && named("compute") >= segments).then_some(trace)
 }
 
 #[test]
@@ -31,23 +32,32 @@ fn a_scan_over_three_workers_is_one_trace() {
         ("OTEL_BSP_SCHEDULE_DELAY", "200"),
     ];
     let home = Home::new();
-    home.synth("market", 600, 100);
+    home.synth("market", 1200, 100);
     let cluster = Cluster::start_with(&home, 3, &etcd::endpoint(), &variables);
     let scan = ["scan", "--dataset", "market", "--where", "rsi() > 50", "--coordinator", &cluster.url];
     let mut command = home.command(&[&scan[..], &["--shards", "per-group", "--report", "report.json"]].concat());
     process::run(command.envs(variables)).expect_code(0);
+    let report: serde_json::Value = serde_json::from_slice(&home.read("report.json")).expect("a report is JSON");
+    let runs = report["shard_runs"].as_array().expect("shard runs");
+    let segments = usize::try_from(report["segments"].as_u64().expect("a count")).expect("a small count");
 
-    let trace = wait::until(EXPORT_BOUND, || whole_trace(&sink, 3));
-    let trace = trace.unwrap_or_else(|| panic!("no whole trace among {:#?}", sink.spans()));
-    let mut by_service: BTreeMap<&str, usize> = BTreeMap::new();
-    for span in &trace {
-        *by_service.entry(&span.service).or_default() += 1;
-    }
+    let trace = wait::until(EXPORT_BOUND, || whole_trace(&sink, segments));
+    let trace = trace.unwrap_or_else(|| panic!("no whole trace of {segments} segments among {:#?}", sink.spans()));
     assert_eq!(trace.iter().filter(|s| s.parent.is_empty()).count(), 1, "one root: {trace:#?}");
-    assert!(by_service.len() >= 3, "command line, coordinator, worker: {by_service:?}");
-    // Every span of the whole run belongs to this trace, but for what servers do on their own.
+    let services: BTreeSet<&str> = trace.iter().map(|s| s.service.as_str()).collect();
+    assert_eq!(services, BTreeSet::from(["trawl", "trawl-coordinator", "trawl-worker"]));
+    let shards: Vec<&Span> = trace.iter().filter(|s| s.name == "shard").collect();
+    assert_eq!(shards.len(), runs.len(), "one span for each dispatch: {shards:#?}");
+    let traced: BTreeSet<&str> = shards.iter().map(|s| s.worker.as_str()).collect();
+    let reported: BTreeSet<&str> = runs.iter().filter_map(|r| r["worker"].as_str()).collect();
+    assert_eq!(traced, reported);
+    assert_eq!(traced, BTreeSet::from(["w1", "w2", "w3"]), "every worker had a part");
+    // Nothing of the scan is in another trace.
     let strays: Vec<Span> = sink.spans().into_iter().filter(|s| s.trace != trace[0].trace).collect();
-    assert!(strays.iter().all(|s| !s.name.contains("segment") && !s.name.contains("shard")), "{strays:#?}");
+    assert!(
+        strays.iter().all(|s| !["scan", "submit", "shard", "load", "compute"].contains(&s.name.as_str())),
+        "{strays:#?}"
+    );
 }
 
 #[test]
