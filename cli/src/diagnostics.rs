@@ -59,7 +59,12 @@ pub fn warning_line(message: &str) {
 
 /// One mistake as text.
 pub fn draw(diagnostic: &Diagnostic, colour: bool) -> String {
-    let mut group = Group::with_title(Level::ERROR.primary_title(clean(&diagnostic.message)));
+    // Without a text there is no place to draw, so the clause is named in the title.
+    let title = match diagnostic.text.is_empty() {
+        true => format!("{} ({} is empty)", diagnostic.message, diagnostic.clause),
+        false => diagnostic.message.clone(),
+    };
+    let mut group = Group::with_title(Level::ERROR.primary_title(clean(&title)));
     if !diagnostic.text.is_empty() {
         let excerpt = excerpt(&diagnostic.text, &diagnostic.span);
         let annotation = AnnotationKind::Primary.span(excerpt.span).label(clean(&diagnostic.label));

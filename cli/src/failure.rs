@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use trawl_market::{MarketError, MarketErrorKind};
 use trawl_plan::Diagnostic;
 
+use crate::output::staged::plain;
+
 /// The job was done.
 pub const DONE: u8 = 0;
 /// The job was not done, or not wholly.
@@ -67,11 +69,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// An error of market data: the user's mistake where the user can mend it.
 pub fn of_market(error: MarketError) -> anyhow::Error {
     match error.kind() {
-        MarketErrorKind::Invalid => {
-            let help = matches!(error, MarketError::UnknownDataset { .. })
-                .then(|| "'trawl datasets' lists them; 'us5' is always there".to_owned());
-            UserMistake::Plain { message: error.to_string(), help }.into()
-        }
+        MarketErrorKind::Invalid => match error {
+            MarketError::BadCsv { file, why, expected } => {
+                UserMistake::with_help(format!("{file}: {why}"), format!("expected {expected}")).into()
+            }
+            MarketError::UnknownDataset { .. } => {
+                UserMistake::with_help(error.to_string(), "'trawl datasets' lists them; 'us5' is always there").into()
+            }
+            error => UserMistake::plain(chain_text(&error.into())).into(),
+        },
         MarketErrorKind::Permanent | MarketErrorKind::Retryable => error.into(),
     }
 }
@@ -101,7 +107,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 fn chain_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let part = cause.to_string();
+        // The operating system's words without its numbers.
+        let part = cause.downcast_ref::<std::io::Error>().map_or_else(|| cause.to_string(), plain);
         if text.is_empty() {
             text = part;
         } else if !text.ends_with(&part) {

@@ -60,6 +60,10 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     let csv = BarCsv::read(open(&args.input)?, &source, &map)?;
     let schema = Schema { columns: csv.series_names(), timeframe: None };
     let plan = trawl_plan::compile_expressions(&args.exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
+    if plan.select.iter().any(|o| o.name == csv.date_heading()) {
+        let message = format!("an expression is headed '{}', as the date column is", csv.date_heading());
+        return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
+    }
     if let Some(path) = &args.output {
         StagedFile::create(path)?;
     }

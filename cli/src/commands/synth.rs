@@ -24,15 +24,15 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// How many symbols
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=SYMBOLS_MAX as i64))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=SYMBOLS_MAX as i64))]
     symbols: u32,
 
     /// Length of the market in bars; some symbols have fewer
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=i64::from(SYNTH_BARS_MAX)))]
+    #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(SYNTH_BARS_MAX)))]
     bars: u32,
 
     /// The same seed, the same market
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, default_value_t = 0)]
     seed: u64,
 
     /// Name of the new dataset [default: synth-N-M-S]

@@ -15,7 +15,7 @@ const LISTED_SYMBOLS_MAX: usize = 20;
 /// Matches shown when nothing was said about how many.
 const MATCHES_SHOWN_MAX: usize = 50;
 /// Different reasons shown for one status.
-const REASONS_SHOWN_MAX: usize = 5;
+const REASONS_SHOWN_MAX: usize = 3;
 /// Symbols named as examples of a reason.
 const EXAMPLES_SHOWN_MAX: usize = 3;
 /// Hex digits of a snapshot id that are shown; enough to name it as `NAME@SNAPSHOT`.
@@ -43,7 +43,11 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     } else {
         reasons(&mut text, answer);
     }
-    let _ = writeln!(text, "{}", counts_line(answer));
+    let counts = answer.counts();
+    if counts[Status::Outside as usize] > 0 && counts[Status::Outside as usize] == answer.rows.len() {
+        text.push_str("no symbol is in the universe\n");
+    }
+    let _ = writeln!(text, "{}", counts_line(counts));
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
     let _ = writeln!(
@@ -58,8 +62,7 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
 }
 
 /// `1 matched, 4 not matched: 5 symbols in all`.
-fn counts_line(answer: &Answer) -> String {
-    let counts = answer.counts();
+fn counts_line(counts: [usize; 6]) -> String {
     let order = [Status::Matched, Status::NotMatched, Status::Unknown, Status::Outside, Status::Stale, Status::Failed];
     let parts: Vec<String> =
         order.iter().map(|&s| format!("{} {}", counts[s as usize], s.name().replace('_', " "))).collect();
@@ -223,6 +226,14 @@ mod tests {
         assert!(text.contains("SYNTHETIC"), "{text}");
         assert!(!text.contains("S99"), "{text}");
         assert!(render(&answer, Options { all: true, ..PLAIN }).contains("S99"));
+    }
+
+    #[test]
+    fn an_empty_universe_is_told() {
+        let mut answer = sample();
+        answer.rows.retain(|r| r.row.status == Status::Outside);
+        assert!(render(&answer, PLAIN).contains("no symbol is in the universe"));
+        assert!(!render(&sample(), PLAIN).contains("no symbol is in the universe"));
     }
 
     #[test]

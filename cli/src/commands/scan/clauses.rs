@@ -36,7 +36,7 @@ pub struct Clauses {
     pub rank: Option<String>,
 
     /// Keep the first N matches of that order
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, short, value_name = "N", allow_negative_numbers = true)]
     pub limit: Option<u32>,
 
     /// Column to show of each match: 'EXPR' or 'EXPR as NAME'; may be given several times [default: close]

@@ -16,7 +16,8 @@ use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{PrepareError, PreparedScan, RunReport, ShardSpec, answer_digest};
 use trawl_kernels::NoCancel;
-use trawl_plan::ScanDocument;
+use trawl_market::format_time;
+use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_protocol::{Answer, Status};
 
 use crate::context::Context;
@@ -62,11 +63,11 @@ pub struct Args {
     coordinator: Option<String>,
 
     /// How the work is cut: a number of shards, 'per-group' (one for each group of symbols) or 'auto'
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = shard_spec, help_heading = "Running")]
+    #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = shard_spec, help_heading = "Running")]
     shards: ShardSpec,
 
     /// Threads to run on [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
         conflicts_with = "coordinator", help_heading = "Running")]
     threads: Option<u32>,
 
@@ -169,11 +170,28 @@ fn threads(args: &Args) -> usize {
 }
 
 fn prepare(context: &Context, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<PreparedScan> {
-    trawl_coordinator::prepare(&context.store(), document, as_of).map_err(|error| match error {
-        PrepareError::Plan(mistakes) => UserMistake::Drawn(mistakes).into(),
+    let store = context.store();
+    trawl_coordinator::prepare(&store, document, as_of).map_err(|error| match error {
+        PrepareError::Plan(mistakes) => drawn(mistakes),
         PrepareError::Dataset(error) => crate::failure::of_market(error),
+        PrepareError::NoBar { .. } => {
+            let dataset = document.dataset.as_deref().and_then(|name| store.open(name).ok());
+            let help = dataset.map(|d| format!("its first bar is of {}", format_time(d.manifest.first_time)));
+            UserMistake::Plain { message: error.to_string(), help }.into()
+        }
         error => UserMistake::plain(error.to_string()).into(),
     })
+}
+
+/// Mistakes in the clauses, with what only the command line knows.
+fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
+    for mistake in &mut mistakes {
+        let at_comma = mistake.text.get(mistake.span.clone()).is_some_and(|t| t.starts_with(','));
+        if at_comma && mistake.help.is_none() && mistake.clause.starts_with("select[") {
+            mistake.help = Some("give each column its own --select (in a document: its own string)".to_owned());
+        }
+    }
+    UserMistake::Drawn(mistakes).into()
 }
 
 fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {
@@ -192,7 +210,7 @@ fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: Option<i64>
     let call = ScanCall { document: document.clone(), as_of, shards: args.shards };
     let waiting = Waiting::new(args.quiet);
     let scanned = client::scan_blocking(url, &call, &waiting).map_err(|error| match error {
-        ClientError::Mistakes(mistakes) => UserMistake::Drawn(mistakes).into(),
+        ClientError::Mistakes(mistakes) => drawn(mistakes),
         error if error.is_users_mistake() => UserMistake::plain(error.to_string()).into(),
         error => anyhow::Error::new(error),
     })?;
