@@ -105,6 +105,10 @@ pub fn run(
             }
         }
     });
+    // All threads are done: what they said last is how their shards ended.
+    while let Ok(said) = receiver.try_recv() {
+        run.hear(said, &|_, _| {});
+    }
     Ok(run.finish())
 }
 
@@ -159,7 +163,7 @@ impl Run<'_> {
                         let run =
                             SegmentRun { segment, attempt, worker, busy_ms, load_ms: None, symbols, resident: false };
                         self.held = Some((result, run));
-                        self.step(Event::SegmentDone { scan: 1, segment }, start);
+                        self.step(Event::SegmentDone { scan: 1, attempt, segment }, start);
                     }
                     Err((kind, message)) => {
                         self.messages.insert(segment, message);

@@ -55,7 +55,7 @@ pub enum Event {
     /// A worker is gone, whatever the evidence.
     WorkerLost { worker: WorkerId },
     /// A valid result arrived. Also taken from attempts that were given up: a result is a pure function of its segment.
-    SegmentDone { scan: ScanId, segment: u32 },
+    SegmentDone { scan: ScanId, attempt: AttemptId, segment: u32 },
     /// An attempt says that one of its segments failed.
     SegmentFailed { attempt: AttemptId, segment: u32, kind: ErrorKind },
     /// An attempt is over; what it has not answered is tried elsewhere.
@@ -160,7 +160,12 @@ impl Scheduler {
             Event::Cancelled { scan } => self.end(scan, Outcome::Cancelled, &mut commands),
             Event::WorkerJoined { worker, slots } => self.join(worker, slots),
             Event::WorkerLost { worker } => self.lose(worker, now_ms, &mut commands),
-            Event::SegmentDone { scan, segment } => self.accept(scan, segment, &mut commands),
+            Event::SegmentDone { scan, attempt, segment } => {
+                if let Some(attempt) = self.attempts.get_mut(&attempt) {
+                    attempt.left.remove(&segment);
+                }
+                self.accept(scan, segment, &mut commands);
+            }
             Event::SegmentFailed { attempt, segment, kind } => {
                 self.segment_failed(attempt, segment, kind, now_ms, &mut commands);
             }

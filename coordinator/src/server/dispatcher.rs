@@ -308,7 +308,7 @@ impl State {
             Said::Segment { attempt, scan, segment, outcome } => match outcome {
                 Ok(found) => {
                     self.held = Some((attempt, found));
-                    self.step(Event::SegmentDone { scan, segment });
+                    self.step(Event::SegmentDone { scan, attempt, segment });
                     self.held = None;
                 }
                 Err(failure) => {

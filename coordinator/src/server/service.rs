@@ -321,6 +321,10 @@ impl RunningScan {
 
     fn summary(&mut self) -> Event {
         self.report.run_ms = ms_since(self.accepted);
+        for run in self.report.shard_runs.iter_mut().filter(|r| r.ended_ms.is_none()) {
+            // Everything is answered; the end of its stream is still on its way.
+            (run.ended_ms, run.ending) = (Some(self.report.run_ms), "done".to_owned());
+        }
         let started = Instant::now();
         let span = tracing::info_span!("merge", segments = self.results.len());
         let (results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));

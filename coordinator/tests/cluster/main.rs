@@ -1,0 +1,8 @@
+//! A coordinator and workers in one process, around a control store in memory: what goes wrong on the wire.
+//!
+//! Real processes, a real etcd and kills are in the member `tests`; here workers misbehave in ways that a real one
+//! cannot be made to.
+
+mod refusals;
+mod wire;
+mod world;

@@ -1,0 +1,146 @@
+//! Whatever one worker does, the answer is the same, and every failure is told as what it is.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use trawl_coordinator::{ShardSpec, answer_digest};
+use trawl_protocol::control::ControlStore as _;
+use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::record::worker_key;
+use trawl_protocol::{ErrorKind, Status, pb};
+
+use crate::world::{BOUND, Oddity, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_give_the_answer_of_one_thread_for_any_shards() {
+    let mut world = World::new().await;
+    let expected = world.expected();
+    world.real_worker("w1").await;
+    world.real_worker("w2").await;
+    world.wait_for(&["w1", "w2"]).await;
+    for shards in [ShardSpec::Automatic, ShardSpec::Count(1), ShardSpec::Count(3), ShardSpec::PerSegment] {
+        let scanned = world.scan(shards).await.unwrap();
+        assert_eq!(answer_digest(&scanned.answer), expected, "{shards:?}");
+        assert!(scanned.synthetic && scanned.report.is_complete());
+        assert_eq!(scanned.report.segment_runs.len(), scanned.report.segments as usize);
+        assert!(scanned.report.shard_runs.iter().all(|r| r.ending == "done"), "{:?}", scanned.report.shard_runs);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_misbehaves_costs_attempts_and_nothing_else() {
+    let oddities = [
+        Oddity::Corrupt,
+        Oddity::OtherSegment,
+        Oddity::LosesSymbol,
+        Oddity::SaysNothing,
+        Oddity::Refuses,
+        Oddity::Fails(ErrorKind::Retryable),
+        Oddity::Fails(ErrorKind::OutOfMemory),
+        Oddity::BreaksOnce,
+    ];
+    for oddity in oddities {
+        let mut world = World::new().await;
+        let seen = world.odd_worker("odd", oddity, |_| {}).await;
+        world.real_worker("real").await;
+        world.wait_for(&["odd", "real"]).await;
+        let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+        assert_eq!(answer_digest(&scanned.answer), world.expected(), "{oddity:?}");
+        assert!(seen.shards.load(Ordering::SeqCst) > 0, "{oddity:?} was never asked");
+        assert!(scanned.report.retried_segments > 0, "{oddity:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_connection_broke_is_pinged_and_joins_again() {
+    let mut world = World::new().await;
+    let seen = world.odd_worker("odd", Oddity::BreaksOnce, |_| {}).await;
+    world.wait_for(&["odd"]).await;
+    // Alone, it gets the work again once it answers a ping.
+    let scanned = world.scan(ShardSpec::Count(1)).await.unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    assert_eq!(scanned.report.workers_lost, ["odd"]);
+    assert!(seen.shards.load(Ordering::SeqCst) > 1);
+    world.wait_for(&["odd"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permanent_failure_fails_its_symbols_at_once_and_the_scan_still_ends() {
+    let mut world = World::new().await;
+    let seen = world.odd_worker("odd", Oddity::Fails(ErrorKind::Permanent), |_| {}).await;
+    world.wait_for(&["odd"]).await;
+    let scanned = world.scan(ShardSpec::Count(1)).await.unwrap();
+    assert!(!scanned.report.is_complete());
+    assert_eq!(seen.shards.load(Ordering::SeqCst), 1, "a permanent failure is not tried again");
+    assert_eq!(scanned.answer.counts()[Status::Failed as usize], 300);
+    assert!(scanned.answer.rows.iter().all(|r| r.row.reason == "as told"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_that_fails_everywhere_is_given_up_after_its_attempts() {
+    let mut world = World::new().await;
+    world.odd_worker("odd", Oddity::Corrupt, |_| {}).await;
+    world.wait_for(&["odd"]).await;
+    let scanned = world.scan(ShardSpec::Count(1)).await.unwrap();
+    assert_eq!(scanned.answer.counts()[Status::Failed as usize], 300);
+    let failed = &scanned.report.failed[0];
+    assert_eq!((failed.kind, failed.attempts), (ErrorKind::Retryable, 5));
+    assert!(failed.message.contains("checksum"), "{}", failed.message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_record_goes_loses_its_work_to_another() {
+    let mut world = World::new().await;
+    let seen = world.odd_worker("odd", Oddity::Hangs, |_| {}).await;
+    world.real_worker("real").await;
+    world.wait_for(&["odd", "real"]).await;
+    let control = std::sync::Arc::clone(&world.control);
+    let gone = tokio::spawn(async move {
+        while seen.shards.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        control.delete(&worker_key("test", "odd")).await.unwrap();
+        seen
+    });
+    let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    assert_eq!(scanned.report.workers_lost, ["odd"]);
+    let seen = gone.await.unwrap();
+    let told = async {
+        while seen.dropped.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, told).await.expect("the lost worker's stream is dropped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_goes_away_cancels_its_scan_down_to_the_worker() {
+    let mut world = World::new().await;
+    let seen = world.odd_worker("odd", Oddity::Hangs, |_| {}).await;
+    world.wait_for(&["odd"]).await;
+    let mut client = world.client().await;
+    let request = pb::ScanRequest {
+        protocol_version: PROTOCOL_VERSION,
+        document_json: World::document().to_json(),
+        ..pb::ScanRequest::default()
+    };
+    let mut events = client.scan(request).await.unwrap().into_inner();
+    assert!(events.message().await.unwrap().is_some());
+    let wait = |what: &'static str, done: Box<dyn Fn() -> bool + Send>| async move {
+        let until = async {
+            while !done() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, until).await.expect(what);
+    };
+    let shards = std::sync::Arc::clone(&seen);
+    wait("work is sent", Box::new(move || shards.shards.load(Ordering::SeqCst) > 0)).await;
+    drop(events);
+    wait(
+        "the worker is told",
+        Box::new(move || seen.dropped.load(Ordering::SeqCst) == seen.shards.load(Ordering::SeqCst)),
+    )
+    .await;
+}

@@ -1,0 +1,269 @@
+//! Servers on free loopback ports, real and misbehaving workers, and a small synthetic market.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status};
+use trawl_coordinator::client::{ClientError, ScanCall, Scanned, scan};
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::prepare::execution_class;
+use trawl_coordinator::{NoProgress, PreparedScan, ShardSpec, answer_digest, prepare, server};
+use trawl_kernels::NoCancel;
+use trawl_market::{Store, SynthOptions, synthesise};
+use trawl_plan::ScanDocument;
+use trawl_protocol::control::{ControlStore as _, MemoryStore};
+use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::record::worker_key;
+use trawl_protocol::{ErrorKind, Failure, WorkerRecord, envelope, pb};
+use trawl_worker::execute_segment;
+
+/// Longest that anything here may take.
+pub const BOUND: Duration = Duration::from_secs(30);
+const CLUSTER: &str = "test";
+
+pub struct World {
+    pub url: String,
+    pub control: Arc<MemoryStore>,
+    pub store: Store,
+    data: TempDir,
+    /// Dropped, it ends the servers.
+    stops: Vec<oneshot::Sender<()>>,
+}
+
+impl World {
+    /// A coordinator without workers, over a market of 300 symbols.
+    pub async fn new() -> Self {
+        let data = TempDir::new().unwrap();
+        let store = Store::new(data.path().to_owned());
+        let (name, timeframe) = ("market".to_owned(), "1d".to_owned());
+        synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe }).unwrap();
+        let control = Arc::new(MemoryStore::default());
+        let options = server::Options {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            cluster_name: CLUSTER.to_owned(),
+            boot: "boot".to_owned(),
+            data_root: data.path().to_owned(),
+            no_worker_timeout: Duration::from_millis(700),
+            start_timeout: Duration::from_secs(1),
+        };
+        let (ready, bound) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let shared = Arc::clone(&control);
+        tokio::spawn(async move {
+            let ready = |address| ready.send(address).unwrap();
+            server::run(options, shared, ready, async { drop(stopped.await) }).await.unwrap();
+        });
+        let address: SocketAddr = bound.await.unwrap();
+        Self { url: format!("http://{address}"), control, store, data, stops: vec![stop] }
+    }
+
+    pub fn document() -> ScanDocument {
+        ScanDocument {
+            dataset: Some("market".to_owned()),
+            condition: "close > sma(close, 20)".to_owned(),
+            rank: Some("close".to_owned()),
+            limit: Some(7),
+            ..ScanDocument::default()
+        }
+    }
+
+    pub fn prepared(&self) -> PreparedScan {
+        prepare(&self.store, &Self::document(), None).unwrap()
+    }
+
+    /// Digest of the answer that one thread gives.
+    pub fn expected(&self) -> String {
+        let scan = self.prepared();
+        let execute = |segment| {
+            execute_segment(&scan.plan, &scan.dataset, scan.as_of, segment, &NoCancel)
+                .map_err(|e| (e.kind(), e.to_string()))
+        };
+        let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1 };
+        let (answer, report) = local::run(&scan, options, execute, &NoProgress).unwrap();
+        assert!(report.is_complete() && report.segments > 3, "{report:?}");
+        answer_digest(&answer)
+    }
+
+    pub async fn scan(&self, shards: ShardSpec) -> Result<Scanned, ClientError> {
+        let call = ScanCall { document: Self::document(), as_of: None, shards };
+        tokio::time::timeout(BOUND, scan(&self.url, &call, &NoProgress)).await.expect("the scan ends in time")
+    }
+
+    pub async fn client(&self) -> pb::coordinator_client::CoordinatorClient<tonic::transport::Channel> {
+        pb::coordinator_client::CoordinatorClient::connect(self.url.clone()).await.unwrap()
+    }
+
+    /// Waits until the coordinator gives work to exactly these.
+    pub async fn wait_for(&self, ids: &[&str]) {
+        let mut client = self.client().await;
+        let seen = async {
+            loop {
+                let reply = client.list_workers(pb::ListWorkersRequest {}).await.unwrap().into_inner();
+                let found: Vec<&str> = reply.workers.iter().map(|w| w.id.as_str()).collect();
+                if found == ids {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, seen).await.expect("the workers are seen in time");
+    }
+
+    /// A real worker; its address.
+    pub async fn real_worker(&mut self, id: &str) -> String {
+        let options = trawl_worker::server::Options {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            cluster_name: CLUSTER.to_owned(),
+            id: id.to_owned(),
+            boot: format!("{id}-boot"),
+            data_root: self.data.path().to_owned(),
+            threads: 1,
+            cache_bytes: 1 << 20,
+            lease_ttl: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(1),
+            fault_delay: Duration::ZERO,
+        };
+        let (ready, bound) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let shared = Arc::clone(&self.control);
+        tokio::spawn(async move {
+            let ready = |address| ready.send(address).unwrap();
+            trawl_worker::server::run(options, shared, ready, async { drop(stopped.await) }).await.unwrap();
+        });
+        self.stops.push(stop);
+        bound.await.unwrap().to_string()
+    }
+
+    /// A worker that does as it is told; registered under a record that `change` may spoil.
+    pub async fn odd_worker(&mut self, id: &str, oddity: Oddity, change: impl Fn(&mut WorkerRecord)) -> Arc<Seen> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut record = WorkerRecord {
+            id: id.to_owned(),
+            address: listener.local_addr().unwrap().to_string(),
+            boot: format!("{id}-boot"),
+            protocol_version: PROTOCOL_VERSION,
+            result_schema: format!("{:016x}", envelope::schema_fingerprint()),
+            class: execution_class(),
+            threads: 1,
+            cache_bytes: 0,
+        };
+        change(&mut record);
+        let seen = Arc::new(Seen::default());
+        let scan = Arc::new(self.prepared());
+        let worker = OddWorker { boot: record.boot.clone(), oddity, seen: Arc::clone(&seen), scan };
+        let (stop, stopped) = oneshot::channel::<()>();
+        self.stops.push(stop);
+        let server = pb::worker_server::WorkerServer::new(worker);
+        tokio::spawn(tonic::transport::Server::builder().serve_with_incoming_shutdown(
+            server,
+            TcpListenerStream::new(listener),
+            async { drop(stopped.await) },
+        ));
+        let value = serde_json::to_vec(&record).unwrap();
+        self.control.put(&worker_key(CLUSTER, id), value, None).await.unwrap();
+        seen
+    }
+}
+
+/// How a worker misbehaves.
+#[derive(Debug, Clone, Copy)]
+pub enum Oddity {
+    /// Every envelope has a byte changed.
+    Corrupt,
+    /// Answers with the result of another segment.
+    OtherSegment,
+    /// Leaves out a symbol.
+    LosesSymbol,
+    /// Ends the stream without an answer.
+    SaysNothing,
+    /// Refuses every shard.
+    Refuses,
+    /// Fails every segment so.
+    Fails(ErrorKind),
+    /// Breaks the stream as a dead connection does, the first time; then it works.
+    BreaksOnce,
+    /// Never answers.
+    Hangs,
+}
+
+/// What it saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub shards: AtomicUsize,
+    /// Streams that were dropped by the coordinator.
+    pub dropped: AtomicUsize,
+}
+
+struct OddWorker {
+    boot: String,
+    oddity: Oddity,
+    seen: Arc<Seen>,
+    scan: Arc<PreparedScan>,
+}
+
+impl OddWorker {
+    fn reply(&self, segment: u32) -> Result<pb::SegmentReply, Status> {
+        let execute = |segment| {
+            execute_segment(&self.scan.plan, &self.scan.dataset, self.scan.as_of, segment, &NoCancel).unwrap()
+        };
+        let mut result = execute(segment);
+        if let Oddity::OtherSegment = self.oddity {
+            let other = self.scan.segments.iter().copied().find(|s| *s != segment).unwrap();
+            result = execute(other);
+            result.segment = segment;
+        }
+        if let Oddity::LosesSymbol = self.oddity {
+            result.rows.pop();
+        }
+        let mut envelope = envelope::encode(&result).unwrap();
+        if let Oddity::Corrupt = self.oddity {
+            envelope.payload[0] ^= 1;
+        }
+        let outcome = match self.oddity {
+            Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as told").into()),
+            _ => pb::segment_reply::Outcome::Result(envelope),
+        };
+        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None })
+    }
+}
+
+#[tonic::async_trait]
+impl pb::worker_server::Worker for OddWorker {
+    type ExecuteStream = ReceiverStream<Result<pb::SegmentReply, Status>>;
+
+    async fn execute(&self, request: Request<pb::ShardRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
+        let before = self.seen.shards.fetch_add(1, Ordering::SeqCst);
+        let segments = request.into_inner().segments;
+        let (sender, receiver) = mpsc::channel(segments.len() + 1);
+        match self.oddity {
+            Oddity::Refuses => return Err(Failure::new(ErrorKind::Retryable, "as told").to_status()),
+            Oddity::SaysNothing => {}
+            Oddity::BreaksOnce if before == 0 => {
+                sender.send(Err(Status::unknown("connection reset"))).await.unwrap();
+            }
+            Oddity::Hangs => {
+                let seen = Arc::clone(&self.seen);
+                tokio::spawn(async move {
+                    sender.closed().await;
+                    seen.dropped.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            _ => {
+                for segment in segments {
+                    sender.send(self.reply(segment)).await.unwrap();
+                }
+            }
+        }
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn ping(&self, _request: Request<pb::PingRequest>) -> Result<Response<pb::PingReply>, Status> {
+        Ok(Response::new(pb::PingReply { boot: self.boot.clone() }))
+    }
+}
