@@ -22,6 +22,8 @@ const INPUTS_MAX: usize = 4;
 pub(crate) struct Workspace<'p> {
     plan: &'p Plan,
     isa: Isa,
+    /// Rows that each node's ring must hold: what its users read back, and a strip.
+    wanted: Vec<usize>,
     /// Per node: its ring, or its constant; empty for columns, which are read in the tile.
     buffers: Vec<Vec<Row>>,
 }
@@ -35,16 +37,25 @@ impl<'p> Workspace<'p> {
                 history[input.index()] = history[input.index()].max(reads_back(node.op));
             }
         }
-        let buffers = nodes
-            .iter()
-            .zip(&history)
-            .map(|(node, history)| match node.op {
-                Op::Column(_) => Vec::new(),
-                Op::Constant(bits) => vec![Row([bits.value(); LANES])],
-                _ => vec![Row::NA; (history + STRIP_BARS).next_power_of_two()],
-            })
-            .collect();
-        Self { plan, isa: Isa::detect(), buffers }
+        let wanted = history.into_iter().map(|bars| (bars + STRIP_BARS).next_power_of_two()).collect();
+        let constant = |op| match op {
+            Op::Constant(bits) => vec![Row([bits.value(); LANES])],
+            _ => Vec::new(),
+        };
+        let buffers = nodes.iter().map(|node| constant(node.op)).collect();
+        Self { plan, isa: Isa::detect(), wanted, buffers }
+    }
+
+    /// Makes the rings long enough for a tile; never longer than the tile, so that a long period over short histories
+    /// costs no memory.
+    fn reserve(&mut self, rows: usize) {
+        let whole = rows.max(STRIP_BARS).next_power_of_two();
+        for ((node, wanted), buffer) in self.plan.nodes().iter().zip(&self.wanted).zip(&mut self.buffers) {
+            let rows = (*wanted).min(whole);
+            if !matches!(node.op, Op::Column(_) | Op::Constant(_)) && buffer.len() < rows {
+                buffer.resize(rows, Row::NA);
+            }
+        }
     }
 
     /// First row to run of every node when all outputs are wanted from `wanted_from` on.
@@ -90,8 +101,9 @@ impl<'p> Workspace<'p> {
     ) -> Result<(), Cancelled> {
         let rows = tile.rows();
         let begins = self.begins(wanted_from);
+        self.reserve(rows);
         let nodes = self.plan.nodes();
-        let mut steps: Vec<Option<Box<dyn AnyStep>>> = nodes.iter().map(|n| step_for(n.op)).collect();
+        let mut steps: Vec<Option<Box<dyn AnyStep>>> = nodes.iter().map(|n| step_for(n.op, rows)).collect();
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
         let mut strip = first / STRIP_BARS * STRIP_BARS;
         let mut count = 0usize;

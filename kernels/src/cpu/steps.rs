@@ -9,8 +9,8 @@ use super::lanes::AnyStep;
 use super::recurrence::{Cumulative, Kaufman, OnBalance, Since, Smoothed, WilderRatio, WilderSum};
 use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean};
 
-/// A fresh step for `op`; `None` for columns and constants, which are read in place.
-pub(crate) fn step_for(op: Op) -> Option<Box<dyn AnyStep>> {
+/// A fresh step for `op` over at most `bars` bars; `None` for columns and constants, which are read in place.
+pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
     Some(match op {
         Op::Column(_) | Op::Constant(_) => return None,
         Op::Unary(u) => unary(u),
@@ -24,9 +24,9 @@ pub(crate) fn step_for(op: Op) -> Option<Box<dyn AnyStep>> {
         Op::Sum(p) => Box::new(Sum::new(p, 1.0)),
         Op::Mean(p) => Box::new(Sum::new(p, f64::from(p))),
         Op::WeightedMean(p) => Box::new(WeightedMean::new(p)),
-        Op::Max(p) => Box::new(Extreme::new(p, 1.0)),
-        Op::Min(p) => Box::new(Extreme::new(p, -1.0)),
-        Op::Deviation(p) => Box::new(Deviation::new(p)),
+        Op::Max(p) => Box::new(Extreme::new(p, 1.0, bars)),
+        Op::Min(p) => Box::new(Extreme::new(p, -1.0, bars)),
+        Op::Deviation(p) => Box::new(Deviation::new(p, bars)),
         Op::MeanDeviation(p) => Box::new(MeanDeviation { p: p as usize }),
         Op::Exponential { p, delay } => Box::new(Smoothed::exponential(p, delay)),
         Op::Wilder(p) => Box::new(Smoothed::wilder(p)),

@@ -207,11 +207,16 @@ pub(crate) struct Extreme {
 }
 
 impl Extreme {
-    pub fn new(p: u32, sign: f64) -> Self {
+    pub fn new(p: u32, sign: f64, bars: usize) -> Self {
         let p = p as usize;
         let lowest = Row([f64::NEG_INFINITY; LANES]);
-        Self { p, sign, tail: vec![lowest; p], head: lowest, gaps: Gaps::NONE, next: usize::MAX }
+        Self { p, sign, tail: vec![lowest; tail_bars(p, bars)], head: lowest, gaps: Gaps::NONE, next: usize::MAX }
     }
+}
+
+/// Entries of a tail over `bars` bars: offsets that are reached.
+fn tail_bars(p: usize, bars: usize) -> usize {
+    p.min(bars + 1)
 }
 
 #[inline(always)]
@@ -302,9 +307,15 @@ pub(crate) struct Deviation {
 }
 
 impl Deviation {
-    pub fn new(p: u32) -> Self {
+    pub fn new(p: u32, bars: usize) -> Self {
         let p = p as usize;
-        Self { p, tail: vec![Moments::NONE; p], head: Moments::NONE, gaps: Gaps::NONE, next: usize::MAX }
+        Self {
+            p,
+            tail: vec![Moments::NONE; tail_bars(p, bars)],
+            head: Moments::NONE,
+            gaps: Gaps::NONE,
+            next: usize::MAX,
+        }
     }
 }
 
@@ -363,6 +374,10 @@ impl Step for MeanDeviation {
         let mut gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
         for t in rows {
             gaps.see(t, &input.row(t));
+            if t + 1 < p {
+                out.set(t, Row::NA);
+                continue;
+            }
             let mean = inputs[1].row(t);
             let mut total = Row::ZERO;
             for j in window_start(t, p)..t + 1 {

@@ -224,6 +224,24 @@ fn equal(a: &LastValues, b: &LastValues) -> bool {
 }
 
 #[test]
+fn periods_longer_than_the_history_give_na_and_cost_no_memory() {
+    let items: Vec<String> = (0..300)
+        .map(|i| {
+            format!(
+                "(max(close,{p}) + stddev(close,{p}) + sma(close,{p}) + wma(close,{p}) + cci({p}))[{p}] as x{i}",
+                p = 99_000 + i
+            )
+        })
+        .collect();
+    for bars in [1usize, 2, 63, 64, 65, 300] {
+        let plan = compile_expressions(&items[..200], "test", &schema()).expect("legal");
+        let data = vec![vec![5.0; bars]; 5];
+        let got = evaluate_all(&plan, &input(&plan, &data, bars), &NoCancel).expect("not cancelled");
+        assert!(got.iter().all(|s| s.len() == bars && s.iter().all(|x| x.is_nan())));
+    }
+}
+
+#[test]
 fn an_as_of_in_the_past_sees_no_later_bar() {
     let plan = compile_expressions(&["ema(close,5) + max(high,9)".to_owned()], "test", &schema()).expect("legal");
     let long: Vec<Vec<f64>> = (0..5).map(|c| (0..300).map(|t| f64::from((t * 5 + c) % 17) + 9.0).collect()).collect();
