@@ -56,8 +56,8 @@ async fn send(client: &Client, event: Event) -> Result<(), ClientLost> {
     }
 }
 
-fn refused(failure: Failure, diagnostics_json: String) -> Event {
-    Event::Refused(pb::Refused { failure: Some(failure.into()), diagnostics_json })
+fn refused(failure: Failure) -> Event {
+    Event::Refused(pb::Refused { failure: Some(failure.into()), diagnostics_json: String::new() })
 }
 
 impl CoordinatorService {
@@ -86,10 +86,11 @@ impl CoordinatorService {
 }
 
 /// Reads and prepares a scan; blocks on the dataset's files.
-fn prepared_from(store: &Store, request: &pb::ScanRequest) -> Result<PreparedScan, Event> {
+fn prepared_from(store: &Store, request: &pb::ScanRequest) -> Result<PreparedScan, pb::Refused> {
     let document = ScanDocument::from_json(&request.document_json).map_err(|error| {
         let message = format!("the scan document cannot be read: {error}");
-        refused(Failure::new(ErrorKind::Invalid, bounded_reason(message)), String::new())
+        let failure = Failure::new(ErrorKind::Invalid, bounded_reason(message));
+        pb::Refused { failure: Some(failure.into()), diagnostics_json: String::new() }
     })?;
     prepare(store, &document, request.as_of_us).map_err(|error| {
         let kind = match &error {
@@ -100,11 +101,12 @@ fn prepared_from(store: &Store, request: &pb::ScanRequest) -> Result<PreparedSca
             },
             _ => ErrorKind::Invalid,
         };
-        let diagnostics = match &error {
+        let diagnostics_json = match &error {
             PrepareError::Plan(mistakes) => serde_json::to_string(mistakes).unwrap_or_default(),
             _ => String::new(),
         };
-        refused(Failure::new(kind, bounded_reason(text_of(&error))), diagnostics)
+        let failure = Failure::new(kind, bounded_reason(text_of(&error)));
+        pb::Refused { failure: Some(failure.into()), diagnostics_json }
     })
 }
 
@@ -178,10 +180,10 @@ async fn run(
     let preparing = tokio::task::spawn_blocking(move || inner.in_scope(|| prepared_from(&store, &request)));
     let prepared = match preparing.await {
         Ok(Ok(prepared)) => Arc::new(prepared),
-        Ok(Err(event)) => return send(client, event).await,
+        Ok(Err(mistake)) => return send(client, Event::Refused(mistake)).await,
         Err(_) => {
             let failure = Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared");
-            return send(client, refused(failure, String::new())).await;
+            return send(client, refused(failure)).await;
         }
     };
     let (news, told) = mpsc::unbounded_channel();
@@ -194,7 +196,7 @@ async fn run(
     };
     let Some(submitted) = service.dispatcher.submit(submission).await else {
         let failure = Failure::new(ErrorKind::Retryable, "this coordinator is ending");
-        return send(client, refused(failure, String::new())).await;
+        return send(client, refused(failure)).await;
     };
     let mut scan = RunningScan::new(name, prepared, submitted, started);
     let ended = scan.follow(told, client, service.no_worker_timeout_ms).await;
@@ -248,11 +250,11 @@ impl RunningScan {
             match news {
                 Some(News::End(Outcome::Complete)) => return send(client, self.summary()).await,
                 Some(News::End(Outcome::NoWorker)) => {
-                    return send(client, refused(no_worker(no_worker_timeout_ms), String::new())).await;
+                    return send(client, refused(no_worker(no_worker_timeout_ms))).await;
                 }
                 Some(News::End(Outcome::Cancelled)) | None => {
                     let failure = Failure::new(ErrorKind::Cancelled, "the scan was cancelled");
-                    return send(client, refused(failure, String::new())).await;
+                    return send(client, refused(failure)).await;
                 }
                 Some(news) => {
                     if let Some(event) = self.take(news) {

@@ -14,6 +14,9 @@ use trawl_protocol::{ErrorKind, Failure, pb};
 
 use crate::world::{Oddity, World};
 
+/// Makes a good request a bad one.
+type Spoil = fn(&mut pb::ShardRequest);
+
 fn request(document: &ScanDocument) -> pb::ScanRequest {
     pb::ScanRequest {
         protocol_version: PROTOCOL_VERSION,
@@ -108,7 +111,7 @@ async fn a_worker_refuses_what_it_would_compute_otherwise() {
     let mut stream = client.execute(good.clone()).await.unwrap().into_inner();
     let reply = stream.message().await.unwrap().unwrap();
     assert!(matches!(reply.outcome, Some(pb::segment_reply::Outcome::Result(_))));
-    let spoilt: [(&str, fn(&mut pb::ShardRequest)); 7] = [
+    let spoilt: [(&str, Spoil); 7] = [
         ("protocol version", |r| r.protocol_version += 1),
         ("class", |r| r.execution_class = None),
         ("plan", |r| r.plan_fingerprint = "0".repeat(64)),
