@@ -107,10 +107,14 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 fn chain_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
+        let raw = cause.to_string();
         // The operating system's words without its numbers.
-        let part = cause.downcast_ref::<std::io::Error>().map_or_else(|| cause.to_string(), plain);
+        let part = cause.downcast_ref::<std::io::Error>().map_or_else(|| raw.clone(), plain);
         if text.is_empty() {
             text = part;
+        } else if text.ends_with(&raw) {
+            text.truncate(text.len() - raw.len());
+            text.push_str(&part);
         } else if !text.ends_with(&part) {
             text.push_str(": ");
             text.push_str(&part);
@@ -133,6 +137,16 @@ mod tests {
         );
         let inner = anyhow::anyhow!("no space left");
         assert_eq!(chain_text(&inner.context("cannot write a.csv")), "cannot write a.csv: no space left");
+    }
+
+    #[test]
+    fn the_operating_systems_words_stand_once_and_without_numbers() {
+        let in_use = || std::io::Error::from_raw_os_error(if cfg!(target_os = "macos") { 48 } else { 98 });
+        let repeated = format!("cannot listen on 127.0.0.1:1: {}", in_use());
+        let error = anyhow::Error::new(in_use()).context(repeated);
+        assert_eq!(chain_text(&error), "cannot listen on 127.0.0.1:1: address already in use");
+        let error = anyhow::Error::new(in_use()).context("cannot listen on 127.0.0.1:1");
+        assert_eq!(chain_text(&error), "cannot listen on 127.0.0.1:1: address already in use");
     }
 
     #[test]

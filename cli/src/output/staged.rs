@@ -123,7 +123,12 @@ pub fn plain(error: &io::Error) -> String {
         io::ErrorKind::NotADirectory => "a part of its path is no folder".to_owned(),
         io::ErrorKind::StorageFull => "no space left".to_owned(),
         io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
-        kind => kind.to_string(),
+        _ => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            let mut letters = text.chars();
+            letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+        }
     }
 }
 

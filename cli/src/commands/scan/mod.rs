@@ -18,7 +18,7 @@ use trawl_coordinator::{PrepareError, PreparedScan, RunReport, ShardSpec, answer
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
 use trawl_plan::{Diagnostic, ScanDocument};
-use trawl_protocol::{Answer, Status};
+use trawl_protocol::{Answer, Failure, Status};
 
 use crate::context::Context;
 use crate::failure::{NOT_DONE, UserMistake};
@@ -197,8 +197,13 @@ fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
 fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {
     let options = LocalOptions { shards: args.shards, threads: threads(args) };
     let execute = |segment| {
-        trawl_worker::execute_segment(&prepared.plan, &prepared.dataset, prepared.as_of, segment, &NoCancel)
-            .map_err(|error| (error.kind(), error.to_string()))
+        trawl_worker::execute_segment(&prepared.plan, &prepared.dataset, prepared.as_of, segment, &NoCancel).map_err(
+            |error| {
+                // Told as a worker of a cluster tells it: the reason is part of the answer.
+                let failure = Failure::from(error);
+                (failure.kind, failure.message)
+            },
+        )
     };
     let waiting = Waiting::new(args.quiet);
     let (answer, report) = local::run(prepared, options, execute, &waiting)?;
