@@ -123,6 +123,30 @@ fn mistakes_are_told_by_a_coordinator_as_by_one_process() {
 }
 
 #[test]
+fn a_cluster_on_one_machine_starts_scans_and_ends_with_ctrl_c() {
+    let home = Home::new();
+    let etcd = trawl_tests::etcd::executable();
+    let etcd = etcd.to_str().expect("a path");
+    let up = ["cluster", "up", "--workers", "3", "--listen", "127.0.0.1:0", "--etcd-binary", etcd];
+    let mut cluster = Background::start("cluster up", &mut home.command(&up));
+    let (url, etcd_url) = cluster.wait_for_line(LOSS_BOUND, |line| {
+        let words = line.strip_prefix("ready cluster ")?;
+        let word = |key: &str| words.split_whitespace().find_map(|w| w.strip_prefix(key)).map(str::to_owned);
+        Some((word("url=")?, word("etcd=")?))
+    });
+    let condition = "within(crosses_above(sma(close,50), sma(close,200)), 3)";
+    let scan = ["scan", "--coordinator", &url, "--dataset", "us5", "--as-of", "2013-02-22", "--where", condition];
+    let shown = home.trawl(&scan).expect_code(0).stdout;
+    assert!(shown.contains("IBM"), "{shown}");
+    cluster.signal("INT");
+    cluster.wait(LOSS_BOUND).expect_code(0);
+    for url in [url, etcd_url] {
+        let address = url.trim_start_matches("http://").to_owned();
+        assert!(std::net::TcpStream::connect(&address).is_err(), "something still listens on {address}");
+    }
+}
+
+#[test]
 fn an_etcd_that_is_not_there_is_an_error_with_its_address() {
     let home = Home::new();
     let address = format!("http://127.0.0.1:{}", trawl_tests::etcd::free_port());

@@ -178,6 +178,17 @@ fn a_port_in_use() {
 }
 
 #[test]
+fn a_port_in_use_ends_a_whole_cluster() {
+    let home = Home::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let etcd = trawl_tests::etcd::executable();
+    let ended = home.trawl(&["cluster", "up", "--listen", &address, "--etcd-binary", etcd.to_str().expect("a path")]);
+    let ended = ended.expect_code(1);
+    assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{}", ended.stderr);
+}
+
+#[test]
 fn usage() {
     let home = Home::new();
     assert_eq!(says!(home, "no_condition", "scan", "--dataset", "us5"), 2);
