@@ -198,7 +198,10 @@ impl Resolver<'_> {
             return Ok(());
         }
         let names = function.series.iter().map(|s| s.name).chain(function.params.iter().map(|p| p.name));
-        let message = match suggest(key, names) {
+        // What other libraries call a window's length.
+        let length = ["n", "p", "period", "len", "window", "length"].contains(&key);
+        let window = function.params.iter().map(|p| p.name).find(|n| length && ["timeperiod", "n"].contains(n));
+        let message = match window.or_else(|| suggest(key, names)) {
             Some(near) => format!("{} has no argument '{key}'; did you mean '{near}'?", function.name),
             None => format!("{} has no argument '{key}'", function.name),
         };

@@ -21,6 +21,14 @@ pub(crate) enum TokenKind {
 }
 
 impl TokenKind {
+    /// What is wrong with its being here.
+    pub fn unexpected(&self) -> String {
+        match self {
+            Self::End => "the text ends too early".to_owned(),
+            other => format!("unexpected {}", other.describe()),
+        }
+    }
+
     /// How a message names it.
     pub fn describe(&self) -> String {
         match self {
@@ -106,6 +114,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
             tokens.push(Token { kind: TokenKind::Mark(mark), span: start..at });
         } else {
             let c = text[at..].chars().next().unwrap_or('?');
+            let shown = if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
             let help = match c {
                 '"' => Some("strings stand between single quotes: 'SPY'".to_owned()),
                 '!' => Some("write 'not'".to_owned()),
@@ -115,7 +124,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
                 _ => None,
             };
             return Err(LexError {
-                message: format!("the character '{}' has no meaning here", c.escape_debug()),
+                message: format!("the character '{shown}' has no meaning here"),
                 span: start..start + c.len_utf8(),
                 help,
             });

@@ -140,12 +140,7 @@ impl<'a> Parser<'a> {
             },
             _ => None,
         };
-        Err(self.error(
-            format!("unexpected {}", token.kind.describe()),
-            token.span.clone(),
-            &format!("expected {expected}"),
-            help,
-        ))
+        Err(self.error(token.kind.unexpected(), token.span.clone(), &format!("expected {expected}"), help))
     }
 
     fn make(&self, kind: ExprKind, span: Span, depth: usize) -> Result<Expr, Box<Diagnostic>> {
@@ -270,7 +265,7 @@ impl<'a> Parser<'a> {
                 let token = self.next();
                 let TokenKind::Name(field) = token.kind else {
                     return Err(self.error(
-                        format!("unexpected {}", token.kind.describe()),
+                        token.kind.unexpected(),
                         token.span,
                         "expected the name of an output",
                         None,
@@ -282,12 +277,7 @@ impl<'a> Parser<'a> {
                 let bars = self.expression(0)?;
                 let close = self.next();
                 if close.kind != TokenKind::Mark("]") {
-                    return Err(self.error(
-                        format!("unexpected {}", close.kind.describe()),
-                        close.span,
-                        "expected ']'",
-                        None,
-                    ));
+                    return Err(self.error(close.kind.unexpected(), close.span, "expected ']'", None));
                 }
                 let (span, depth) = (expr.span.start..close.span.end, expr.depth.max(bars.depth) + 1);
                 expr = self.make(ExprKind::Offset { of: Box::new(expr), bars: Box::new(bars) }, span, depth)?;
@@ -324,7 +314,7 @@ impl<'a> Parser<'a> {
                 let depth = args.iter().map(|a: &Arg| a.value.depth).max().unwrap_or(0) + 1;
                 self.make(ExprKind::Call { name, name_span: span.clone(), args }, span.start..end, depth)
             }
-            other => Err(self.error(format!("unexpected {}", other.describe()), span, "expected a value", None)),
+            other => Err(self.error(other.unexpected(), span, "expected a value", None)),
         }
     }
 
@@ -334,7 +324,7 @@ impl<'a> Parser<'a> {
         } else {
             format!("the parenthesis at column {} is still open", open.start + 1)
         };
-        self.error(format!("unexpected {}", at.kind.describe()), at.span.clone(), "expected ')' or ','", Some(help))
+        self.error(at.kind.unexpected(), at.span.clone(), "expected ')' or ','", Some(help))
     }
 
     fn arguments(&mut self, open: &Span) -> Result<(Vec<Arg>, usize), Box<Diagnostic>> {
