@@ -274,6 +274,26 @@ mod tests {
     }
 
     #[test]
+    fn every_na_in_a_result_has_the_same_bits() {
+        let odd_nan = f64::from_bits(f64::NAN.to_bits() | 1 << 63 | 5);
+        let document = ScanDocument {
+            condition: "close > 5".to_owned(),
+            rank: Some("volume".to_owned()),
+            select: vec!["volume".to_owned()],
+            ..ScanDocument::default()
+        };
+        let schema = Schema { columns: vec!["close".to_owned(), "volume".to_owned()], timeframe: None };
+        let plan = compile_scan(&document, &schema).unwrap();
+        let column = |name: &String| if name == "close" { vec![9.0] } else { vec![odd_nan] };
+        let columns = plan.columns.iter().map(column).collect();
+        let group = [SymbolBars { symbol: Arc::from("A"), times: vec![DAY], columns }];
+        let rows = run(&plan, &group, 1);
+        assert_eq!(rows[0].status, Status::Matched);
+        let bits: Vec<u64> = rows[0].rank.iter().chain(&rows[0].values).map(|v| v.to_bits()).collect();
+        assert_eq!(bits, [f64::NAN.to_bits(); 2]);
+    }
+
+    #[test]
     fn a_cancelled_run_gives_nothing() {
         struct Always;
         impl Cancel for Always {

@@ -162,6 +162,9 @@ mod tests {
     use std::time::Instant;
     use trawl_protocol::control::{Change, MemoryStore};
 
+    /// Longest that a change may take.
+    const BOUND: Duration = Duration::from_secs(10);
+
     fn registration() -> Registration {
         let record = WorkerRecord {
             id: "w1".to_owned(),
@@ -183,10 +186,11 @@ mod tests {
         let mut watch = store.watch("c/workers/", 0).await.unwrap();
         let registered = register(store.clone(), registration()).await.unwrap();
         let is_record = |change: Option<Change>| matches!(change, Some(Change::Put(e)) if e.key == "c/workers/w1");
-        assert!(is_record(watch.recv().await));
+        let mut next = async || tokio::time::timeout(BOUND, watch.recv()).await.expect("a change in time");
+        assert!(is_record(next().await));
         store.expire_leases();
-        assert!(matches!(watch.recv().await, Some(Change::Deleted { .. })));
-        assert!(is_record(watch.recv().await), "it comes back by itself");
+        assert!(matches!(next().await, Some(Change::Deleted { .. })));
+        assert!(is_record(next().await), "it comes back by itself");
         registered.leave().await;
         assert_eq!(store.list("c/").await.unwrap().entries, []);
     }

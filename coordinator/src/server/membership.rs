@@ -153,6 +153,10 @@ mod tests {
         store.put(&worker_key("c", id), value, None).await.unwrap();
     }
 
+    async fn next(news: &mut mpsc::Receiver<Member>) -> Option<Member> {
+        tokio::time::timeout(Duration::from_secs(10), news.recv()).await.expect("news in time")
+    }
+
     fn gone(id: &str, boot: &str) -> Option<Member> {
         Some(Member::Gone { id: id.to_owned(), boot: boot.to_owned() })
     }
@@ -167,18 +171,18 @@ mod tests {
         put(&store, "w1", "a").await;
         let (sender, mut news) = mpsc::channel(16);
         follow(Arc::clone(&store), "c", Duration::from_secs(1), sender).await.unwrap();
-        assert_eq!(news.recv().await, here("w1", "a"));
+        assert_eq!(next(&mut news).await, here("w1", "a"));
         put(&store, "w2", "b").await;
-        assert_eq!(news.recv().await, here("w2", "b"));
+        assert_eq!(next(&mut news).await, here("w2", "b"));
         // Started anew under its old id.
         put(&store, "w2", "c").await;
-        assert_eq!(news.recv().await, gone("w2", "b"));
-        assert_eq!(news.recv().await, here("w2", "c"));
+        assert_eq!(next(&mut news).await, gone("w2", "b"));
+        assert_eq!(next(&mut news).await, here("w2", "c"));
         store.break_watches();
         store.delete(&worker_key("c", "w1")).await.unwrap();
         put(&store, "w3", "d").await;
-        assert_eq!(news.recv().await, gone("w1", "a"));
-        assert_eq!(news.recv().await, here("w3", "d"));
+        assert_eq!(next(&mut news).await, gone("w1", "a"));
+        assert_eq!(next(&mut news).await, here("w3", "d"));
     }
 
     #[tokio::test]
@@ -187,14 +191,14 @@ mod tests {
         put(&store, "w1", "a").await;
         let (sender, mut news) = mpsc::channel(16);
         follow(Arc::clone(&store), "c", Duration::from_secs(1), sender).await.unwrap();
-        assert_eq!(news.recv().await, here("w1", "a"));
+        assert_eq!(next(&mut news).await, here("w1", "a"));
         store.set_away(true);
         store.break_watches();
         tokio::time::sleep(Duration::from_millis(250)).await;
         assert!(news.try_recv().is_err());
         store.set_away(false);
         put(&store, "w2", "b").await;
-        assert_eq!(news.recv().await, here("w2", "b"));
+        assert_eq!(next(&mut news).await, here("w2", "b"));
     }
 
     #[tokio::test]
@@ -206,6 +210,6 @@ mod tests {
         put(&store, "w2", "b").await;
         let (sender, mut news) = mpsc::channel(16);
         follow(Arc::clone(&store), "c", Duration::from_secs(1), sender).await.unwrap();
-        assert_eq!(news.recv().await, here("w2", "b"));
+        assert_eq!(next(&mut news).await, here("w2", "b"));
     }
 }

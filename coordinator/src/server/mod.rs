@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
@@ -94,11 +94,12 @@ pub async fn run(
     let server = pb::coordinator_server::CoordinatorServer::new(Handle(Arc::new(service)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    // The builder's own setting does not reach an incoming stream; without it small replies wait 40 ms for an ACK.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let serving = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
         .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))
-        .serve_with_incoming_shutdown(server, TcpListenerStream::new(listener), async {
+        .serve_with_incoming_shutdown(server, incoming, async {
             let _ = closed.await;
         });
     let mut serving = tokio::spawn(serving);
