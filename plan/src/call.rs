@@ -133,13 +133,9 @@ impl Resolver<'_> {
                 };
                 return Err(call.mistake(message, span, "not expected"));
             };
-            let node = self.typed(
-                call.clause,
-                &arg.value,
-                call.function.series[i].kind,
-                &format!("'{}'", call.function.series[i].name),
-            )?;
-            call.series[i] = Some(node);
+            let declared = &call.function.series[i];
+            let expected = format!("'{}'", declared.name);
+            call.series[i] = Some(self.check_kind(call.clause, node, span, declared.kind, &expected)?);
             return Ok(());
         }
         let Some(i) = call.next_param() else {
@@ -152,7 +148,8 @@ impl Resolver<'_> {
             return Err(call.mistake(message, span, "not expected"));
         };
         call.parameters_began = true;
-        let node = self.typed(call.clause, &arg.value, Kind::Num, &format!("'{}'", call.function.params[i].name))?;
+        let expected = format!("'{}'", call.function.params[i].name);
+        let node = self.check_kind(call.clause, node, span, Kind::Num, &expected)?;
         call.params[i] = Some(self.parameter(call, i, node, span)?);
         Ok(())
     }

@@ -81,7 +81,8 @@ pub enum Binary {
     RatioOrZero,
     /// TA-Lib's quotient: 0 when |divisor| < 1e-14.
     RatioOrZeroEpsilon,
-    /// The first value where the second is not NaN, else NA: aligns outputs that TA-Lib starts together.
+    /// The first value where the second is defined (finite), else NA: aligns outputs that TA-Lib starts together, and
+    /// makes the parts of an indicator skip the same bars.
     Gate,
 }
 

@@ -102,6 +102,18 @@ impl<'a> Resolver<'a> {
     /// An expression that must be one series of `kind`.
     pub(crate) fn typed(&mut self, clause: Clause<'_>, expr: &Expr, kind: Kind, expected: &str) -> Resolved<NodeId> {
         let node = self.series(clause, expr)?;
+        self.check_kind(clause, node, &expr.span, kind, expected)
+    }
+
+    /// `node`, which `span` resolved to, if it is of `kind`.
+    pub(crate) fn check_kind(
+        &self,
+        clause: Clause<'_>,
+        node: NodeId,
+        span: &Span,
+        kind: Kind,
+        expected: &str,
+    ) -> Resolved<NodeId> {
         let actual = self.graph.node(node).kind;
         if actual == kind {
             return Ok(node);
@@ -112,7 +124,7 @@ impl<'a> Resolver<'a> {
         };
         Err(clause.mistake(
             format!("{expected} must be {}, and this is {}", kind_name(kind), kind_name(actual)),
-            &expr.span,
+            span,
             format!("{} here", kind_name(actual)),
             Some(help.to_owned()),
         ))
@@ -246,15 +258,21 @@ impl<'a> Resolver<'a> {
     }
 
     fn field(&mut self, clause: Clause<'_>, of: &Expr, field: &str, span: &Span) -> Resolved<NodeId> {
-        match self.value(clause, of)? {
-            Value::Outputs(function, nodes) => {
-                let at = function.outputs.iter().position(|o| o.name == field || o.aliases.contains(&field));
+        let called = match &of.kind {
+            ExprKind::Call { name, .. } => catalogue::find(name),
+            _ => None,
+        };
+        match (self.value(clause, of)?, called) {
+            (Value::Outputs(function, nodes), _) => {
+                let named = |o: &catalogue::OutputDecl| o.name == field || o.aliases.contains(&field);
+                let at = function.outputs.iter().position(named);
                 at.map(|i| nodes[i]).ok_or_else(|| {
                     let names =
                         function.outputs.iter().flat_map(|o| std::iter::once(o.name).chain(o.aliases.iter().copied()));
+                    let outputs = output_names(function);
                     let help = suggest(field, names).map_or_else(
-                        || format!("outputs: {}", output_names(function)),
-                        |near| format!("did you mean '.{near}'? outputs: {}", output_names(function)),
+                        || format!("outputs: {outputs}"),
+                        |near| format!("did you mean '.{near}'? outputs: {outputs}"),
                     );
                     clause.mistake(
                         format!("{} has no output '{field}'", function.name),
@@ -264,22 +282,14 @@ impl<'a> Resolver<'a> {
                     )
                 })
             }
-            Value::Series(_) | Value::Text(_) => {
-                let what = match &of.kind {
-                    ExprKind::Call { name, .. } => {
-                        format!("{name} has one output and needs no field")
-                    }
-                    _ => "only calls with several outputs have fields".to_owned(),
-                };
-                // A function's only output may be named by its own name, as TA-Lib documents it.
-                if let (ExprKind::Call { name, .. }, Value::Series(node)) = (&of.kind, self.value(clause, of)?) {
-                    let named =
-                        catalogue::find(name).is_some_and(|f| f.outputs[0].name == field && f.outputs.len() == 1);
-                    if named {
-                        return Ok(node);
-                    }
-                }
-                Err(clause.mistake(what, span, "no field here", None))
+            // A function's only output may be named, as TA-Lib documents it.
+            (Value::Series(node), Some(function)) if function.outputs[0].name == field => Ok(node),
+            (_, Some(function)) => {
+                let message = format!("{} has one output and needs no field", function.name);
+                Err(clause.mistake(message, span, "no field here", None))
+            }
+            (_, None) => {
+                Err(clause.mistake("only calls with several outputs have fields", span, "no field here", None))
             }
         }
     }

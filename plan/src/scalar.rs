@@ -82,10 +82,10 @@ pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
             if b.abs() < TALIB_EPSILON && !a.is_nan() { 0.0 } else { ratio }
         }
         Binary::Gate => {
-            if b.is_nan() {
-                f64::NAN
-            } else {
+            if b.is_finite() {
                 a
+            } else {
+                f64::NAN
             }
         }
     }

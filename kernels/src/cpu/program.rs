@@ -12,8 +12,6 @@ use crate::{Cancel, Cancelled};
 
 /// Bars per strip: eight lanes of one series are 4 KiB, so a dozen series stay in the first-level cache.
 const STRIP_BARS: usize = 64;
-/// Strips between two looks at whether the run is still wanted.
-const STRIPS_PER_CANCEL_CHECK: usize = 16;
 
 /// Series that the widest primitive reads.
 const INPUTS_MAX: usize = 4;
@@ -106,12 +104,10 @@ impl<'p> Workspace<'p> {
         let mut steps: Vec<Option<Box<dyn AnyStep>>> = nodes.iter().map(|n| step_for(n.op, rows)).collect();
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
         let mut strip = first / STRIP_BARS * STRIP_BARS;
-        let mut count = 0usize;
         while strip < rows {
-            if count.is_multiple_of(STRIPS_PER_CANCEL_CHECK) && cancel.cancelled() {
+            if cancel.cancelled() {
                 return Err(Cancelled);
             }
-            count += 1;
             let end = (strip + STRIP_BARS).min(rows);
             for (i, step) in steps.iter_mut().enumerate() {
                 let (Some(step), start) = (step, begins[i].max(strip)) else {

@@ -18,22 +18,32 @@ pub(crate) fn add(hi: &mut f64, lo: &mut f64, x: f64) {
     *hi = sum;
 }
 
+/// Largest magnitude that sliding sums take for defined: sums of `PERIOD_MAX` weighted such values stay finite.
+pub(crate) const SUMMAND_MAX: f64 = f64::MAX / (1u64 << 40) as f64;
+
+/// What a sum adds for `x`: 0 for what [`Gaps`] counts as undefined.
 #[inline(always)]
 fn or_zero(x: f64) -> f64 {
-    if x.is_finite() { x } else { 0.0 }
+    if x.abs() <= SUMMAND_MAX { x } else { 0.0 }
 }
 
 /// Per lane the last bar whose input was undefined, -1 when none was: bars before the first count as undefined.
 #[derive(Clone, Copy)]
-struct Gaps(Row);
+struct Gaps {
+    last: Row,
+    /// Magnitudes beyond it count as undefined.
+    most: f64,
+}
 
 impl Gaps {
-    const NONE: Self = Self(Row([-1.0; LANES]));
+    const fn new(most: f64) -> Self {
+        Self { last: Row([-1.0; LANES]), most }
+    }
 
     /// What is known after the bars `rows`.
     #[inline(always)]
-    fn scan(input: &View<'_>, rows: Range<usize>) -> Self {
-        let mut gaps = Self::NONE;
+    fn scan(most: f64, input: &View<'_>, rows: Range<usize>) -> Self {
+        let mut gaps = Self::new(most);
         for t in rows {
             gaps.see(t, &input.row(t));
         }
@@ -44,7 +54,7 @@ impl Gaps {
     fn see(&mut self, t: usize, row: &Row) {
         let now = t as f64;
         for lane in 0..LANES {
-            self.0.0[lane] = if row.0[lane].is_finite() { self.0.0[lane] } else { now };
+            self.last.0[lane] = if row.0[lane].abs() <= self.most { self.last.0[lane] } else { now };
         }
     }
 
@@ -52,7 +62,7 @@ impl Gaps {
     #[inline(always)]
     fn guard(&self, t: usize, p: usize, values: Row) -> Row {
         let (now, p) = (t as f64, p as f64);
-        values.map(|lane, x| if now - self.0.0[lane] >= p { x } else { f64::NAN })
+        values.map(|lane, x| if now - self.last.0[lane] >= p { x } else { f64::NAN })
     }
 }
 
@@ -75,7 +85,7 @@ pub(crate) struct Sum {
 impl Sum {
     /// The sum of `p` bars over `divisor`.
     pub fn new(p: u32, divisor: f64) -> Self {
-        Self { p: p as usize, divisor, hi: Row::ZERO, lo: Row::ZERO, gaps: Gaps::NONE, next: usize::MAX }
+        Self { p: p as usize, divisor, hi: Row::ZERO, lo: Row::ZERO, gaps: Gaps::new(SUMMAND_MAX), next: usize::MAX }
     }
 }
 
@@ -99,7 +109,7 @@ impl Step for Sum {
         let p = self.p;
         let fresh = rows.start != self.next;
         if fresh {
-            self.gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
+            self.gaps = Gaps::scan(SUMMAND_MAX, input, window_start(rows.start, p)..rows.start);
         }
         self.next = rows.end;
         let (mut hi, mut lo, mut gaps) = (self.hi, self.lo, self.gaps);
@@ -141,7 +151,7 @@ pub(crate) struct WeightedMean {
 impl WeightedMean {
     pub fn new(p: u32) -> Self {
         let zero = (Row::ZERO, Row::ZERO);
-        Self { p: p as usize, weighted: zero, plain: zero, gaps: Gaps::NONE, next: usize::MAX }
+        Self { p: p as usize, weighted: zero, plain: zero, gaps: Gaps::new(SUMMAND_MAX), next: usize::MAX }
     }
 }
 
@@ -152,7 +162,7 @@ impl Step for WeightedMean {
         let p = self.p;
         let fresh = rows.start != self.next;
         if fresh {
-            self.gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
+            self.gaps = Gaps::scan(SUMMAND_MAX, input, window_start(rows.start, p)..rows.start);
         }
         self.next = rows.end;
         let weights = (p * (p + 1)) as f64 / 2.0;
@@ -210,7 +220,14 @@ impl Extreme {
     pub fn new(p: u32, sign: f64, bars: usize) -> Self {
         let p = p as usize;
         let lowest = Row([f64::NEG_INFINITY; LANES]);
-        Self { p, sign, tail: vec![lowest; tail_bars(p, bars)], head: lowest, gaps: Gaps::NONE, next: usize::MAX }
+        Self {
+            p,
+            sign,
+            tail: vec![lowest; tail_bars(p, bars)],
+            head: lowest,
+            gaps: Gaps::new(f64::MAX),
+            next: usize::MAX,
+        }
     }
 }
 
@@ -233,7 +250,7 @@ impl Step for Extreme {
         let ordered = |row: Row| row.map(|_, x| if x.is_finite() { sign * x } else { f64::NEG_INFINITY });
         let fresh = rows.start != self.next;
         if fresh {
-            self.gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
+            self.gaps = Gaps::scan(f64::MAX, input, window_start(rows.start, p)..rows.start);
         }
         self.next = rows.end;
         for t in rows.clone() {
@@ -313,7 +330,7 @@ impl Deviation {
             p,
             tail: vec![Moments::NONE; tail_bars(p, bars)],
             head: Moments::NONE,
-            gaps: Gaps::NONE,
+            gaps: Gaps::new(SUMMAND_MAX),
             next: usize::MAX,
         }
     }
@@ -328,7 +345,7 @@ impl Step for Deviation {
         let (input, p) = (&inputs[0], self.p);
         let fresh = rows.start != self.next;
         if fresh {
-            self.gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
+            self.gaps = Gaps::scan(SUMMAND_MAX, input, window_start(rows.start, p)..rows.start);
         }
         self.next = rows.end;
         for t in rows.clone() {
@@ -371,7 +388,7 @@ impl Step for MeanDeviation {
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (input, p) = (&inputs[0], self.p);
-        let mut gaps = Gaps::scan(input, window_start(rows.start, p)..rows.start);
+        let mut gaps = Gaps::scan(f64::MAX, input, window_start(rows.start, p)..rows.start);
         for t in rows {
             gaps.see(t, &input.row(t));
             if t + 1 < p {

@@ -21,22 +21,22 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Lag(p) => each(&|t| {
             if t >= p as usize { x[t - p as usize] } else { f64::NAN }
         }),
-        Op::Sum(p) => window(x, p, exact_sum),
-        Op::Mean(p) => window(x, p, |w| exact_sum(w) / f64::from(p)),
-        Op::WeightedMean(p) => window(x, p, |w| {
+        Op::Sum(p) => sums(x, p, exact_sum),
+        Op::Mean(p) => sums(x, p, |w| exact_sum(w) / f64::from(p)),
+        Op::WeightedMean(p) => sums(x, p, |w| {
             let weighted: Vec<f64> = w.iter().enumerate().map(|(k, x)| (k + 1) as f64 * x).collect();
             exact_sum(&weighted) / (f64::from(p) * (f64::from(p) + 1.0) / 2.0)
         }),
         Op::Max(p) => window(x, p, |w| w.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
         Op::Min(p) => window(x, p, |w| w.iter().copied().fold(f64::INFINITY, f64::min)),
-        Op::Deviation(p) => window(x, p, |w| {
+        Op::Deviation(p) => sums(x, p, |w| {
             let mean = exact_sum(w) / f64::from(p);
             let variance = w.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(p);
             if variance < TALIB_EPSILON { 0.0 } else { variance.sqrt() }
         }),
         Op::MeanDeviation(p) => {
             let p = p as usize;
-            each(&|t| match defined_window(x, t, p) {
+            each(&|t| match defined_window(x, t, p, f64::MAX) {
                 Some(w) => w.iter().map(|x| (x - at(1, t)).abs()).sum::<f64>() / p as f64,
                 None => f64::NAN,
             })
@@ -116,13 +116,22 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
 }
 
 /// The window of `p` bars that ends at `t`, when it is whole and defined.
-fn defined_window(x: &[f64], t: usize, p: usize) -> Option<&[f64]> {
+fn defined_window(x: &[f64], t: usize, p: usize, most: f64) -> Option<&[f64]> {
     let w = x.get((t + 1).checked_sub(p)?..=t)?;
-    w.iter().all(|x| x.is_finite()).then_some(w)
+    w.iter().all(|x| x.abs() <= most).then_some(w)
 }
 
 fn window(x: &[f64], p: u32, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    (0..x.len()).map(|t| defined_window(x, t, p as usize).map_or(f64::NAN, &f)).collect()
+    bounded_window(x, p, f64::MAX, f)
+}
+
+/// Sums take magnitudes beyond MAX/2^40 for undefined, so that none of them can overflow.
+fn sums(x: &[f64], p: u32, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    bounded_window(x, p, f64::MAX / 2f64.powi(40), f)
+}
+
+fn bounded_window(x: &[f64], p: u32, most: f64, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    (0..x.len()).map(|t| defined_window(x, t, p as usize, most).map_or(f64::NAN, &f)).collect()
 }
 
 /// The last `p` values, NA for bars before the first.

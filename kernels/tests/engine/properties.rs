@@ -223,6 +223,95 @@ fn equal(a: &LastValues, b: &LastValues) -> bool {
     lists(a).iter().zip(&lists(b)).all(|(a, b)| same(*a, *b))
 }
 
+/// Every function's outputs over bars in which some cells are replaced, infinities in the output taken for NA.
+fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<(String, Vec<f64>)> {
+    let mut bars = bars.to_vec();
+    for (column, bar) in cells {
+        bars[*column][*bar] = value;
+    }
+    let items: Vec<String> = [
+        "sma(5)",
+        "ema(5)",
+        "wma(5)",
+        "kama(5)",
+        "rsi(5)",
+        "macd(close,3,6,4).line",
+        "macd(close,3,6,4).signal",
+        "macd(close,3,6,4).hist",
+        "stoch(5,3,3).k",
+        "stoch(5,3,3,slowk_matype='ema',slowd_matype='wma').d",
+        "adx(4)",
+        "cci(5)",
+        "mfi(5)",
+        "roc(5)",
+        "atr(5)",
+        "bbands(5).upper",
+        "bbands(5,2,matype='ema').lower",
+        "donchian(5).middle",
+        "stddev(5)",
+        "max(5)",
+        "min(5)",
+        "obv()",
+        "vwap()",
+        "cdlengulfing()",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let plan = compile_expressions(&items, "test", &schema()).expect("legal");
+    let got = evaluate_all(&plan, &input(&plan, &bars, bars[0].len()), &NoCancel).expect("not cancelled");
+    let defined = |x: f64| if x.is_finite() { x } else { f64::NAN };
+    items.into_iter().zip(got.into_iter().map(|s| s.into_iter().map(defined).collect())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_infinity_in_the_bars_counts_as_na_in_every_indicator(
+        data in bars(200),
+        cells in prop::collection::vec((0usize..5, 0usize..200), 1..4),
+        up in prop::bool::ANY,
+    ) {
+        let cells: Vec<(usize, usize)> = cells.into_iter().filter(|(_, bar)| *bar < data[0].len()).collect();
+        let infinity = if up { f64::INFINITY } else { f64::NEG_INFINITY };
+        let gaps = outputs_with(&data, &cells, f64::NAN);
+        for ((name, with_gaps), (_, with_infinities)) in gaps.iter().zip(outputs_with(&data, &cells, infinity)) {
+            let differs = with_gaps.iter().zip(&with_infinities).position(|(a, b)| !same(*a, *b));
+            prop_assert!(differs.is_none(), "{name} at bar {differs:?}: {:?} {:?}", with_gaps, with_infinities);
+        }
+    }
+}
+
+#[test]
+fn a_sum_that_would_overflow_leaves_nothing_behind() {
+    let mut close = vec![1.0, 1e308, 1e308];
+    close.extend((0..300).map(|i| f64::from(i % 7)));
+    let data = vec![close; 5];
+    let items = ["sma(2)", "wma(2)", "stddev(2)", "ema(2)"].map(str::to_owned).to_vec();
+    let plan = compile_expressions(&items, "test", &schema()).expect("legal");
+    let got = evaluate_all(&plan, &input(&plan, &data, 303), &NoCancel).expect("not cancelled");
+    for (name, series) in items.iter().zip(&got) {
+        assert!(series[4..].iter().all(|x| x.is_finite()), "{name}: {:?}", &series[..8]);
+    }
+}
+
+#[test]
+fn the_parts_of_an_indicator_skip_the_same_bars() {
+    // A hair's breadth in one low beside a missing high must not move the index.
+    let at = |nudge: f64| {
+        let walk = |t: usize| 50.0 + ((t * 7919) % 13) as f64 - ((t * 104_729) % 11) as f64;
+        let close: Vec<f64> = (0..40).map(walk).collect();
+        let mut high: Vec<f64> = close.iter().map(|c| c + 2.0).collect();
+        let mut low: Vec<f64> = close.iter().map(|c| c - 2.0).collect();
+        high[15] = f64::NAN;
+        low[15] = low[14] + nudge;
+        let data = vec![close.clone(), high, low, close, vec![1.0; 40]];
+        let plan = compile_expressions(&["adx(3)".to_owned()], "test", &schema()).expect("legal");
+        evaluate_all(&plan, &input(&plan, &data, 40), &NoCancel).expect("not cancelled")[0][20]
+    };
+    assert!((at(1e-9) - at(-1e-9)).abs() < 1e-6, "{} {}", at(1e-9), at(-1e-9));
+}
+
 #[test]
 fn periods_longer_than_the_history_give_na_and_cost_no_memory() {
     let items: Vec<String> = (0..300)

@@ -78,7 +78,7 @@ impl Formula<'_> {
         self.binary(Binary::Maximum, a, b)
     }
 
-    /// `a`, NA where `b` is NA.
+    /// `a`, NA where `b` is NA or infinite.
     pub fn gate(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.binary(Binary::Gate, a, b)
     }

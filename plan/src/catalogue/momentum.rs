@@ -2,7 +2,7 @@
 
 use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, VOLUME, average, bars, output, period};
 use crate::ast::CompareOp;
-use crate::graph::{Binary, NodeId, Op};
+use crate::graph::{Binary, NodeId, Op, Unary};
 
 const MOMENTUM: &str = "Momentum indicators";
 const VOLATILITY: &str = "Volatility indicators";
@@ -119,9 +119,11 @@ fn rsi(f: &mut Formula<'_>) -> Vec<NodeId> {
     let (x, p) = (f.series(0), f.bars(0));
     let before = f.lag(x, 1);
     let change = f.subtract(x, before);
+    // Both means hold at the same bars.
+    let change = f.gate(change, change);
     let zero = f.constant(0.0);
     let gain = f.maximum(change, zero);
-    let fall = f.subtract(before, x);
+    let fall = f.unary(Unary::Negate, change);
     let loss = f.maximum(fall, zero);
     let gain = f.step(Op::Wilder(p), gain);
     let loss = f.step(Op::Wilder(p), loss);
@@ -166,6 +168,10 @@ fn adx(f: &mut Formula<'_>) -> Vec<NodeId> {
     let plus = directional(f, up, down, zero);
     let minus = directional(f, down, up, zero);
     let range = f.true_range(high, low, close);
+    // All three sums hold at the same bars.
+    let moved = f.add(up, down);
+    let whole = f.add(moved, range);
+    let (plus, minus, range) = (f.gate(plus, whole), f.gate(minus, whole), f.gate(range, whole));
     let plus = f.step(Op::WilderSum(p), plus);
     let minus = f.step(Op::WilderSum(p), minus);
     let range = f.step(Op::WilderSum(p), range);
@@ -207,6 +213,8 @@ fn mfi(f: &mut Formula<'_>) -> Vec<NodeId> {
     let fell = f.greater(before, typical);
     let positive = f.select(rose, flow, zero);
     let negative = f.select(fell, flow, zero);
+    // A bar without volume is NA even where the price did not move.
+    let (positive, negative) = (f.gate(positive, flow), f.gate(negative, flow));
     let positive = f.step(Op::Sum(p), positive);
     let negative = f.step(Op::Sum(p), negative);
     let total = f.add(positive, negative);

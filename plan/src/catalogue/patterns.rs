@@ -38,6 +38,11 @@ fn engulfing(f: &mut Formula<'_>) -> Vec<NodeId> {
     let bearish = f.scale(strength, -1.0);
     let bearish = f.select(down, bearish, zero);
     let signal = f.select(up, strength, bearish);
+    // Kleene logic could decide without a body that is NA.
+    let body = f.add(open, close);
+    let body_before = f.add(open_before, close_before);
+    let bodies = f.add(body, body_before);
+    let signal = f.gate(signal, bodies);
     // TA-Lib starts one bar later than the formula could.
     let start = f.lag(close, 2);
     vec![f.gate(signal, start)]

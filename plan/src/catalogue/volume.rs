@@ -33,6 +33,7 @@ pub(super) const LIST: &[Function] = &[
             let volume = f.series(3);
             let value = f.multiply(typical, volume);
             // Both sums skip the same bars.
+            let value = f.gate(value, value);
             let volume = f.gate(volume, value);
             let value = f.step(Op::Cumulative, value);
             let volume = f.step(Op::Cumulative, volume);

@@ -23,6 +23,14 @@ fn deep_nesting_is_refused_with_its_limit() {
     }
 }
 
+/// Resolving an argument twice would take 2^200 steps: this test would not end.
+#[test]
+fn nested_calls_are_resolved_once() {
+    plan(&format!("{}close{} > 1", "abs(".repeat(200), ")".repeat(200)));
+    plan(&format!("{}close{} > 1", "sma(".repeat(100), ",2).real".repeat(100)));
+    plan(&format!("{}close{} > 1", "max(real=".repeat(100), ",timeperiod=2)[1]".repeat(100)));
+}
+
 #[test]
 fn a_hundred_conditions_in_a_row_are_fine() {
     plan(&vec!["close > 1"; 100].join(" and "));
