@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_market::{Dataset, MarketError, Store, TimeMicros, format_time};
+use trawl_market::{Dataset, Manifest, MarketError, Store, TimeMicros, format_time};
 use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
 use trawl_protocol::record::ExecutionClass;
@@ -33,6 +33,16 @@ pub enum PrepareError {
         dataset: String,
         /// What was asked for.
         as_of: String,
+    },
+    /// Long windows over long histories, too many of them.
+    #[error(
+        "this scan needs {needed} bytes of each thread beside the bars, at most {} are taken; \
+         use shorter windows or split it into several scans",
+        trawl_kernels::WORKSPACE_BYTES_MAX
+    )]
+    TooMuchMemory {
+        /// Bytes of each thread.
+        needed: u64,
     },
     /// More groups than a scan may have.
     #[error("dataset '{dataset}' has {found} groups, at most {SEGMENTS_MAX} are scanned")]
@@ -96,6 +106,10 @@ pub fn prepare(
         dataset: manifest.name.clone(),
         as_of: as_of.map_or_else(|| "any time".to_owned(), format_time),
     })?;
+    let needed = workspace_bytes(&plan, &manifest);
+    if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
+        return Err(PrepareError::TooMuchMemory { needed });
+    }
     let mut index = SegmentIndex::new();
     for (i, entry) in manifest.symbols.iter().enumerate() {
         index.entry(entry.group).or_default().push(i);
@@ -126,6 +140,12 @@ pub fn prepare(
     })
 }
 
+/// Bytes that one thread needs beside the bars: a function of the plan and the longest history.
+fn workspace_bytes(plan: &Plan, manifest: &Manifest) -> u64 {
+    let longest = manifest.symbols.iter().map(|s| s.rows).max().unwrap_or(0);
+    trawl_kernels::workspace_bytes(plan, usize::try_from(longest).unwrap_or(usize::MAX))
+}
+
 impl PreparedScan {
     /// `NAME@SNAPSHOT`, the snapshot in full: what every worker opens.
     pub fn dataset_reference(&self) -> String {
@@ -145,6 +165,11 @@ impl PreparedScan {
     /// Symbols of the whole scan.
     pub fn symbol_count(&self) -> usize {
         self.dataset.manifest.symbols.len()
+    }
+
+    /// Bytes that one thread needs beside the bars.
+    pub fn workspace_bytes(&self) -> u64 {
+        workspace_bytes(&self.plan, &self.dataset.manifest)
     }
 
     /// Bars of the whole scan's symbols.

@@ -14,6 +14,14 @@ pub const PRECISION_F64: &str = "f64";
 /// Changes whenever the same plan over the same bars could give other bits.
 pub const NUMERICS_ID: &str = "n1";
 
+/// Bytes that one thread may need beside the bars; planning refuses what needs more (see [`workspace_bytes`]).
+pub const WORKSPACE_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes that one thread needs beside the bars to run `plan` over histories of up to `bars` bars.
+pub fn workspace_bytes(plan: &Plan, bars: usize) -> u64 {
+    cpu::workspace_bytes(plan, bars)
+}
+
 /// One symbol's bars as the kernels see them.
 #[derive(Debug, Clone)]
 pub struct SymbolInput<'a> {

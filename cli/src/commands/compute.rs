@@ -67,6 +67,12 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         StagedFile::create(path)?;
     }
+    let needed = trawl_kernels::workspace_bytes(&plan, csv.rows());
+    if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
+        let most = trawl_kernels::WORKSPACE_BYTES_MAX;
+        let message = format!("these expressions need {needed} bytes beside the bars, at most {most} are taken");
+        return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
+    }
     let columns = csv.series(&plan.columns)?;
     let outputs = evaluate(&plan, &columns, csv.rows())?;
     if let Some(line) = csv.first_step_back() {

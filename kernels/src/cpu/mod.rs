@@ -10,5 +10,5 @@ mod tile;
 mod window;
 
 pub(crate) use lanes::LANES;
-pub(crate) use program::Workspace;
+pub(crate) use program::{Workspace, workspace_bytes};
 pub(crate) use tile::Tile;

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use trawl_plan::Plan;
-use trawl_plan::graph::{NodeId, Op};
+use trawl_plan::graph::{Node, NodeId, Op};
 
 use super::lanes::{AnyStep, Isa, LANES, Out, Row, View};
-use super::steps::{begin, reads_back, step_for};
+use super::steps::{begin, reads_back, step_for, tail_rows};
 use super::tile::Tile;
 use crate::{Cancel, Cancelled};
 
@@ -26,16 +26,35 @@ pub(crate) struct Workspace<'p> {
     buffers: Vec<Vec<Row>>,
 }
 
+/// Rows that each node's ring must hold.
+fn ring_rows(nodes: &[Node]) -> Vec<usize> {
+    let mut history = vec![0usize; nodes.len()];
+    for node in nodes {
+        for input in &node.inputs {
+            history[input.index()] = history[input.index()].max(reads_back(node.op));
+        }
+    }
+    history.into_iter().map(|bars| (bars + STRIP_BARS).next_power_of_two()).collect()
+}
+
+/// Rows of the longest ring that a tile of `bars` bars needs.
+fn longest_ring(bars: usize) -> usize {
+    bars.max(STRIP_BARS).next_power_of_two()
+}
+
+/// Bytes that one thread needs beside the bars to run `plan` over histories of up to `bars` bars.
+pub(crate) fn workspace_bytes(plan: &Plan, bars: usize) -> u64 {
+    let rows = plan.nodes().iter().zip(ring_rows(plan.nodes())).map(|(node, ring)| match node.op {
+        Op::Column(_) | Op::Constant(_) => 0,
+        op => (ring.min(longest_ring(bars)) + tail_rows(op, bars)) as u64,
+    });
+    rows.sum::<u64>() * size_of::<Row>() as u64
+}
+
 impl<'p> Workspace<'p> {
     pub fn new(plan: &'p Plan) -> Self {
         let nodes = plan.nodes();
-        let mut history = vec![0usize; nodes.len()];
-        for node in nodes {
-            for input in &node.inputs {
-                history[input.index()] = history[input.index()].max(reads_back(node.op));
-            }
-        }
-        let wanted = history.into_iter().map(|bars| (bars + STRIP_BARS).next_power_of_two()).collect();
+        let wanted = ring_rows(nodes);
         let constant = |op| match op {
             Op::Constant(bits) => vec![Row([bits.value(); LANES])],
             _ => Vec::new(),
@@ -47,7 +66,7 @@ impl<'p> Workspace<'p> {
     /// Makes the rings long enough for a tile; never longer than the tile, so that a long period over short histories
     /// costs no memory.
     fn reserve(&mut self, rows: usize) {
-        let whole = rows.max(STRIP_BARS).next_power_of_two();
+        let whole = longest_ring(rows);
         for ((node, wanted), buffer) in self.plan.nodes().iter().zip(&self.wanted).zip(&mut self.buffers) {
             let rows = (*wanted).min(whole);
             if !matches!(node.op, Op::Column(_) | Op::Constant(_)) && buffer.len() < rows {

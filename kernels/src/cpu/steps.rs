@@ -7,7 +7,7 @@ use trawl_plan::scalar;
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
 use super::lanes::AnyStep;
 use super::recurrence::{Cumulative, Kaufman, OnBalance, Since, Smoothed, WilderRatio, WilderSum};
-use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean};
+use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
 
 /// A fresh step for `op` over at most `bars` bars; `None` for columns and constants, which are read in place.
 pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
@@ -86,5 +86,15 @@ pub(crate) fn begin(op: Op, wanted: usize) -> usize {
         Op::Sum(_) | Op::Mean(_) | Op::WeightedMean(_) => wanted / REBASE_BARS * REBASE_BARS,
         op if op.is_recursive() => 0,
         _ => wanted,
+    }
+}
+
+/// Rows that a step keeps for itself, beyond a few, over `bars` bars.
+pub(crate) fn tail_rows(op: Op, bars: usize) -> usize {
+    match op {
+        Op::Max(p) | Op::Min(p) => tail_bars(p as usize, bars),
+        // A mean and a sum of squares.
+        Op::Deviation(p) => 2 * tail_bars(p as usize, bars),
+        _ => 0,
     }
 }

@@ -232,7 +232,7 @@ impl Extreme {
 }
 
 /// Entries of a tail over `bars` bars: offsets that are reached.
-fn tail_bars(p: usize, bars: usize) -> usize {
+pub(crate) fn tail_bars(p: usize, bars: usize) -> usize {
     p.min(bars + 1)
 }
 

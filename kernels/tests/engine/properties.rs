@@ -1,7 +1,9 @@
 //! Random plans over random, ragged, gappy bars: the engine against the oracle, and against itself.
 
 use proptest::prelude::*;
-use trawl_kernels::{LastValues, NoCancel, SymbolInput, evaluate_all, evaluate_last};
+use trawl_kernels::{
+    LastValues, NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes,
+};
 use trawl_plan::graph::{Kind, Op};
 use trawl_plan::{Plan, ScanDocument, Schema, compile_expressions, compile_scan};
 
@@ -327,7 +329,10 @@ fn periods_longer_than_the_history_give_na_and_cost_no_memory() {
         let data = vec![vec![5.0; bars]; 5];
         let got = evaluate_all(&plan, &input(&plan, &data, bars), &NoCancel).expect("not cancelled");
         assert!(got.iter().all(|s| s.len() == bars && s.iter().all(|x| x.is_nan())));
+        assert!(workspace_bytes(&plan, bars) < 200 << 20, "{bars} bars: {} bytes", workspace_bytes(&plan, bars));
     }
+    let plan = compile_expressions(&items[..200], "test", &schema()).expect("legal");
+    assert!(workspace_bytes(&plan, 1_000_000) > WORKSPACE_BYTES_MAX);
 }
 
 #[test]

@@ -33,6 +33,7 @@ pub fn text(prepared: &PreparedScan, threads: usize) -> String {
         "bytes",
         format!("{} to read: {} and the time of every bar", bytes(read), counted(columns as usize, "column")),
     );
+    line("memory", format!("{} for each thread beside the bars", bytes(prepared.workspace_bytes())));
     line(
         "cost",
         format!(
