@@ -132,6 +132,20 @@ impl From<pb::Failure> for Failure {
     }
 }
 
+/// An error and its causes in one line; each cause once.
+pub fn text_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@
 use trawl_kernels::{Cancel, LastValues, SymbolInput, evaluate_last};
 use trawl_market::{Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, format_time};
 use trawl_plan::Plan;
+use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, Status, SymbolRow};
 
@@ -39,20 +40,6 @@ impl From<ExecuteError> for Failure {
     fn from(error: ExecuteError) -> Self {
         Self::new(error.kind(), bounded_reason(text_of(&error)))
     }
-}
-
-/// An error and its causes in one line; each cause once.
-pub(crate) fn text_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Loads and evaluates one segment on the calling thread; rows come sorted by symbol.

@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 use trawl_kernels::Cancel;
 use trawl_market::{Dataset, Store};
 use trawl_plan::{Plan, ScanDocument, Schema, compile_scan};
+use trawl_protocol::error::text_of;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, SEGMENTS_MAX, bounded_reason};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, envelope, pb, trace};
@@ -154,7 +155,7 @@ impl WorkerService {
         let dataset = self
             .store
             .open(reference)
-            .map_err(|error| Failure::new(ErrorKind::Retryable, bounded_reason(crate::execute::text_of(&error))))?;
+            .map_err(|error| Failure::new(ErrorKind::Retryable, bounded_reason(text_of(&error))))?;
         let mut datasets = datasets();
         if datasets.len() >= DATASETS_OPEN_MAX {
             datasets.pop_front();

@@ -12,7 +12,7 @@ use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
 use trawl_market::{MarketErrorKind, Store};
 use trawl_plan::ScanDocument;
-use trawl_protocol::error::status_of;
+use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, bounded_reason};
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, answer_digest, pb, segment_digest, trace};
@@ -108,20 +108,6 @@ fn prepared_from(store: &Store, request: &pb::ScanRequest) -> Result<PreparedSca
         let failure = Failure::new(kind, bounded_reason(text_of(&error)));
         pb::Refused { failure: Some(failure.into()), diagnostics_json }
     })
-}
-
-/// An error and its causes in one line; each cause once.
-fn text_of(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// What tonic serves: a handle to the one state.
