@@ -158,3 +158,20 @@ fn a_column_of_the_file_is_a_series() {
     let ended = home.trawl(&["compute", "--input", "bars.csv", "--expr", "sma(spread, 3) + close[2]"]).expect_code(0);
     assert_eq!(ended.stdout.lines().last(), Some("3,12"));
 }
+
+#[test]
+fn what_needs_too_much_memory_is_refused_before_anything_runs() {
+    let home = Home::new();
+    let mut bars = String::from("i,close\n");
+    for i in 0..100_000 {
+        bars.push_str(&format!("{i},{}\n", i % 97 + 1));
+    }
+    home.write("long.csv", &bars);
+    let many: Vec<String> = (0..200).map(|k| format!("highest(close + {k}, 100000)")).collect();
+    let mut arguments = vec!["compute", "--input", "long.csv"];
+    arguments.extend(many.iter().flat_map(|e| ["--expr", e.as_str()]));
+    let ended = home.trawl(&arguments).expect_code(2);
+    assert!(ended.stderr.contains("bytes beside the bars") && ended.stdout.is_empty(), "{}", ended.stderr);
+    home.trawl(&["compute", "--input", "long.csv", "--expr", "highest(close, 100000)", "--output", "out.csv"])
+        .expect_code(0);
+}
