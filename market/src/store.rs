@@ -80,7 +80,7 @@ impl Store {
         }
         let directory = self.directory(name);
         let snapshot = match prefix {
-            None => self.head(name)?.ok_or_else(|| self.unknown(name))?,
+            None => self.head(name)?.ok_or_else(|| self.without_head(name))?,
             Some(_) if !directory.is_dir() => return Err(self.unknown(name)),
             Some(whole) if whole.len() == HEX_DIGITS && directory.join(manifest_path(whole)).is_file() => {
                 whole.to_owned()
@@ -149,6 +149,17 @@ impl Store {
             return Err(MarketError::Corrupt { file: shown, why });
         }
         Ok(Some(id))
+    }
+
+    /// Nothing names the newest snapshot: there is no such dataset, or its HEAD was lost.
+    fn without_head(&self, name: &str) -> MarketError {
+        match snapshots(&self.directory(name)).last() {
+            None => self.unknown(name),
+            Some(any) => MarketError::Corrupt {
+                file: format!("{name}/{HEAD}"),
+                why: format!("it is missing; a snapshot that is there can be named, as in {name}@{}", &any[..12]),
+            },
+        }
     }
 
     fn unknown(&self, name: &str) -> MarketError {

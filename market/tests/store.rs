@@ -67,6 +67,9 @@ fn a_manifest_that_was_changed_is_refused() {
         assert!(matches!(place.store.open("market"), Err(MarketError::Corrupt { .. })), "{garbage}");
     }
     assert!(place.store.open(&format!("market@{}", report.snapshot)).is_ok(), "a pinned snapshot needs no HEAD");
+    std::fs::remove_file(&head).unwrap();
+    let told = place.store.open("market").unwrap_err().to_string();
+    assert!(told.contains("market/HEAD") && told.contains(&format!("market@{}", &report.snapshot[..12])), "{told}");
 }
 
 #[test]
