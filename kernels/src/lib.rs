@@ -1,11 +1,12 @@
-//! Runs a plan over tiles of bars. Knows nothing of networks, scans, datasets or files.
+//! Runs programs over tiles of bars. Knows nothing of networks, scans, datasets or files.
 //!
 //! `cpu` is the engine so far; the plan's primitives are defined at `trawl_plan::graph::Op`.
 
 mod cpu;
 
 use cpu::{LANES, Tile, Workspace};
-use trawl_plan::Plan;
+use trawl_plan::graph::NodeId;
+use trawl_plan::{Input, Program};
 
 /// The backends' names enter the identity of an answer.
 pub const BACKEND_CPU: &str = "cpu";
@@ -17,15 +18,21 @@ pub const NUMERICS_ID: &str = "n1";
 /// Bytes that one thread may need beside the bars; planning refuses what needs more (see [`workspace_bytes`]).
 pub const WORKSPACE_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes that one thread needs beside the bars to run `plan` over histories of up to `bars` bars.
-pub fn workspace_bytes(plan: &Plan, bars: usize) -> u64 {
-    cpu::workspace_bytes(plan, bars)
+/// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
+pub fn workspace_bytes(program: &Program, bars: usize) -> u64 {
+    cpu::workspace_bytes(program, bars)
+}
+
+/// The first bar that each of the program's inputs must hold when its outputs are wanted from bar `wanted_from` on.
+pub fn input_begins(program: &Program, wanted_from: usize) -> Vec<usize> {
+    Workspace::new(program).column_begins(wanted_from)
 }
 
 /// One symbol's bars as the kernels see them.
 #[derive(Debug, Clone)]
 pub struct SymbolInput<'a> {
-    /// One slice per entry of `plan.columns`, same order, all of one length; NaN = NA.
+    /// One slice per input of the program, same order, all of one length; NaN = NA. Bars before those that
+    /// [`input_begins`] gives are not looked at.
     pub columns: Vec<&'a [f64]>,
     /// How many of the bars are visible (as-of index + 1); at most the slices' length, at least 1.
     pub visible: usize,
@@ -50,25 +57,6 @@ impl Cancel for NoCancel {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the run was cancelled")]
 pub struct Cancelled;
-
-/// Values of a plan at a symbol's last visible bar. Those of a symbol without bars are the default: all NA.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LastValues {
-    /// 1, 0 or NaN; 1 when the plan has no universe.
-    pub universe: f64,
-    /// 1, 0 or NaN; NaN when the plan has no condition.
-    pub condition: f64,
-    /// One per rank key.
-    pub rank: Vec<f64>,
-    /// One per select column.
-    pub select: Vec<f64>,
-}
-
-impl Default for LastValues {
-    fn default() -> Self {
-        Self { universe: f64::NAN, condition: f64::NAN, rank: Vec::new(), select: Vec::new() }
-    }
-}
 
 /// Bars of some symbols in the engine's layout, kept while several plans run over them.
 #[derive(Debug)]
@@ -105,8 +93,10 @@ pub enum Bars {
 pub enum TilesError {
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
-    #[error("the plan reads the column '{0}', which these tiles do not hold")]
+    #[error("the program reads the column '{0}', which these tiles do not hold")]
     MissingColumn(String),
+    #[error("the program reads more than columns of the symbol's own bars")]
+    OtherInput,
 }
 
 /// Symbols of like length share a tile, so that its last rows are few.
@@ -116,27 +106,66 @@ fn chunks(symbols: &[SymbolInput<'_>]) -> impl Iterator<Item = Vec<usize>> {
     (0..order.len().div_ceil(LANES)).map(move |i| order[i * LANES..((i + 1) * LANES).min(order.len())].to_vec())
 }
 
-/// Evaluates `plan` at the last visible bar of each symbol, in the order of `symbols`, on the calling thread.
+/// Evaluates the program's outputs at the last visible bar of each symbol, in the order of `symbols`, on the calling
+/// thread: one value an output, NaN for a symbol without visible bars.
 ///
 /// A symbol's values depend on that symbol's bars only: not on its neighbours, its place or the batch.
 ///
 /// # Errors
 /// [`Cancelled`].
 pub fn evaluate_last(
-    plan: &Plan,
+    program: &Program,
     symbols: &[SymbolInput<'_>],
     cancel: &dyn Cancel,
-) -> Result<Vec<LastValues>, Cancelled> {
-    let mut values = vec![LastValues::default(); symbols.len()];
-    let columns: Vec<usize> = (0..plan.columns.len()).collect();
-    let mut workspace = Workspace::new(plan);
+) -> Result<Vec<Vec<f64>>, Cancelled> {
+    let last: Vec<usize> = symbols.iter().map(|s| s.visible.saturating_sub(1)).collect();
+    let mut values = vec![vec![f64::NAN; program.outputs.len()]; symbols.len()];
+    run_chunks(program, symbols, &last, cancel, |symbol, output, _, value| values[symbol][output] = value)?;
+    Ok(values)
+}
+
+/// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`.
+///
+/// # Errors
+/// [`Cancelled`].
+pub fn evaluate_from(
+    program: &Program,
+    symbols: &[SymbolInput<'_>],
+    from: &[usize],
+    cancel: &dyn Cancel,
+) -> Result<Vec<Vec<Vec<f64>>>, Cancelled> {
+    let bars = |(symbol, from): (&SymbolInput<'_>, &usize)| symbol.visible.saturating_sub(*from);
+    let empty = |bars| vec![Vec::with_capacity(bars); program.outputs.len()];
+    let mut series: Vec<Vec<Vec<f64>>> = symbols.iter().zip(from).map(bars).map(empty).collect();
+    run_chunks(program, symbols, from, cancel, |symbol, output, _, value| series[symbol][output].push(value))?;
+    Ok(series)
+}
+
+/// Runs the symbols tile by tile and gives every value of the bars that are wanted, each symbol's in order of bars.
+fn run_chunks(
+    program: &Program,
+    symbols: &[SymbolInput<'_>],
+    from: &[usize],
+    cancel: &dyn Cancel,
+    mut keep: impl FnMut(usize, usize, usize, f64),
+) -> Result<(), Cancelled> {
+    let columns: Vec<usize> = (0..program.inputs.len()).collect();
+    let mut workspace = Workspace::new(program);
     for chunk in chunks(symbols) {
         let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
-        let shortest = lanes.iter().map(|s| s.visible).min().unwrap_or(0);
-        let tile = Tile::load(&lanes, workspace.column_begins(shortest.saturating_sub(1)));
-        run_tile(&mut workspace, plan, &tile, &columns, Bars::Needed, cancel, |lane, v| values[chunk[lane]] = v)?;
+        let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
+        let tile = Tile::load(&lanes, workspace.column_begins(first));
+        workspace.run(&tile, &columns, first, cancel, |w, strip| {
+            for (lane, visible) in tile.visible.iter().enumerate() {
+                for row in strip.start.max(from[chunk[lane]])..strip.end.min(*visible) {
+                    for (output, id) in program.outputs.iter().enumerate() {
+                        keep(chunk[lane], output, row, w.value(&tile, &columns, *id, lane, row));
+                    }
+                }
+            }
+        })?;
     }
-    Ok(values)
+    Ok(())
 }
 
 /// As [`evaluate_last`], over bars that are laid out already. With [`Bars::All`] every bar is computed and only the last
@@ -145,64 +174,38 @@ pub fn evaluate_last(
 /// # Errors
 /// See [`TilesError`].
 pub fn evaluate_tiles(
-    plan: &Plan,
+    program: &Program,
     tiles: &Tiles,
     bars: Bars,
     cancel: &dyn Cancel,
-) -> Result<Vec<LastValues>, TilesError> {
-    let mut columns = Vec::with_capacity(plan.columns.len());
-    for name in &plan.columns {
+) -> Result<Vec<Vec<f64>>, TilesError> {
+    let mut columns = Vec::with_capacity(program.inputs.len());
+    for input in &program.inputs {
+        let Input::Column(name) = input else { return Err(TilesError::OtherInput) };
         let at = tiles.names.iter().position(|n| n == name);
         columns.push(at.ok_or_else(|| TilesError::MissingColumn(name.clone()))?);
     }
-    let mut values = vec![LastValues::default(); tiles.symbols];
-    let mut workspace = Workspace::new(plan);
+    let mut values = vec![vec![f64::NAN; program.outputs.len()]; tiles.symbols];
+    let mut workspace = Workspace::new(program);
     for (chunk, tile) in &tiles.tiles {
-        run_tile(&mut workspace, plan, tile, &columns, bars, cancel, |lane, v| values[chunk[lane]] = v)?;
+        let from = if bars == Bars::All { 0 } else { tile.shortest().saturating_sub(1) };
+        workspace.run(tile, &columns, from, cancel, |w, strip| {
+            for (lane, visible) in tile.visible.iter().enumerate() {
+                if let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) {
+                    let value = |id: &NodeId| w.value(tile, &columns, *id, lane, row);
+                    values[chunk[lane]] = program.outputs.iter().map(value).collect();
+                }
+            }
+        })?;
     }
     Ok(values)
 }
 
-/// Runs one tile and hands the last values of each lane to `keep`.
-fn run_tile(
-    workspace: &mut Workspace<'_>,
-    plan: &Plan,
-    tile: &Tile,
-    columns: &[usize],
-    bars: Bars,
-    cancel: &dyn Cancel,
-    mut keep: impl FnMut(usize, LastValues),
-) -> Result<(), Cancelled> {
-    let from = if bars == Bars::All { 0 } else { tile.shortest().saturating_sub(1) };
-    workspace.run(tile, columns, from, cancel, |w, strip| {
-        for (lane, visible) in tile.visible.iter().enumerate() {
-            let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) else {
-                continue;
-            };
-            let value = |id| w.value(tile, columns, id, lane, row);
-            let last = LastValues {
-                universe: plan.universe.map_or(1.0, value),
-                condition: plan.condition.map_or(f64::NAN, value),
-                rank: plan.rank.iter().map(|k| value(k.node)).collect(),
-                select: plan.select.iter().map(|o| value(o.node)).collect(),
-            };
-            keep(lane, last);
-        }
-    })
-}
-
-/// Evaluates every `select` output of `plan` on every visible bar of one symbol: one series per output.
+/// Evaluates every output of the program on every visible bar of one symbol: one series per output.
 ///
 /// # Errors
 /// [`Cancelled`].
-pub fn evaluate_all(plan: &Plan, symbol: &SymbolInput<'_>, cancel: &dyn Cancel) -> Result<Vec<Vec<f64>>, Cancelled> {
-    let columns: Vec<usize> = (0..plan.columns.len()).collect();
-    let tile = Tile::load(&[symbol], vec![0; columns.len()]);
-    let mut series: Vec<Vec<f64>> = plan.select.iter().map(|_| Vec::with_capacity(symbol.visible)).collect();
-    Workspace::new(plan).run(&tile, &columns, 0, cancel, |w, strip| {
-        for (output, series) in plan.select.iter().zip(&mut series) {
-            series.extend(strip.clone().map(|row| w.value(&tile, &columns, output.node, 0, row)));
-        }
-    })?;
-    Ok(series)
+pub fn evaluate_all(program: &Program, symbol: &SymbolInput<'_>, cancel: &dyn Cancel) -> Result<Vec<Vec<f64>>, Cancelled> {
+    let mut series = evaluate_from(program, std::slice::from_ref(symbol), &[0], cancel)?;
+    Ok(series.pop().unwrap_or_default())
 }

@@ -46,6 +46,11 @@ pub enum ExprKind {
         left: Box<Expr>,
         right: Box<Expr>,
     },
+    /// `label in ('a', 'b')`
+    In {
+        of: Box<Expr>,
+        values: Vec<(String, Span)>,
+    },
     /// `a < b <= c`: operands one more than operators.
     Chain {
         operands: Vec<Expr>,
@@ -89,7 +94,7 @@ impl BinaryOp {
 }
 
 /// Comparisons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CompareOp {
     Less,
     LessEqual,

@@ -1,10 +1,13 @@
 //! Arguments of a call: series first, as many as are given, then parameters; a constant fills a parameter, anything
 //! else a series. What is not given takes its default.
 
+use std::collections::HashSet;
+
 use crate::ast::{Arg, Span};
 use crate::catalogue::{self, Formula, Function, Param, ParamDefault, ParamType};
 use crate::diagnostic::suggest;
-use crate::graph::{Kind, NodeId};
+use crate::frame::Subject;
+use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
 
 type Resolved<T> = Result<T, Stop>;
@@ -69,9 +72,13 @@ impl Resolver<'_> {
         args: &[Arg],
         span: &Span,
     ) -> Resolved<Value> {
+        if let Some(form) = catalogue::find_form(name) {
+            return self.form(clause, form, args, span);
+        }
         let Some(function) = catalogue::find(name) else {
+            let forms = catalogue::FORMS.iter().map(|f| f.name);
             let names = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
-            let help = match suggest(name, names) {
+            let help = match suggest(name, names.chain(forms)) {
                 Some(near) => Some(format!("did you mean '{near}'?")),
                 None if self.is_series_name(name) => {
                     Some(format!("'{name}' is a series: write it without parentheses"))
@@ -100,8 +107,13 @@ impl Resolver<'_> {
         }
         let series = self.fill_series(&call, span)?;
         let params = fill_params(&call, span)?;
-        let mut formula = Formula { graph: &mut self.graph, series, params };
-        let nodes = (function.build)(&mut formula);
+        let mut formula = Formula { graph: &mut self.graph, series: series.clone(), params: params.clone() };
+        let mut nodes = (function.build)(&mut formula);
+        if self.forgets_nothing(&nodes, &series) {
+            let series = self.from_window(&call, &series, span)?;
+            let mut formula = Formula { graph: &mut self.graph, series, params };
+            nodes = (function.build)(&mut formula);
+        }
         Ok(match nodes.as_slice() {
             [one] => Value::Series(*one),
             _ => Value::Outputs(function, nodes),
@@ -251,6 +263,44 @@ impl Resolver<'_> {
             nodes.push(node);
         }
         Ok(nodes)
+    }
+
+    /// Whether the history is limited, and a formula between `series` and `nodes` depends on where it begins.
+    fn forgets_nothing(&self, nodes: &[NodeId], series: &[NodeId]) -> bool {
+        // A reference is seen whole: its span is the calendar's, not a number of its bars.
+        if self.history.is_none() || self.frame().subject != Subject::Own {
+            return false;
+        }
+        let mut seen: HashSet<NodeId> = series.iter().copied().collect();
+        let mut open: Vec<NodeId> = nodes.to_vec();
+        while let Some(id) = open.pop() {
+            if seen.insert(id) {
+                let node = self.graph.node(id);
+                if node.op.is_unbounded() {
+                    return true;
+                }
+                open.extend(&node.inputs);
+            }
+        }
+        false
+    }
+
+    /// The series as they are from the window's first bar on, if the scan allows it.
+    fn from_window(&mut self, call: &Call<'_>, series: &[NodeId], span: &Span) -> Resolved<Vec<NodeId>> {
+        if !self.history.is_some_and(|h| h.origin) {
+            return Err(call.clause.mistake(
+                format!("{} depends on where the history begins, and no warm-up is long enough", call.function.name),
+                span,
+                "needs the whole history",
+                Some("leave 'history' out, or add origin = true: it begins at the first of those bars".to_owned()),
+            ));
+        }
+        let window = self.leaf(Op::Window, Kind::Bool);
+        let gated = |r: &mut Self, x: &NodeId| {
+            let kind = r.graph.node(*x).kind;
+            r.graph.add(Op::Binary(Binary::Gate), &[*x, window], kind)
+        };
+        Ok(series.iter().map(|x| gated(self, x)).collect())
     }
 
     fn is_series_name(&mut self, name: &str) -> bool {

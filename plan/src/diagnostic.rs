@@ -25,6 +25,20 @@ pub struct Diagnostic {
     pub help: Option<String>,
 }
 
+impl Diagnostic {
+    /// About a whole clause; the message is to be filled in.
+    pub(crate) fn whole(clause: &str, text: &str) -> Self {
+        Self {
+            message: String::new(),
+            clause: clause.to_owned(),
+            text: text.to_owned(),
+            span: 0..text.len(),
+            label: "here".to_owned(),
+            help: None,
+        }
+    }
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let column = self.text.get(..self.span.start).map_or(0, |s| s.chars().count()) + 1;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::Diagnostic;
+use crate::limits::SWEEP_POINTS_MAX;
 
 /// A scan as its user wrote it. Unknown keys are refused when it is read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -18,9 +19,19 @@ pub struct ScanDocument {
     /// `NAME` or `NAME@SNAPSHOT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<String>,
-    /// Must equal the dataset's timeframe when given.
+    /// The bars' timeframe. A dataset that holds another one is refused, unless NAME-TIMEFRAME holds this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeframe: Option<String>,
+    /// Corrections of prices at load: `none`, `split` or `split+dividend`, with `@DATE` as of that date instead of the
+    /// scan's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjust: Option<String>,
+    /// Looks at the newest bar even when it is not closed yet; its rows are marked provisional.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forming: bool,
+    /// How much of each symbol's history is seen; the whole of it when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
     /// Condition that a symbol must fulfil to be looked at; all symbols when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universe: Option<String>,
@@ -39,6 +50,81 @@ pub struct ScanDocument {
     /// Names for expressions, usable in every clause.
     #[serde(default, rename = "let", skip_serializing_if = "BTreeMap::is_empty")]
     pub lets: BTreeMap<String, String>,
+    /// Constants that take each of several values: the scan is done for every combination.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sweep: BTreeMap<String, SweepValues>,
+}
+
+/// A limit on the history that a scan sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct History {
+    /// The last so many bars, and before them what each part needs to have come in.
+    pub bars: u32,
+    /// Lets functions that never forget their beginning begin at the first of these bars; refused without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub origin: bool,
+}
+
+/// The values of a sweep variable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SweepValues {
+    /// These.
+    List(Vec<f64>),
+    /// `from`, `from + step`, ... up to `to`.
+    Range(SweepRange),
+}
+
+/// An evenly spaced sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SweepRange {
+    pub from: f64,
+    pub to: f64,
+    /// 1 when absent.
+    #[serde(default = "one")]
+    pub step: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl SweepValues {
+    /// The values in order, or what is wrong with them.
+    ///
+    /// # Errors
+    /// A sentence: nothing to take, a step that leads nowhere, more than [`SWEEP_POINTS_MAX`].
+    pub fn values(&self) -> Result<Vec<f64>, String> {
+        let values = match self {
+            Self::List(values) => values.clone(),
+            Self::Range(SweepRange { from, to, step }) => {
+                // Rounding must not lose the last value: 0.1, 0.2, 0.3 ends at 0.3.
+                let steps = ((to - from) / step + 1e-9).floor();
+                if !(steps >= 0.0 && step.is_finite() && *step != 0.0) {
+                    return Err(format!("steps of {step} do not lead from {from} to {to}"));
+                }
+                if steps >= SWEEP_POINTS_MAX as f64 {
+                    return Err(format!("this gives more than {SWEEP_POINTS_MAX} values"));
+                }
+                // Multiples, not sums, so that errors do not add up; brought to the decimals a person means.
+                (0..=steps as u32).map(|i| tidy(from + f64::from(i) * step)).collect()
+            }
+        };
+        if values.is_empty() || values.len() > SWEEP_POINTS_MAX {
+            return Err(format!("it has {} values; from 1 to {SWEEP_POINTS_MAX} are taken", values.len()));
+        }
+        match values.iter().find(|v| !v.is_finite()) {
+            Some(_) => Err("its values must be finite numbers".to_owned()),
+            None => Ok(values),
+        }
+    }
+}
+
+/// 0.30000000000000004 is meant to be 0.3.
+fn tidy(value: f64) -> f64 {
+    format!("{value:.12e}").parse().unwrap_or(value)
 }
 
 impl ScanDocument {
@@ -48,7 +134,10 @@ impl ScanDocument {
     /// A [`Diagnostic`] pointing into the TOML text for bad syntax, an unknown key or a wrong type.
     pub fn from_toml(text: &str) -> Result<Self, Box<Diagnostic>> {
         toml::from_str(text).map_err(|e| {
-            let keys = ["name", "dataset", "timeframe", "universe", "where", "rank", "limit", "select", "let"];
+            let keys = [
+                "name", "dataset", "timeframe", "adjust", "forming", "history", "universe", "where", "rank", "limit",
+                "select", "let", "sweep", "bars", "origin", "from", "to", "step",
+            ];
             let span = e.span().unwrap_or(0..0);
             let word = text.get(span.clone()).unwrap_or("");
             Box::new(Diagnostic {

@@ -4,8 +4,22 @@
 pub const CLAUSE_BYTES_MAX: usize = 64 * 1024;
 /// Depth of an expression's tree: parentheses, calls and long chains of operators alike.
 pub const EXPRESSION_DEPTH_MAX: usize = 256;
-/// Nodes in a plan's graph.
+/// Nodes in a plan's graph that one point of a sweep adds.
 pub const PLAN_NODES_MAX: usize = 4096;
+/// Nodes in a plan's graph, those of all points of a sweep together.
+pub const SWEEP_NODES_MAX: usize = 16_384;
+/// Combinations of a sweep's values, and values of one variable.
+pub const SWEEP_POINTS_MAX: usize = 1024;
+/// Variables of a sweep.
+pub const SWEEP_VARIABLES_MAX: usize = 8;
+/// Cross-sections in a plan, those of all points of a sweep together.
+pub const CROSS_SECTIONS_MAX: usize = 256;
+/// Frames of a plan: the own bars, each reference and each higher timeframe of either.
+pub const FRAMES_MAX: usize = 64;
+/// Values in the parentheses of `in (...)`.
+pub const LABEL_VALUES_MAX: usize = 256;
+/// Bars that a value may look back through lags and windows, along one frame.
+pub const LOOK_BACK_MAX: usize = 1_000_000;
 /// Columns in `select`.
 pub const SELECT_COLUMNS_MAX: usize = 256;
 /// Keys in `rank`.

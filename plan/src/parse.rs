@@ -3,7 +3,7 @@
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, Span};
 use crate::diagnostic::{Diagnostic, suggest};
 use crate::lex::{LexError, Token, TokenKind, lex};
-use crate::limits::{CLAUSE_BYTES_MAX, EXPRESSION_DEPTH_MAX};
+use crate::limits::{CLAUSE_BYTES_MAX, EXPRESSION_DEPTH_MAX, LABEL_VALUES_MAX};
 
 /// Words with a meaning of their own; not usable as names.
 pub(crate) const RESERVED: [&str; 9] = ["and", "or", "not", "as", "asc", "desc", "in", "true", "false"];
@@ -184,6 +184,11 @@ impl<'a> Parser<'a> {
             let (level, op) = match &self.peek().kind {
                 TokenKind::Name(n) if n == "or" => (0, Some(BinaryOp::Or)),
                 TokenKind::Name(n) if n == "and" => (1, Some(BinaryOp::And)),
+                TokenKind::Name(n) if n == "in" && min <= 3 => {
+                    self.next();
+                    left = self.membership(left)?;
+                    continue;
+                }
                 TokenKind::Mark(m) => match *m {
                     "+" => (4, Some(BinaryOp::Add)),
                     "-" => (4, Some(BinaryOp::Subtract)),
@@ -234,6 +239,38 @@ impl<'a> Parser<'a> {
         // A chain lowers to a chain of `and`s, one level an operator.
         let depth = operands.iter().map(|o| o.depth).max().unwrap_or(0) + ops.len();
         self.make(ExprKind::Chain { operands, ops }, span, depth)
+    }
+
+    /// `of in ('a', 'b')`, after `in`.
+    fn membership(&mut self, of: Expr) -> Result<Expr, Box<Diagnostic>> {
+        let open = self.next();
+        if open.kind != TokenKind::Mark("(") {
+            let help = Some("write label in ('A', 'B')".to_owned());
+            return Err(self.error(open.kind.unexpected(), open.span, "expected '(' and strings", help));
+        }
+        let mut values = Vec::new();
+        loop {
+            let token = self.next();
+            let TokenKind::Text(value) = token.kind else {
+                let help = Some("write label in ('A', 'B')".to_owned());
+                return Err(self.error(token.kind.unexpected(), token.span, "expected a string", help));
+            };
+            values.push((value, token.span.clone()));
+            if values.len() > LABEL_VALUES_MAX {
+                let message = format!("more than {LABEL_VALUES_MAX} values; at most that many are taken");
+                return Err(self.error(message, token.span, "one too many", None));
+            }
+            let token = self.next();
+            match token.kind {
+                TokenKind::Mark(")") => {
+                    // It lowers to a chain of `or`s, one level a value.
+                    let (span, depth) = (of.span.start..token.span.end, of.depth + 1);
+                    return self.make(ExprKind::In { of: Box::new(of), values }, span, depth);
+                }
+                TokenKind::Mark(",") => {}
+                _ => return Err(self.unclosed(&token, open.span)),
+            }
+        }
     }
 
     fn unary(&mut self) -> Result<Expr, Box<Diagnostic>> {

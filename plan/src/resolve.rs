@@ -1,13 +1,16 @@
 //! Tree to graph: names become columns, lets and functions; types are checked; every part becomes nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::ast::{BinaryOp, CompareOp, Expr, ExprKind, Span};
 use crate::catalogue::{self, Function};
 use crate::diagnostic::{Diagnostic, suggest};
-use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
-use crate::limits::{EXPRESSION_DEPTH_MAX, PERIOD_MAX, PLAN_NODES_MAX};
+use crate::document::{History, ScanDocument};
+use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
+use crate::graph::{Binary, Graph, Kind, Node, NodeId, Op, Unary};
+use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
 use crate::parse::parse_expression;
+use crate::schema::Schema;
 
 /// What an expression means before it has to be one series.
 #[derive(Debug, Clone)]
@@ -16,12 +19,27 @@ pub(crate) enum Value {
     /// A call with several outputs: one must be chosen.
     Outputs(&'static Function, Vec<NodeId>),
     Text(String),
+    /// The name of a label.
+    Label(String),
+}
+
+/// Where an expression is resolved: the same text means other nodes elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Scope {
+    /// Whose bars names and windows mean.
+    pub frame: FrameId,
+    /// Inside the universe, where cross-sections see every symbol.
+    pub universe: bool,
+}
+
+impl Scope {
+    pub const OWN: Self = Self { frame: FrameId::OWN, universe: false };
+    pub const UNIVERSE: Self = Self { frame: FrameId::OWN, universe: true };
 }
 
 /// State of a named expression.
 #[derive(Debug, Clone)]
 enum Let {
-    Unresolved,
     /// Being resolved: meeting it again is a cycle.
     Active,
     Done(Value),
@@ -34,11 +52,29 @@ pub(crate) struct Resolver<'a> {
     pub graph: Graph,
     /// Columns in the order of first use; `Column` nodes index into it.
     pub columns: Vec<String>,
+    /// Tests in the order of first use; `Label` nodes index into it.
+    pub labels: Vec<LabelTest>,
+    /// The first is [`Frame::OWN`].
+    pub frames: Vec<Frame>,
+    /// `Cross` nodes index into it.
+    pub crosses: Vec<CrossSection>,
+    /// What stands in a cross-section's parentheses, on the frame of the `Cross` node: for the symbol's own comparisons.
+    pub cross_arguments: HashMap<NodeId, Vec<NodeId>>,
+    /// Comparisons that the user wrote, not those inside indicators.
+    pub written: HashSet<NodeId>,
+    /// Nodes of the points before this one.
+    nodes_before: usize,
     /// Mistakes in lets, reported once however often the let is used.
     pub diagnostics: Vec<Diagnostic>,
-    known_columns: &'a [String],
+    pub(crate) schema: &'a Schema,
+    pub(crate) history: Option<History>,
     lets: &'a BTreeMap<String, String>,
-    states: BTreeMap<&'a str, Let>,
+    /// Values of the sweep's variables.
+    settings: BTreeMap<&'a str, f64>,
+    states: HashMap<(&'a str, Scope), Let>,
+    /// The universe on the own bars; `None` when the scan has none.
+    pub(crate) mask: Option<NodeId>,
+    pub(crate) scope: Scope,
     depth: usize,
 }
 
@@ -86,17 +122,77 @@ fn kind_name(kind: Kind) -> &'static str {
 }
 
 impl<'a> Resolver<'a> {
-    pub(crate) fn new(known_columns: &'a [String], lets: &'a BTreeMap<String, String>) -> Self {
-        let states = lets.keys().map(|name| (name.as_str(), Let::Unresolved)).collect();
+    pub(crate) fn new(schema: &'a Schema, document: &'a ScanDocument) -> Self {
         Self {
             graph: Graph::default(),
             columns: Vec::new(),
+            labels: Vec::new(),
+            frames: vec![Frame::OWN],
+            crosses: Vec::new(),
+            cross_arguments: HashMap::new(),
+            written: HashSet::new(),
+            nodes_before: 0,
             diagnostics: Vec::new(),
-            known_columns,
-            lets,
-            states,
+            schema,
+            history: document.history,
+            lets: &document.lets,
+            settings: BTreeMap::new(),
+            states: HashMap::new(),
+            mask: None,
+            scope: Scope::OWN,
             depth: 0,
         }
+    }
+
+    /// Begins with the next combination of the sweep's values: lets mean other nodes now.
+    pub(crate) fn begin_point(&mut self, settings: BTreeMap<&'a str, f64>) {
+        self.settings = settings;
+        self.nodes_before = self.graph.nodes().len();
+        self.states.clear();
+        self.mask = None;
+    }
+
+    /// Resolves something elsewhere and comes back.
+    pub(crate) fn within<T>(&mut self, scope: Scope, resolve: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.scope, scope);
+        self.graph.enter(scope.frame);
+        let result = resolve(self);
+        self.scope = before;
+        self.graph.enter(before.frame);
+        result
+    }
+
+    /// The frame that names and windows mean now.
+    pub(crate) fn frame(&self) -> &Frame {
+        &self.frames[self.scope.frame.index()]
+    }
+
+    /// The id of a frame, known or new; `None` when there are too many.
+    pub(crate) fn frame_id(&mut self, frame: Frame) -> Option<FrameId> {
+        let at = match self.frames.iter().position(|f| *f == frame) {
+            Some(at) => at,
+            None if self.frames.len() < FRAMES_MAX => {
+                self.frames.push(frame);
+                self.frames.len() - 1
+            }
+            None => return None,
+        };
+        Some(FrameId(at as u16))
+    }
+
+    /// The universe on the own bars, where cross-sections see every symbol.
+    pub(crate) fn universe(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<NodeId> {
+        self.within(Scope::UNIVERSE, |r| r.typed(clause, expr, Kind::Bool, "'universe'"))
+    }
+
+    /// Makes a node the universe of the cross-sections that follow.
+    pub(crate) fn set_mask(&mut self, universe: NodeId) {
+        self.mask = Some(universe);
+    }
+
+    /// A node without inputs on the present frame.
+    pub(crate) fn leaf(&mut self, op: Op, kind: Kind) -> NodeId {
+        self.graph.intern(Node { op, inputs: Vec::new(), kind, frame: self.scope.frame })
     }
 
     /// An expression that must be one series of `kind`.
@@ -149,12 +245,18 @@ impl<'a> Resolver<'a> {
                 format!("the string '{text}' is no series"),
                 &expr.span,
                 "a string here",
-                Some("strings only fill arguments such as matype='ema'".to_owned()),
+                Some("strings only fill arguments such as matype='ema' and stand beside labels".to_owned()),
+            )),
+            Value::Label(name) => Err(clause.mistake(
+                format!("the label '{name}' is no series"),
+                &expr.span,
+                "a label here",
+                Some(format!("compare it: {name} == '...', or group by it: by={name}")),
             )),
         }
     }
 
-    fn value(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<Value> {
+    pub(crate) fn value(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<Value> {
         self.depth += 1;
         let result = if self.depth > EXPRESSION_DEPTH_MAX {
             Err(clause.mistake(
@@ -167,9 +269,12 @@ impl<'a> Resolver<'a> {
             self.value_inner(clause, expr)
         };
         self.depth -= 1;
-        if self.graph.nodes().len() > PLAN_NODES_MAX {
+        let nodes = self.graph.nodes().len();
+        let mine = nodes - self.nodes_before;
+        if mine > PLAN_NODES_MAX || nodes > SWEEP_NODES_MAX {
+            let limit = if mine > PLAN_NODES_MAX { PLAN_NODES_MAX } else { SWEEP_NODES_MAX };
             return Err(clause.mistake(
-                format!("this scan needs more than {PLAN_NODES_MAX} steps"),
+                format!("this scan needs more than {limit} steps"),
                 &expr.span,
                 "passes the limit here",
                 Some("split it into several scans".to_owned()),
@@ -196,7 +301,11 @@ impl<'a> Resolver<'a> {
                 self.graph.add(Op::Not, &[x], Kind::Bool)
             }
             ExprKind::Binary { op, left, right } => self.binary(clause, *op, left, right)?,
-            ExprKind::Chain { operands, ops } => self.chain(clause, operands, ops)?,
+            ExprKind::In { of, values } => self.membership(clause, of, values)?,
+            ExprKind::Chain { operands, ops } => match self.label_comparison(clause, operands, ops)? {
+                Some(node) => node,
+                None => self.chain(clause, operands, ops)?,
+            },
         };
         Ok(Value::Series(node))
     }
@@ -225,6 +334,7 @@ impl<'a> Resolver<'a> {
         let mut all = None;
         for (i, op) in ops.iter().enumerate() {
             let one = self.graph.add(Op::Compare(*op), &[nodes[i], nodes[i + 1]], Kind::Bool);
+            self.written.insert(one);
             all = Some(match all {
                 None => one,
                 Some(before) => self.graph.add(Op::And, &[before, one], Kind::Bool),
@@ -298,15 +408,21 @@ impl<'a> Resolver<'a> {
         if let Some((key, text)) = self.lets.get_key_value(name) {
             return self.named_let(clause, key, text, span);
         }
+        if let Some(value) = self.settings.get(name) {
+            return Ok(Value::Series(self.graph.num(*value)));
+        }
         if let Some(node) = self.column(name) {
             return Ok(Value::Series(node));
+        }
+        if self.schema.labels.contains_key(name) {
+            return Ok(Value::Label(name.to_owned()));
         }
         if let Some((_, needs)) = catalogue::DERIVED.iter().find(|(n, _)| *n == name) {
             if let Some(node) = self.derived(needs) {
                 return Ok(Value::Series(node));
             }
             let missing: Vec<&str> =
-                needs.iter().copied().filter(|c| !self.known_columns.iter().any(|k| k == c)).collect();
+                needs.iter().copied().filter(|c| !self.schema.columns.iter().any(|k| k == c)).collect();
             let message = format!(
                 "'{name}' needs the column{} {}",
                 if missing.len() == 1 { "" } else { "s" },
@@ -314,7 +430,7 @@ impl<'a> Resolver<'a> {
             );
             return Err(clause.mistake(message, span, "not in this dataset", Some(self.column_help())));
         }
-        if catalogue::find(name).is_some() {
+        if catalogue::find(name).is_some() || catalogue::find_form(name).is_some() {
             return Err(clause.mistake(
                 format!("'{name}' is a function"),
                 span,
@@ -322,8 +438,9 @@ impl<'a> Resolver<'a> {
                 Some(format!("write {name}(...)")),
             ));
         }
-        let columns = self.known_columns.iter().map(String::as_str);
-        let names = columns.chain(self.lets.keys().map(String::as_str)).chain(catalogue::DERIVED.iter().map(|d| d.0));
+        let columns = self.schema.columns.iter().chain(self.schema.labels.keys()).map(String::as_str);
+        let named = self.lets.keys().map(String::as_str).chain(self.settings.keys().copied());
+        let names = columns.chain(named).chain(catalogue::DERIVED.iter().map(|d| d.0));
         let help = match suggest(name, names) {
             Some(near) => format!("did you mean '{near}'?"),
             None => self.column_help(),
@@ -332,19 +449,24 @@ impl<'a> Resolver<'a> {
     }
 
     fn column_help(&self) -> String {
-        format!("columns: {}", self.known_columns.join(", "))
+        let mut help = format!("columns: {}", self.schema.columns.join(", "));
+        if !self.schema.labels.is_empty() {
+            let labels: Vec<&str> = self.schema.labels.keys().map(String::as_str).collect();
+            help.push_str(&format!("; labels: {}", labels.join(", ")));
+        }
+        help
     }
 
     /// The node of a dataset column.
     pub(crate) fn column(&mut self, name: &str) -> Option<NodeId> {
-        if !self.known_columns.iter().any(|c| c == name) {
+        if !self.schema.columns.iter().any(|c| c == name) {
             return None;
         }
         let at = self.columns.iter().position(|c| c == name).unwrap_or_else(|| {
             self.columns.push(name.to_owned());
             self.columns.len() - 1
         });
-        Some(self.graph.add(Op::Column(at as u16), &[], Kind::Num))
+        Some(self.leaf(Op::Column(at as u16), Kind::Num))
     }
 
     /// The mean of several columns.
@@ -359,7 +481,8 @@ impl<'a> Resolver<'a> {
     }
 
     fn named_let(&mut self, clause: Clause<'_>, name: &'a str, text: &'a str, span: &Span) -> Resolved<Value> {
-        match self.states.get(name) {
+        let key = (name, self.scope);
+        match self.states.get(&key) {
             Some(Let::Done(value)) => return Ok(value.clone()),
             Some(Let::Broken) => return Err(Stop::Reported),
             Some(Let::Active) => {
@@ -367,7 +490,7 @@ impl<'a> Resolver<'a> {
             }
             _ => {}
         }
-        self.states.insert(name, Let::Active);
+        self.states.insert(key, Let::Active);
         let clause_name = format!("let.{name}");
         let result = match parse_expression(&clause_name, text) {
             Ok(expr) => self.value(Clause { name: &clause_name, text }, &expr),
@@ -375,23 +498,37 @@ impl<'a> Resolver<'a> {
         };
         match result {
             Ok(value) => {
-                self.states.insert(name, Let::Done(value.clone()));
+                self.states.insert(key, Let::Done(value.clone()));
                 Ok(value)
             }
             Err(stop) => {
-                self.states.insert(name, Let::Broken);
+                self.states.insert(key, Let::Broken);
                 if let Stop::Mistake(diagnostic) = stop {
-                    self.diagnostics.push(*diagnostic);
+                    // A let used on several frames has its mistake on each.
+                    if !self.diagnostics.contains(&diagnostic) {
+                        self.diagnostics.push(*diagnostic);
+                    }
                 }
                 Err(Stop::Reported)
             }
         }
     }
 
+    pub(crate) fn let_text(&self, name: &str) -> Option<&str> {
+        self.lets.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn let_count(&self) -> usize {
+        self.lets.len()
+    }
+
     /// Resolves a let that no clause may have used, so that its mistakes are told too.
     pub(crate) fn check_let(&mut self, name: &'a str) {
         if let Some((key, text)) = self.lets.get_key_value(name) {
             let nowhere = Clause { name: "let", text: "" };
+            if self.states.keys().any(|(known, _)| known == key) {
+                return;
+            }
             if let Err(Stop::Mistake(diagnostic)) = self.named_let(nowhere, key, text, &(0..0)) {
                 self.diagnostics.push(*diagnostic);
             }

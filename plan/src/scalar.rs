@@ -4,6 +4,9 @@
 use crate::ast::CompareOp;
 use crate::graph::{Binary, Unary};
 
+/// Comparisons closer than this, relative to the larger side or 1, are flagged `edge`: rounding could turn them.
+pub const EDGE_TOLERANCE: f64 = 1e-9;
+
 /// TA-Lib's idea of zero.
 pub const TALIB_EPSILON: f64 = 1e-14;
 
@@ -87,6 +90,17 @@ pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
             } else {
                 f64::NAN
             }
+        }
+        Binary::OrElse => {
+            if a.is_nan() {
+                b
+            } else {
+                a
+            }
+        }
+        Binary::Near => {
+            let near = (a - b).abs() <= EDGE_TOLERANCE * a.abs().max(b.abs()).max(1.0);
+            if defined(a, b) { f64::from(u8::from(near)) } else { f64::NAN }
         }
     }
 }

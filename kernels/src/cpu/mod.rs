@@ -1,6 +1,7 @@
 //! The CPU engine: one lane one symbol, so recurrences vectorise; strips of bars, so that what one step writes is
 //! still in cache when the next one reads it; only the bars that the wanted values need are computed.
 
+mod afresh;
 mod elementwise;
 mod lanes;
 mod program;

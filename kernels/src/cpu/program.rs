@@ -1,8 +1,8 @@
-//! Runs a plan over one tile: which rows each node must compute, rings between the steps, strips through time.
+//! Runs a program over one tile: which rows each node must compute, rings between the steps, strips through time.
 
 use std::ops::Range;
 
-use trawl_plan::Plan;
+use trawl_plan::Program;
 use trawl_plan::graph::{Node, NodeId, Op};
 
 use super::lanes::{AnyStep, Isa, LANES, Out, Row, View};
@@ -16,9 +16,9 @@ const STRIP_BARS: usize = 64;
 /// Series that the widest primitive reads.
 const INPUTS_MAX: usize = 4;
 
-/// Buffers that tiles of one plan use one after another.
+/// Buffers that tiles of one program use one after another.
 pub(crate) struct Workspace<'p> {
-    plan: &'p Plan,
+    program: &'p Program,
     isa: Isa,
     /// Rows that each node's ring must hold: what its users read back, and a strip.
     wanted: Vec<usize>,
@@ -42,9 +42,9 @@ fn longest_ring(bars: usize) -> usize {
     bars.max(STRIP_BARS).next_power_of_two()
 }
 
-/// Bytes that one thread needs beside the bars to run `plan` over histories of up to `bars` bars.
-pub(crate) fn workspace_bytes(plan: &Plan, bars: usize) -> u64 {
-    let rows = plan.nodes().iter().zip(ring_rows(plan.nodes())).map(|(node, ring)| match node.op {
+/// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
+pub(crate) fn workspace_bytes(program: &Program, bars: usize) -> u64 {
+    let rows = program.nodes().iter().zip(ring_rows(program.nodes())).map(|(node, ring)| match node.op {
         Op::Column(_) | Op::Constant(_) => 0,
         op => (ring.min(longest_ring(bars)) + tail_rows(op, bars)) as u64,
     });
@@ -52,22 +52,22 @@ pub(crate) fn workspace_bytes(plan: &Plan, bars: usize) -> u64 {
 }
 
 impl<'p> Workspace<'p> {
-    pub fn new(plan: &'p Plan) -> Self {
-        let nodes = plan.nodes();
+    pub fn new(program: &'p Program) -> Self {
+        let nodes = program.nodes();
         let wanted = ring_rows(nodes);
         let constant = |op| match op {
             Op::Constant(bits) => vec![Row([bits.value(); LANES])],
             _ => Vec::new(),
         };
         let buffers = nodes.iter().map(|node| constant(node.op)).collect();
-        Self { plan, isa: Isa::detect(), wanted, buffers }
+        Self { program, isa: Isa::detect(), wanted, buffers }
     }
 
     /// Makes the rings long enough for a tile; never longer than the tile, so that a long period over short histories
     /// costs no memory.
     fn reserve(&mut self, rows: usize) {
         let whole = longest_ring(rows);
-        for ((node, wanted), buffer) in self.plan.nodes().iter().zip(&self.wanted).zip(&mut self.buffers) {
+        for ((node, wanted), buffer) in self.program.nodes().iter().zip(&self.wanted).zip(&mut self.buffers) {
             let rows = (*wanted).min(whole);
             if !matches!(node.op, Op::Column(_) | Op::Constant(_)) && buffer.len() < rows {
                 buffer.resize(rows, Row::NA);
@@ -77,9 +77,9 @@ impl<'p> Workspace<'p> {
 
     /// First row to run of every node when all outputs are wanted from `wanted_from` on.
     fn begins(&self, wanted_from: usize) -> Vec<usize> {
-        let nodes = self.plan.nodes();
+        let nodes = self.program.nodes();
         let mut needed = vec![usize::MAX; nodes.len()];
-        for node in self.plan.outputs() {
+        for node in &self.program.outputs {
             needed[node.index()] = wanted_from;
         }
         for (i, node) in nodes.iter().enumerate().rev() {
@@ -95,11 +95,11 @@ impl<'p> Workspace<'p> {
         needed
     }
 
-    /// The first bar that each of the plan's columns must hold when all outputs are wanted from `wanted_from` on.
+    /// The first bar that each of the program's inputs must hold when all outputs are wanted from `wanted_from` on.
     pub fn column_begins(&self, wanted_from: usize) -> Vec<usize> {
         let begins = self.begins(wanted_from);
-        let mut columns = vec![wanted_from; self.plan.columns.len()];
-        for (node, begin) in self.plan.nodes().iter().zip(begins) {
+        let mut columns = vec![wanted_from; self.program.inputs.len()];
+        for (node, begin) in self.program.nodes().iter().zip(begins) {
             if let Op::Column(column) = node.op {
                 columns[usize::from(column)] = begin.min(wanted_from);
             }
@@ -107,7 +107,7 @@ impl<'p> Workspace<'p> {
         columns
     }
 
-    /// Runs the tile, whose column `columns[i]` is the plan's column i, and calls `take(rows)` after each strip, when `value` may be asked for those rows.
+    /// Runs the tile, whose column `columns[i]` is the program's input i, and calls `take(rows)` after each strip, when `value` may be asked for those rows.
     pub fn run(
         &mut self,
         tile: &Tile,
@@ -119,7 +119,7 @@ impl<'p> Workspace<'p> {
         let rows = tile.rows();
         let begins = self.begins(wanted_from);
         self.reserve(rows);
-        let nodes = self.plan.nodes();
+        let nodes = self.program.nodes();
         let mut steps: Vec<Option<Box<dyn AnyStep>>> = nodes.iter().map(|n| step_for(n.op, rows)).collect();
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
         let mut strip = first / STRIP_BARS * STRIP_BARS;
@@ -156,7 +156,7 @@ impl<'p> Workspace<'p> {
     /// The value of an output at a row of the strip that was just taken. NaNs are canonical.
     pub fn value(&self, tile: &Tile, columns: &[usize], id: NodeId, lane: usize, row: usize) -> f64 {
         let buffer = &self.buffers[id.index()];
-        let row = match self.plan.nodes()[id.index()].op {
+        let row = match self.program.nodes()[id.index()].op {
             Op::Column(column) => View::column(tile.column(columns[usize::from(column)])).row(row),
             _ => View::ring(buffer).row(row),
         };

@@ -287,3 +287,65 @@ impl Step for Since {
         self.state = state;
     }
 }
+
+/// Inputs c, x: x at the bar where c was last true; NA until it was, and after an NA of c until it is true again.
+pub(crate) struct ValueWhen {
+    state: Row,
+}
+
+impl ValueWhen {
+    pub fn new() -> Self {
+        Self { state: Row::NA }
+    }
+}
+
+impl Step for ValueWhen {
+    #[inline(always)]
+    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
+        let mut state = self.state;
+        for t in rows {
+            let (c, x) = (inputs[0].row(t), inputs[1].row(t));
+            state = state.map(|lane, held| {
+                let waiting = if c.0[lane].is_nan() { f64::NAN } else { held };
+                if c.0[lane] == 1.0 { x.0[lane] } else { waiting }
+            });
+            out.set(t, state);
+        }
+        self.state = state;
+    }
+}
+
+/// Whether `e` was true: ever, or since `c` was last true. NA counts as false.
+pub(crate) struct Ever {
+    /// Whether the first input ends what was before it.
+    resets: bool,
+    state: Row,
+}
+
+impl Ever {
+    /// Input e.
+    pub fn new() -> Self {
+        Self { resets: false, state: Row::ZERO }
+    }
+
+    /// Inputs c, e.
+    pub fn since() -> Self {
+        Self { resets: true, state: Row::ZERO }
+    }
+}
+
+impl Step for Ever {
+    #[inline(always)]
+    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
+        let mut state = self.state;
+        for t in rows {
+            let (c, e) = if self.resets { (inputs[0].row(t), inputs[1].row(t)) } else { (Row::ZERO, inputs[0].row(t)) };
+            state = state.map(|lane, held| {
+                let before = if c.0[lane] == 1.0 { 0.0 } else { held };
+                if e.0[lane] == 1.0 { 1.0 } else { before }
+            });
+            out.set(t, state);
+        }
+        self.state = state;
+    }
+}

@@ -4,15 +4,20 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
+use super::afresh::{Correlation, PercentRank};
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
 use super::lanes::AnyStep;
-use super::recurrence::{Cumulative, Kaufman, OnBalance, Since, Smoothed, WilderRatio, WilderSum};
+use super::recurrence::{
+    Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum,
+};
 use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
 
 /// A fresh step for `op` over at most `bars` bars; `None` for columns and constants, which are read in place.
 pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
     Some(match op {
         Op::Column(_) | Op::Constant(_) => return None,
+        // Programs hold inputs in their places; a plan's own leaves never reach the kernels.
+        Op::Label(_) | Op::Window | Op::Cross(_) | Op::Read(_) => return None,
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
         Op::Compare(c) => compare(c),
@@ -40,6 +45,11 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::Within(p) => Box::new(Fold::within(p)),
         Op::Streak(p) => Box::new(Fold::streak(p)),
         Op::Since => Box::new(Since::new()),
+        Op::ValueWhen => Box::new(ValueWhen::new()),
+        Op::Ever => Box::new(Ever::new()),
+        Op::EverSince => Box::new(Ever::since()),
+        Op::PercentRank(p) => Box::new(PercentRank { p: p as usize }),
+        Op::Correlation(p) => Box::new(Correlation { p: p as usize }),
     })
 }
 
@@ -63,7 +73,8 @@ fn unary(op: Unary) -> Box<dyn AnyStep> {
 
 fn binary(op: Binary) -> Box<dyn AnyStep> {
     choose!(op, Map2(|a, b| scalar::binary), Binary:
-        Add, Subtract, Multiply, Divide, Remainder, Maximum, Minimum, Power, RatioOrZero, RatioOrZeroEpsilon, Gate)
+        Add, Subtract, Multiply, Divide, Remainder, Maximum, Minimum, Power, RatioOrZero, RatioOrZeroEpsilon, Gate,
+        OrElse, Near)
 }
 
 fn compare(op: CompareOp) -> Box<dyn AnyStep> {

@@ -91,10 +91,7 @@ fn every_indicator_equals_talib_on_every_golden_column() {
     for series in ["AAPL", "IBM", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"] {
         let input = read(&format!("{series}.input.csv.gz"));
         let golden = read(&format!("{series}.csv.gz"));
-        let schema = Schema {
-            columns: ["open", "high", "low", "close", "volume", "periods", "unit"].map(str::to_owned).to_vec(),
-            timeframe: None,
-        };
+        let schema = Schema::of_columns(["open", "high", "low", "close", "volume", "periods", "unit"].map(str::to_owned).to_vec());
         for case in cases().iter().filter(|c| c.series.iter().any(|s| s == series)) {
             let call = case.call();
             let single = case.outputs.len() == 1;
@@ -104,7 +101,7 @@ fn every_indicator_equals_talib_on_every_golden_column() {
             let data: Vec<Vec<f64>> =
                 plan.columns.iter().map(|c| input[c].iter().map(|x| x.unwrap_or(f64::NAN)).collect()).collect();
             let symbol = SymbolInput { columns: data.iter().map(Vec::as_slice).collect(), visible: data[0].len() };
-            let got = evaluate_all(&plan, &symbol, &NoCancel).expect("not cancelled");
+            let got = evaluate_all(plan.program(), &symbol, &NoCancel).expect("not cancelled");
             names.insert(case.function.clone());
             for (output, got) in case.outputs.iter().zip(&got) {
                 let name = format!("{}#{}.{output}", case.function, case.number);

@@ -10,7 +10,24 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
     let each = |f: &dyn Fn(usize) -> f64| (0..bars).map(f).collect::<Vec<f64>>();
     let x = inputs[0];
     match op {
-        Op::Column(_) | Op::Constant(_) => Vec::new(),
+        Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window | Op::Cross(_) | Op::Read(_) => Vec::new(),
+        Op::PercentRank(p) => window(x, p, |w| {
+            let others = w[..w.len() - 1].iter().filter(|v| **v <= w[w.len() - 1]).count();
+            100.0 * others as f64 / f64::from(p - 1)
+        }),
+        Op::Correlation(p) => each(&|t| correlation(x, inputs[1], t, p as usize)),
+        Op::ValueWhen => {
+            let mut held = f64::NAN;
+            each_mut(bars, |t| {
+                held = if x[t] == 1.0 { at(1, t) } else if x[t].is_nan() { f64::NAN } else { held };
+                held
+            })
+        }
+        Op::Ever => each(&|t| f64::from(u8::from(x[..=t].contains(&1.0)))),
+        Op::EverSince => each(&|t| {
+            let from = (0..=t).rev().find(|j| x[*j] == 1.0).unwrap_or(0);
+            f64::from(u8::from(inputs[1][from..=t].contains(&1.0)))
+        }),
         Op::Unary(u) => each(&|t| scalar::unary(u, x[t])),
         Op::Binary(b) => each(&|t| scalar::binary(b, x[t], at(1, t))),
         Op::Compare(c) => each(&|t| scalar::compare(c, x[t], at(1, t))),
@@ -191,4 +208,22 @@ fn exact_sum(values: &[f64]) -> f64 {
         partials = kept;
     }
     partials.iter().sum()
+}
+
+fn each_mut(bars: usize, f: impl FnMut(usize) -> f64) -> Vec<f64> {
+    (0..bars).map(f).collect()
+}
+
+/// By the textbook: covariance over the deviations.
+fn correlation(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
+    let (Some(x), Some(y)) = (defined_window(x, t, p, f64::MAX), defined_window(y, t, p, f64::MAX)) else {
+        return f64::NAN;
+    };
+    let n = p as f64;
+    let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+    let moment = |a: &[f64], ma: f64, b: &[f64], mb: f64| -> f64 {
+        a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>()
+    };
+    let spread = moment(x, mx, x, mx) * moment(y, my, y, my);
+    if spread < TALIB_EPSILON { 0.0 } else { moment(x, mx, y, my) / spread.sqrt() }
 }

@@ -2,17 +2,17 @@
 
 use proptest::prelude::*;
 use trawl_kernels::{
-    LastValues, NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes,
+    NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes,
 };
-use trawl_plan::graph::{Kind, Op};
-use trawl_plan::{Plan, ScanDocument, Schema, compile_expressions, compile_scan};
+use trawl_plan::graph::{Kind, NodeId, Op};
+use trawl_plan::{Program, ScanDocument, Schema, compile_expressions, compile_scan};
 
 use crate::oracle;
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
 fn schema() -> Schema {
-    Schema { columns: COLUMNS.map(str::to_owned).to_vec(), timeframe: None }
+    Schema::of_columns(COLUMNS.map(str::to_owned).to_vec())
 }
 
 /// A numeric expression of at most `depth` levels.
@@ -45,6 +45,11 @@ fn number(depth: u32) -> BoxedStrategy<String> {
         2 => (sub(), 0u32..70).prop_map(|(a, n)| format!("({a})[{n}]")),
         1 => (condition(depth - 1), 1u32..30).prop_map(|(c, n)| format!("count({c}, {n})")),
         1 => condition(depth - 1).prop_map(|c| format!("since({c})")),
+        1 => (condition(depth - 1), sub()).prop_map(|(c, x)| format!("valuewhen({c}, {x})")),
+        1 => (condition(depth - 1), sub(), sub()).prop_map(|(c, a, b)| format!("iff({c}, {a}, {b})")),
+        1 => (prop::sample::select(vec!["percentrank", "zscore"]), sub(), 2u32..40).prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
+        1 => (sub(), sub(), 2u32..40).prop_map(|(a, b, n)| format!("correl(real0={a}, real1={b}, timeperiod={n})")),
+        1 => (sub(), 0u32..9).prop_map(|(a, n)| format!("nz(({a})[1], {n})")),
         1 => (prop::sample::select(vec!["highest", "lowest"]), sub(), 1u32..60).prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
     ]
     .boxed()
@@ -104,9 +109,10 @@ fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
     })
 }
 
-fn input<'a>(plan: &Plan, bars: &'a [Vec<f64>], visible: usize) -> SymbolInput<'a> {
+fn input<'a>(program: &Program, bars: &'a [Vec<f64>], visible: usize) -> SymbolInput<'a> {
     let column = |name: &String| COLUMNS.iter().position(|c| c == name).expect("a known column");
-    SymbolInput { columns: plan.columns.iter().map(|c| bars[column(c)].as_slice()).collect(), visible }
+    let columns = program.columns().expect("columns alone");
+    SymbolInput { columns: columns.iter().map(|c| bars[column(c)].as_slice()).collect(), visible }
 }
 
 fn same(a: f64, b: f64) -> bool {
@@ -122,10 +128,8 @@ fn close(a: f64, b: f64) -> bool {
 fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(), TestCaseError> {
     let plan =
         compile_expressions(expressions, "test", &schema()).map_err(|d| TestCaseError::fail(d[0].to_string()))?;
-    let mut every = plan.clone();
-    every.select = (0..plan.nodes().len() as u32)
-        .map(|i| trawl_plan::Output { name: i.to_string(), node: trawl_plan::graph::NodeId(i) })
-        .collect();
+    let plan = plan.program();
+    let every = plan.with_outputs((0..plan.nodes().len() as u32).map(NodeId).collect());
     let visible = bars[0].len();
     let got = evaluate_all(&every, &input(&every, bars, visible), &NoCancel).expect("not cancelled");
     for (i, node) in plan.nodes().iter().enumerate() {
@@ -170,16 +174,16 @@ proptest! {
     ) {
         let document = ScanDocument { condition: where_, rank: Some(value.clone()), select: vec![value], ..ScanDocument::default() };
         let plan = compile_scan(&document, &schema()).map_err(|d| TestCaseError::fail(d[0].to_string()))?;
-        let inputs: Vec<SymbolInput<'_>> = market.iter().map(|b| input(&plan, b, b[0].len().saturating_sub(cut).max(1))).collect();
-        let together = evaluate_last(&plan, &inputs, &NoCancel).expect("not cancelled");
+        let plan = plan.program();
+        let inputs: Vec<SymbolInput<'_>> = market.iter().map(|b| input(plan, b, b[0].len().saturating_sub(cut).max(1))).collect();
+        let together = evaluate_last(plan, &inputs, &NoCancel).expect("not cancelled");
         for (symbol, got) in inputs.iter().zip(&together) {
             // Alone: other tile mates, another lane.
-            let alone = &evaluate_last(&plan, std::slice::from_ref(symbol), &NoCancel).expect("not cancelled")[0];
-            let whole = evaluate_all(&plan, symbol, &NoCancel).expect("not cancelled");
+            let alone = &evaluate_last(plan, std::slice::from_ref(symbol), &NoCancel).expect("not cancelled")[0];
+            let whole = evaluate_all(plan, symbol, &NoCancel).expect("not cancelled");
             prop_assert!(equal(got, alone), "{got:?} among others, {alone:?} alone");
-            let last = whole[0][symbol.visible - 1];
-            prop_assert!(same(got.select[0], last), "{:?} at the last bar, {last:?} over the whole history", got.select[0]);
-            prop_assert!(same(got.rank[0], got.select[0]));
+            let last: Vec<f64> = whole.iter().map(|series| series[symbol.visible - 1]).collect();
+            prop_assert!(equal(got, &last), "{got:?} at the last bar, {last:?} over the whole history");
         }
     }
 
@@ -187,13 +191,14 @@ proptest! {
     fn values_are_defined_from_the_look_back_on_when_bars_have_no_gaps(p in 2u32..60, q in 1u32..20) {
         let items = vec![format!("sma(wma(close,{p}),{q})[3] as a"), format!("streak(rsi({p}) > 50, {q}) as b")];
         let plan = compile_expressions(&items, "test", &schema()).expect("legal");
+        let plan = plan.program();
         let data: Vec<Vec<f64>> = (0..5).map(|c| (0..200).map(|t| f64::from((t * 7 + c) % 13) + 20.0).collect()).collect();
-        let got = evaluate_all(&plan, &input(&plan, &data, 200), &NoCancel).expect("not cancelled");
-        for (output, got) in plan.select.iter().zip(&got) {
-            let look_back = plan.look_back_of(output.node);
-            prop_assert!(got[look_back..].iter().all(|x| !x.is_nan()), "{} has NA after {look_back}", output.name);
-            if output.name == "a" {
-                prop_assert!(got[..look_back].iter().all(|x| x.is_nan()), "{} is defined before {look_back}", output.name);
+        let got = evaluate_all(plan, &input(plan, &data, 200), &NoCancel).expect("not cancelled");
+        for ((output, got), name) in plan.outputs.iter().zip(&got).zip(["a", "b"]) {
+            let look_back = plan.look_back_of(*output);
+            prop_assert!(got[look_back..].iter().all(|x| !x.is_nan()), "{} has NA after {look_back}", name);
+            if name == "a" {
+                prop_assert!(got[..look_back].iter().all(|x| x.is_nan()), "{} is defined before {look_back}", name);
             }
         }
     }
@@ -210,19 +215,19 @@ proptest! {
         f in prop::sample::select(vec!["sma", "wma", "stddev"]),
     ) {
         let plan = compile_expressions(&[format!("{f}(close, {p})")], "test", &schema()).expect("legal");
+        let plan = plan.program();
         let close: Vec<f64> = values.iter().map(|(m, e)| m * 10f64.powi(*e)).collect();
         let data = vec![close; 5];
-        let whole = evaluate_all(&plan, &input(&plan, &data, data[0].len()), &NoCancel).expect("not cancelled");
+        let whole = evaluate_all(plan, &input(plan, &data, data[0].len()), &NoCancel).expect("not cancelled");
         for visible in (p as usize..data[0].len()).step_by(7) {
-            let last = evaluate_last(&plan, &[input(&plan, &data, visible)], &NoCancel).expect("not cancelled");
-            prop_assert!(same(last[0].select[0], whole[0][visible - 1]), "bar {}", visible - 1);
+            let last = evaluate_last(plan, &[input(plan, &data, visible)], &NoCancel).expect("not cancelled");
+            prop_assert!(same(last[0][0], whole[0][visible - 1]), "bar {}", visible - 1);
         }
     }
 }
 
-fn equal(a: &LastValues, b: &LastValues) -> bool {
-    let lists = |v: &LastValues| [v.rank.clone(), v.select.clone(), vec![v.universe, v.condition]].concat();
-    lists(a).iter().zip(&lists(b)).all(|(a, b)| same(*a, *b))
+fn equal(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(*a, *b))
 }
 
 /// Every function's outputs over bars in which some cells are replaced, infinities in the output taken for NA.
@@ -260,7 +265,8 @@ fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<
     .map(str::to_owned)
     .to_vec();
     let plan = compile_expressions(&items, "test", &schema()).expect("legal");
-    let got = evaluate_all(&plan, &input(&plan, &bars, bars[0].len()), &NoCancel).expect("not cancelled");
+    let plan = plan.program();
+    let got = evaluate_all(plan, &input(plan, &bars, bars[0].len()), &NoCancel).expect("not cancelled");
     let defined = |x: f64| if x.is_finite() { x } else { f64::NAN };
     items.into_iter().zip(got.into_iter().map(|s| s.into_iter().map(defined).collect())).collect()
 }
@@ -291,7 +297,8 @@ fn a_sum_that_would_overflow_leaves_nothing_behind() {
     let data = vec![close; 5];
     let items = ["sma(2)", "wma(2)", "stddev(2)", "ema(2)"].map(str::to_owned).to_vec();
     let plan = compile_expressions(&items, "test", &schema()).expect("legal");
-    let got = evaluate_all(&plan, &input(&plan, &data, 303), &NoCancel).expect("not cancelled");
+    let plan = plan.program();
+    let got = evaluate_all(plan, &input(plan, &data, 303), &NoCancel).expect("not cancelled");
     for (name, series) in items.iter().zip(&got) {
         assert!(series[4..].iter().all(|x| x.is_finite()), "{name}: {:?}", &series[..8]);
     }
@@ -309,7 +316,8 @@ fn the_parts_of_an_indicator_skip_the_same_bars() {
         low[15] = low[14] + nudge;
         let data = vec![close.clone(), high, low, close, vec![1.0; 40]];
         let plan = compile_expressions(&["adx(3)".to_owned()], "test", &schema()).expect("legal");
-        evaluate_all(&plan, &input(&plan, &data, 40), &NoCancel).expect("not cancelled")[0][20]
+        let plan = plan.program();
+        evaluate_all(plan, &input(plan, &data, 40), &NoCancel).expect("not cancelled")[0][20]
     };
     assert!((at(1e-9) - at(-1e-9)).abs() < 1e-6, "{} {}", at(1e-9), at(-1e-9));
 }
@@ -326,21 +334,24 @@ fn periods_longer_than_the_history_give_na_and_cost_no_memory() {
         .collect();
     for bars in [1usize, 2, 63, 64, 65, 300] {
         let plan = compile_expressions(&items[..200], "test", &schema()).expect("legal");
+        let plan = plan.program();
         let data = vec![vec![5.0; bars]; 5];
-        let got = evaluate_all(&plan, &input(&plan, &data, bars), &NoCancel).expect("not cancelled");
+        let got = evaluate_all(plan, &input(plan, &data, bars), &NoCancel).expect("not cancelled");
         assert!(got.iter().all(|s| s.len() == bars && s.iter().all(|x| x.is_nan())));
-        assert!(workspace_bytes(&plan, bars) < 200 << 20, "{bars} bars: {} bytes", workspace_bytes(&plan, bars));
+        assert!(workspace_bytes(plan, bars) < 200 << 20, "{bars} bars: {} bytes", workspace_bytes(plan, bars));
     }
     let plan = compile_expressions(&items[..200], "test", &schema()).expect("legal");
-    assert!(workspace_bytes(&plan, 1_000_000) > WORKSPACE_BYTES_MAX);
+    let plan = plan.program();
+    assert!(workspace_bytes(plan, 1_000_000) > WORKSPACE_BYTES_MAX);
 }
 
 #[test]
 fn an_as_of_in_the_past_sees_no_later_bar() {
     let plan = compile_expressions(&["ema(close,5) + max(high,9)".to_owned()], "test", &schema()).expect("legal");
+    let plan = plan.program();
     let long: Vec<Vec<f64>> = (0..5).map(|c| (0..300).map(|t| f64::from((t * 5 + c) % 17) + 9.0).collect()).collect();
     let mut changed = long.clone();
     changed.iter_mut().for_each(|c| c[200..].fill(1e9));
-    let at = |bars: &[Vec<f64>]| evaluate_last(&plan, &[input(&plan, bars, 200)], &NoCancel).expect("not cancelled");
+    let at = |bars: &[Vec<f64>]| evaluate_last(plan, &[input(plan, bars, 200)], &NoCancel).expect("not cancelled");
     assert!(equal(&at(&long)[0], &at(&changed)[0]));
 }

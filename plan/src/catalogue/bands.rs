@@ -1,6 +1,6 @@
 //! Bands, extremes and dispersion.
 
-use super::{Formula, Function, HIGH, LOW, ONE, Param, ParamDefault, ParamType, REAL, TALIB, average, output, period};
+use super::{Formula, Function, HIGH, LOW, ONE, Param, ParamDefault, ParamType, REAL, TALIB, average, num, output, period};
 use crate::graph::{NodeId, Op};
 
 const OVERLAP: &str = "Overlap studies";
@@ -68,6 +68,18 @@ pub(super) const LIST: &[Function] = &[
             let deviation = f.step(Op::Deviation(f.bars(0)), f.series(0));
             vec![f.scale(deviation, f.real(1))]
         },
+    },
+    Function {
+        name: "correl",
+        aliases: &[],
+        group: STATISTICS,
+        summary: "Pearson's correlation of two series over a window",
+        formula: "covariance / (deviation * deviation); 0 where one of them does not vary",
+        reference: TALIB,
+        series: &[num("real0", None), num("real1", None)],
+        params: &[period(30, 1)],
+        outputs: ONE,
+        build: |f| vec![f.step_of(Op::Correlation(f.bars(0)), &[f.series(0), f.series(1)])],
     },
     Function {
         name: "max",

@@ -78,4 +78,16 @@ pub(super) const LIST: &[Function] = &[
         outputs: ONE,
         build: |f| vec![f.step(Op::Since, f.series(0))],
     },
+    Function {
+        name: "valuewhen",
+        aliases: &[],
+        group: GROUP,
+        summary: "x at the bar where c was last true",
+        formula: "NA if it never was, or if an NA of c comes first",
+        reference: LANGUAGE,
+        series: &[condition("c"), num("x", None)],
+        params: &[],
+        outputs: ONE,
+        build: |f| vec![f.step_of(Op::ValueWhen, &[f.series(0), f.series(1)])],
+    },
 ];

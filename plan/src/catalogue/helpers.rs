@@ -1,6 +1,7 @@
 //! Element-wise helpers and the scan language's own names for extremes.
 
-use super::{Function, LANGUAGE, ONE, count_of_bars, num};
+use super::{Function, LANGUAGE, ONE, Param, ParamDefault, ParamType, condition, count_of_bars, num};
+use crate::limits::PERIOD_MAX;
 use crate::graph::{Binary, Op, Unary};
 
 const GROUP: &str = "Helpers";
@@ -83,4 +84,68 @@ pub(super) const LIST: &[Function] = &[
             vec![f.binary(Binary::Minimum, raised, f.series(2))]
         },
     },
+    Function {
+        name: "iff",
+        aliases: &[],
+        group: GROUP,
+        summary: "one of two values",
+        formula: "a where c is true, b where it is false, NA where it is NA",
+        reference: LANGUAGE,
+        series: &[condition("c"), num("a", None), num("b", None)],
+        params: &[],
+        outputs: ONE,
+        build: |f| vec![f.select(f.series(0), f.series(1), f.series(2))],
+    },
+    Function {
+        name: "nz",
+        aliases: &[],
+        group: GROUP,
+        summary: "x, or a constant where it is NA",
+        formula: "x unless it is NA, then value",
+        reference: LANGUAGE,
+        series: &[num("x", None)],
+        params: &[Param { name: "value", kind: ANY_NUMBER, default: ParamDefault::Value(0.0) }],
+        outputs: ONE,
+        build: |f| {
+            let value = f.constant(f.real(0));
+            vec![f.binary(Binary::OrElse, f.series(0), value)]
+        },
+    },
+    Function {
+        name: "zscore",
+        aliases: &[],
+        group: GROUP,
+        summary: "distance from the window's mean in deviations",
+        formula: "(x - mean) / population standard deviation of the last n values; NA when that is 0",
+        reference: LANGUAGE,
+        series: &[num("x", None)],
+        params: &[window_of_two()],
+        outputs: ONE,
+        build: |f| {
+            let (x, n) = (f.series(0), f.bars(0));
+            let mean = f.step(Op::Mean(n), x);
+            let deviation = f.step(Op::Deviation(n), x);
+            let distance = f.subtract(x, mean);
+            vec![f.binary(Binary::Divide, distance, deviation)]
+        },
+    },
+    Function {
+        name: "percentrank",
+        aliases: &[],
+        group: GROUP,
+        summary: "how many of the window's other values are at most x, in percent",
+        formula: "100 * (values of the last n, this one included, that are at most x, less 1) / (n - 1)",
+        reference: LANGUAGE,
+        series: &[num("x", None)],
+        params: &[window_of_two()],
+        outputs: ONE,
+        build: |f| vec![f.step(Op::PercentRank(f.bars(0)), f.series(0))],
+    },
 ];
+
+const ANY_NUMBER: ParamType = ParamType::Real { min: f64::MIN, max: f64::MAX };
+
+/// The number of values of a window that has to hold more than one.
+const fn window_of_two() -> Param {
+    Param { name: "n", kind: ParamType::Integer { min: 2, max: PERIOD_MAX }, default: ParamDefault::Required }
+}

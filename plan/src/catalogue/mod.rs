@@ -6,6 +6,7 @@
 mod averages;
 mod bands;
 mod conditions;
+mod forms;
 mod formula;
 mod helpers;
 mod momentum;
@@ -13,6 +14,7 @@ mod patterns;
 mod volume;
 
 pub use formula::Formula;
+pub use forms::{FORMS, Form, find_form};
 
 use crate::graph::{Kind, NodeId};
 use crate::limits::PERIOD_MAX;

@@ -9,7 +9,7 @@ use trawl_plan::{Diagnostic, Plan, ScanDocument, Schema, compile_scan};
 
 fn schema() -> Schema {
     let columns = ["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec();
-    Schema { columns, timeframe: Some("1d".to_owned()) }
+    Schema { columns, timeframe: Some("1d".to_owned()), ..Schema::default() }
 }
 
 fn scan(condition: &str) -> Result<Plan, Vec<Diagnostic>> {

@@ -137,7 +137,7 @@ fn columns_of_one_name_are_refused() {
 
 #[test]
 fn a_missing_column_is_named_by_the_function_that_needs_it() {
-    let schema = trawl_plan::Schema { columns: vec!["close".to_owned()], timeframe: None };
+    let schema = trawl_plan::Schema::of_columns(vec!["close".to_owned()]);
     let of = |text: &str| {
         let document = ScanDocument { condition: text.to_owned(), ..ScanDocument::default() };
         compile_scan(&document, &schema).expect_err("a mistake")[0].message.clone()

@@ -1,0 +1,80 @@
+//! Functions that change whose bars are looked at: references, timeframes, cross-sections.
+//!
+//! They are no formulas over one symbol's bars, so they have no primitives here; `forms` resolves them. Declared for
+//! messages, listings and documentation.
+
+/// A function that the resolver treats by itself.
+#[derive(Debug)]
+pub struct Form {
+    /// As it is called.
+    pub name: &'static str,
+    /// How a call looks.
+    pub signature: &'static str,
+    /// One line: what it tells.
+    pub summary: &'static str,
+    /// What it computes, and when it is NA.
+    pub formula: &'static str,
+}
+
+/// All of them.
+pub const FORMS: [Form; 9] = [
+    Form {
+        name: "ref",
+        signature: "ref('SYMBOL', e, asof=n)",
+        summary: "e of another symbol",
+        formula: "e on that symbol's own bars, at this bar's time; NA when it has no bar there. With asof=n its latest bar, if at most n of this symbol's bars are later",
+    },
+    Form {
+        name: "tf",
+        signature: "tf('TIMEFRAME', e, partial=false)",
+        summary: "e on higher bars",
+        formula: "e on bars built from the dataset's bars, at the last one that is complete; with partial=true at the one that is forming",
+    },
+    Form {
+        name: "xs_rank",
+        signature: "xs_rank(e, by=label, where=condition)",
+        summary: "place among all symbols at this time, 1 = largest",
+        formula: "1 + how many values of the population are larger; NA outside the population",
+    },
+    Form {
+        name: "xs_pct",
+        signature: "xs_pct(e, by=label, where=condition)",
+        summary: "place among all symbols as a share, the largest near 1",
+        formula: "(average ascending rank - 0.5) / n; NA outside the population",
+    },
+    Form {
+        name: "xs_z",
+        signature: "xs_z(e, by=label, where=condition)",
+        summary: "distance from the mean of all symbols in deviations",
+        formula: "(e - mean) / population standard deviation; NA when that is 0, and outside the population",
+    },
+    Form {
+        name: "xs_demean",
+        signature: "xs_demean(e, by=label, where=condition)",
+        summary: "distance from the mean of all symbols",
+        formula: "e - mean; NA outside the population",
+    },
+    Form {
+        name: "xs_top",
+        signature: "xs_top(e, k, by=label, where=condition)",
+        summary: "whether e is among the k largest of all symbols",
+        formula: "xs_rank(e) <= k",
+    },
+    Form {
+        name: "xs_quantile",
+        signature: "xs_quantile(e, q, by=label, where=condition)",
+        summary: "value that the share q of all symbols stays below",
+        formula: "linear interpolation between the ordered values at q*(n-1); NA when the population is empty",
+    },
+    Form {
+        name: "breadth",
+        signature: "breadth(c, by=label, where=condition)",
+        summary: "share of symbols for which c is true",
+        formula: "true / (true + false) over the population; NA when both are 0",
+    },
+];
+
+/// The form called `name`.
+pub fn find_form(name: &str) -> Option<&'static Form> {
+    FORMS.iter().find(|f| f.name == name)
+}

@@ -1,0 +1,310 @@
+//! From the clauses of a document to a plan: every clause is parsed and resolved, every mistake gathered.
+
+use crate::ast::Expr;
+use crate::diagnostic::Diagnostic;
+use crate::document::ScanDocument;
+use crate::edges::Edges;
+use crate::graph::{Kind, NodeId, Op};
+use crate::limits::{
+    DIAGNOSTICS_MAX, LETS_MAX, LOOK_BACK_MAX, PERIOD_MAX, RANK_KEYS_MAX, SELECT_COLUMNS_MAX, SWEEP_POINTS_MAX,
+    SWEEP_VARIABLES_MAX,
+};
+use crate::parse::{RESERVED, Suffix, parse_expression, parse_output, parse_rank};
+use crate::resolve::{Clause, Resolver, Stop};
+use crate::scan_plan::{Direction, Plan, Point};
+use crate::schema::Schema;
+
+/// Collects the mistakes of all clauses.
+struct Compiler<'a> {
+    resolver: Resolver<'a>,
+    mistakes: Vec<Diagnostic>,
+}
+
+impl<'a> Compiler<'a> {
+    fn keep<T>(&mut self, result: Result<T, Stop>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(stop) => {
+                if let Stop::Mistake(diagnostic) = stop {
+                    self.mistakes.push(*diagnostic);
+                }
+                None
+            }
+        }
+    }
+
+    fn parsed<T>(&mut self, result: Result<T, Box<Diagnostic>>) -> Option<T> {
+        self.keep(result.map_err(Stop::Mistake))
+    }
+
+    fn condition(&mut self, name: &str, text: &str) -> Option<NodeId> {
+        let expr = self.parsed(parse_expression(name, text))?;
+        let result = self.resolver.typed(Clause { name, text }, &expr, Kind::Bool, &format!("'{name}'"));
+        self.keep(result)
+    }
+
+    fn rank(&mut self, text: &str) -> Vec<(NodeId, Direction)> {
+        let Some(keys) = self.parsed(parse_rank("rank", text)) else {
+            return Vec::new();
+        };
+        let clause = Clause { name: "rank", text };
+        if keys.len() > RANK_KEYS_MAX {
+            let stop = clause.mistake(
+                format!("rank has {} keys; at most {RANK_KEYS_MAX} are taken", keys.len()),
+                &(0..text.len()),
+                "too many",
+                None,
+            );
+            self.keep::<()>(Err(stop));
+            return Vec::new();
+        }
+        let mut out = Vec::with_capacity(keys.len());
+        for (expr, suffix) in &keys {
+            let result = self.resolver.typed(clause, expr, Kind::Num, "a rank key");
+            let direction = if *suffix == Suffix::Ascending { Direction::Ascending } else { Direction::Descending };
+            out.extend(self.keep(result).map(|node| (node, direction)));
+        }
+        out
+    }
+
+    fn output(&mut self, clause: &str, text: &str, taken: &[(String, NodeId)]) -> Option<(String, NodeId)> {
+        let (expr, suffix) = self.parsed(parse_output(clause, text))?;
+        let place = Clause { name: clause, text };
+        let result = self.resolver.series(place, &expr);
+        let node = self.keep(result)?;
+        let name = match suffix {
+            Suffix::As(name) => name,
+            _ => text.trim().to_owned(),
+        };
+        if taken.iter().any(|o| o.0 == name) {
+            let help = Some("give one of them another name: EXPR as NAME".to_owned());
+            let stop = place.mistake(format!("two columns are named '{name}'"), &expr.span, "the second one", help);
+            return self.keep(Err(stop));
+        }
+        Some((name, node))
+    }
+
+    fn mistake_in(&mut self, clause: &str, text: &str, message: String, help: Option<String>) {
+        let stop = Clause { name: clause, text }.mistake(message, &(0..text.len()), "here", help);
+        self.keep::<()>(Err(stop));
+    }
+
+    /// What the document wants at one point of its sweep.
+    fn point(&mut self, document: &'a ScanDocument, settings: Vec<(String, f64)>) -> Wanted {
+        let universe = document.universe.as_deref().and_then(|text| {
+            let universe = self.within_universe(text);
+            // Cross-sections of the other clauses ask for it again.
+            universe.inspect(|node| self.resolver.set_mask(*node))
+        });
+        let condition = self.condition("where", &document.condition);
+        let rank = document.rank.as_deref().map_or_else(Vec::new, |text| self.rank(text));
+        let mut select: Vec<(String, NodeId)> = Vec::new();
+        if document.select.len() > SELECT_COLUMNS_MAX {
+            let message =
+                format!("select has {} columns; at most {SELECT_COLUMNS_MAX} are taken", document.select.len());
+            self.mistake_in("select", "", message, None);
+        } else if document.select.is_empty() {
+            select.extend(self.resolver.column("close").map(|node| ("close".to_owned(), node)));
+        }
+        for (i, text) in document.select.iter().enumerate().take(SELECT_COLUMNS_MAX) {
+            let output = self.output(&format!("select[{}]", i + 1), text, &select);
+            select.extend(output);
+        }
+        for name in document.lets.keys().take(LETS_MAX) {
+            self.resolver.check_let(name);
+        }
+        let mut edges = Edges::new(&self.resolver.cross_arguments, &self.resolver.written);
+        let graph = &mut self.resolver.graph;
+        let flags: Vec<NodeId> = universe.iter().chain(&condition).filter_map(|id| edges.of(graph, *id)).collect();
+        let edge = flags.into_iter().reduce(|a, b| graph.add(Op::Or, &[a, b], Kind::Bool));
+        let (headings, select) = select.into_iter().unzip();
+        let (rank, directions) = rank.into_iter().unzip();
+        Wanted { point: Point { settings, universe, condition, edge, rank, select }, headings, directions }
+    }
+
+    fn within_universe(&mut self, text: &str) -> Option<NodeId> {
+        let expr = self.parsed(parse_expression("universe", text))?;
+        let clause = Clause { name: "universe", text };
+        let result = self.resolver.universe(clause, &expr);
+        self.keep(result)
+    }
+
+    fn has_mistakes(&self) -> bool {
+        !self.mistakes.is_empty() || !self.resolver.diagnostics.is_empty()
+    }
+
+    fn finish(mut self, plan: impl FnOnce(Parts) -> Plan) -> Result<Plan, Vec<Diagnostic>> {
+        if self.has_mistakes() {
+            let mut mistakes = std::mem::take(&mut self.resolver.diagnostics);
+            mistakes.append(&mut self.mistakes);
+            mistakes.truncate(DIAGNOSTICS_MAX);
+            return Err(mistakes);
+        }
+        let Resolver { graph, columns, labels, frames, crosses, history, .. } = self.resolver;
+        let parts = Plan {
+            columns,
+            labels,
+            frames,
+            crosses,
+            points: Vec::new(),
+            headings: Vec::new(),
+            rank: Vec::new(),
+            limit: None,
+            history,
+            graph,
+            stages: Vec::new(),
+        };
+        Ok(plan(parts).finished())
+    }
+}
+
+/// A plan whose points are still missing.
+type Parts = Plan;
+
+/// What one point wants, and under which names.
+struct Wanted {
+    point: Point,
+    headings: Vec<String>,
+    directions: Vec<Direction>,
+}
+
+/// Compiles a scan.
+///
+/// # Errors
+/// Every mistake found: those in lets first, then in the order of the clauses.
+pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
+    let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new() };
+    check_names(&mut compiler, document, schema);
+    if let (Some(wanted), Some(has)) = (&document.timeframe, &schema.timeframe)
+        && wanted != has
+    {
+        let help = Some(format!("leave timeframe out or write '{has}'"));
+        compiler.mistake_in("timeframe", wanted, format!("this dataset holds {has} bars, not {wanted}"), help);
+    }
+    if let Some(history) = document.history
+        && !(1..=PERIOD_MAX).contains(&history.bars)
+    {
+        let message = format!("a history of {} bars; from 1 to {PERIOD_MAX} are taken", history.bars);
+        compiler.mistake_in("history", &history.bars.to_string(), message, None);
+    }
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for settings in sweep_points(&mut compiler, document) {
+        compiler.resolver.begin_point(settings.iter().copied().collect());
+        let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        wanted.push(compiler.point(document, settings));
+        // The other points have the same mistakes.
+        if compiler.has_mistakes() {
+            break;
+        }
+    }
+    let plan = compiler.finish(|mut plan| {
+        plan.limit = document.limit;
+        for one in wanted {
+            plan.points.push(one.point);
+            (plan.headings, plan.rank) = (one.headings, one.directions);
+        }
+        plan
+    })?;
+    let look_back = plan.graph.look_backs().into_iter().max().unwrap_or(0);
+    if look_back > LOOK_BACK_MAX {
+        let message = format!("this scan looks back {look_back} bars; at most {LOOK_BACK_MAX} are taken");
+        let mut mistake = Diagnostic { message, ..Diagnostic::whole("where", &document.condition) };
+        mistake.help = Some("use shorter windows and offsets".to_owned());
+        return Err(vec![mistake]);
+    }
+    Ok(plan)
+}
+
+/// Every combination of the sweep's values, the last variable fastest; one without settings when there is no sweep.
+fn sweep_points<'a>(compiler: &mut Compiler<'_>, document: &'a ScanDocument) -> Vec<Vec<(&'a str, f64)>> {
+    let mut points: Vec<Vec<(&str, f64)>> = vec![Vec::new()];
+    if document.sweep.len() > SWEEP_VARIABLES_MAX {
+        let message = format!("{} sweep variables; at most {SWEEP_VARIABLES_MAX} are taken", document.sweep.len());
+        compiler.mistake_in("sweep", "", message, None);
+        return Vec::new();
+    }
+    for (name, values) in &document.sweep {
+        let values = match values.values() {
+            Ok(values) => values,
+            Err(why) => {
+                let help = Some("such as n = { from = 10, to = 30, step = 5 } or n = [10, 20, 30]".to_owned());
+                compiler.mistake_in(&format!("sweep.{name}"), name, why, help);
+                return Vec::new();
+            }
+        };
+        if points.len().saturating_mul(values.len()) > SWEEP_POINTS_MAX {
+            let message = format!("the sweep has more than {SWEEP_POINTS_MAX} combinations");
+            compiler.mistake_in("sweep", name, message, Some("take larger steps or fewer variables".to_owned()));
+            return Vec::new();
+        }
+        let extended = |point: &Vec<(&'a str, f64)>| {
+            let point = point.clone();
+            values.iter().map(move |v| [point.clone(), vec![(name.as_str(), *v)]].concat()).collect::<Vec<_>>()
+        };
+        points = points.iter().flat_map(extended).collect();
+    }
+    points
+}
+
+/// Names of lets and sweep variables: legal, and not taken by anything else.
+fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Schema) {
+    if document.lets.len() > LETS_MAX {
+        let message = format!("{} lets; at most {LETS_MAX} are taken", document.lets.len());
+        compiler.mistake_in("let", "", message, None);
+    }
+    let lets = document.lets.keys().take(LETS_MAX).map(|name| ("let", name));
+    let sweep = document.sweep.keys().take(SWEEP_VARIABLES_MAX).map(|name| ("sweep", name));
+    for (clause, name) in lets.chain(sweep) {
+        let legal = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let derived = crate::catalogue::DERIVED.iter().any(|d| d.0 == name);
+        let clash = if !legal || RESERVED.contains(&name.as_str()) {
+            Some(format!("'{name}' cannot be a name"))
+        } else if schema.columns.contains(name) || derived {
+            Some(format!("'{name}' is a column already"))
+        } else if schema.labels.contains_key(name) {
+            Some(format!("'{name}' is a label already"))
+        } else if clause == "sweep" && document.lets.contains_key(name) {
+            Some(format!("'{name}' is a let already"))
+        } else {
+            None
+        };
+        if let Some(message) = clash {
+            let help =
+                Some("names are letters, digits and '_', and differ from columns, labels and reserved words".to_owned());
+            compiler.mistake_in(clause, name, message, help);
+        }
+    }
+}
+
+/// Compiles bare expressions, each `expr [as name]`, for `trawl compute`; `clause` names them in messages (`--expr`).
+///
+/// # Errors
+/// Every mistake found.
+pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
+    let document = ScanDocument::default();
+    let mut compiler = Compiler { resolver: Resolver::new(schema, &document), mistakes: Vec::new() };
+    let mut select: Vec<(String, NodeId)> = Vec::new();
+    if items.len() > SELECT_COLUMNS_MAX {
+        let message = format!("{} expressions; at most {SELECT_COLUMNS_MAX} are taken", items.len());
+        compiler.mistake_in(clause, "", message, None);
+    }
+    for text in items.iter().take(SELECT_COLUMNS_MAX) {
+        let output = compiler.output(clause, text, &select);
+        select.extend(output);
+    }
+    compiler.finish(|mut plan| {
+        let (headings, select) = select.into_iter().unzip();
+        plan.headings = headings;
+        plan.points.push(Point { select, ..Point::default() });
+        plan
+    })
+}
+
+/// Parses one expression for tests and tools.
+///
+/// # Errors
+/// The first mistake of the text.
+pub fn parse(text: &str) -> Result<Expr, Box<Diagnostic>> {
+    parse_expression("expression", text)
+}

@@ -1,0 +1,130 @@
+//! Conditions on labels: `sector == 'Tech'`, `sector != 'Tech'`, `sector in ('Tech', 'Energy')`.
+
+use crate::ast::{CompareOp, Expr, ExprKind, Span};
+use crate::diagnostic::suggest;
+use crate::frame::LabelTest;
+use crate::graph::{Kind, NodeId, Op};
+use crate::resolve::{Clause, Resolver, Stop, Value};
+
+type Resolved<T> = Result<T, Stop>;
+
+/// Label values that a message lists.
+const VALUES_LISTED_MAX: usize = 12;
+
+impl Resolver<'_> {
+    /// A comparison of a label with a string; `None` when neither side is a label.
+    pub(crate) fn label_comparison(
+        &mut self,
+        clause: Clause<'_>,
+        operands: &[Expr],
+        ops: &[CompareOp],
+    ) -> Resolved<Option<NodeId>> {
+        let Some(at) = operands.iter().position(|o| self.is_label(o)) else { return Ok(None) };
+        let Value::Label(label) = self.value(clause, &operands[at])? else { return Ok(None) };
+        let span = operands[0].span.start..operands[operands.len() - 1].span.end;
+        let example = self.example(&label);
+        let ([op @ (CompareOp::Equal | CompareOp::NotEqual)], [_, _]) = (ops, operands) else {
+            let message = format!("the label '{label}' takes only '==', '!=' and 'in'");
+            return Err(clause.mistake(message, &span, "this comparison", Some(example)));
+        };
+        let other = &operands[1 - at];
+        let ExprKind::Text(value) = &other.kind else {
+            let message = format!("the label '{label}' is compared with a string");
+            return Err(clause.mistake(message, &other.span, "expected a string", Some(example)));
+        };
+        let test = self.label_test(clause, &label, value, &other.span)?;
+        Ok(Some(match op {
+            CompareOp::NotEqual => self.graph.add(Op::Not, &[test], Kind::Bool),
+            _ => test,
+        }))
+    }
+
+    /// `label in ('a', 'b')`
+    pub(crate) fn membership(
+        &mut self,
+        clause: Clause<'_>,
+        of: &Expr,
+        values: &[(String, Span)],
+    ) -> Resolved<NodeId> {
+        let Value::Label(label) = self.value(clause, of)? else {
+            let help = Some("for numbers write x == 1 or x == 2".to_owned());
+            return Err(clause.mistake("only labels go with 'in'", &of.span, "this is no label", help));
+        };
+        let mut any = None;
+        for (value, span) in values {
+            let test = self.label_test(clause, &label, value, span)?;
+            any = Some(match any {
+                None => test,
+                Some(before) => self.graph.add(Op::Or, &[before, test], Kind::Bool),
+            });
+        }
+        any.ok_or(Stop::Reported)
+    }
+
+    /// The name of a label that groups a cross-section.
+    pub(crate) fn label_name(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<String> {
+        match &expr.kind {
+            ExprKind::Name(_) => {
+                if let Value::Label(label) = self.value(clause, expr)? {
+                    return Ok(label);
+                }
+            }
+            ExprKind::Text(text) if self.schema.labels.contains_key(text) => {
+                let help = Some(format!("write it without quotes: by={text}"));
+                return Err(clause.mistake("'by' takes a label, not a string", &expr.span, "a string here", help));
+            }
+            _ => {}
+        }
+        let labels: Vec<&str> = self.schema.labels.keys().map(String::as_str).collect();
+        let help = match labels.is_empty() {
+            true => "this dataset has no labels; 'trawl import --symbols' adds them".to_owned(),
+            false => format!("labels: {}", labels.join(", ")),
+        };
+        Err(clause.mistake("'by' takes the name of a label", &expr.span, "this is no label", Some(help)))
+    }
+
+    fn is_label(&self, expr: &Expr) -> bool {
+        // Through a let, too: `let s = "sector"`.
+        let mut name = match &expr.kind {
+            ExprKind::Name(name) => name.as_str(),
+            _ => return false,
+        };
+        // As many steps as there are lets: a longer way is a cycle, which is told elsewhere.
+        for _ in 0..=self.let_count() {
+            match self.let_text(name) {
+                Some(text) => name = text.trim(),
+                None => return self.schema.labels.contains_key(name) && !self.schema.columns.iter().any(|c| c == name),
+            }
+        }
+        false
+    }
+
+    fn label_test(&mut self, clause: Clause<'_>, label: &str, value: &str, span: &Span) -> Resolved<NodeId> {
+        let known = self.schema.labels.get(label).map_or(&[][..], Vec::as_slice);
+        if !known.iter().any(|k| k == value) {
+            let listed: Vec<String> = known.iter().take(VALUES_LISTED_MAX).map(|k| format!("'{k}'")).collect();
+            let more = if known.len() > VALUES_LISTED_MAX { ", ..." } else { "" };
+            let help = match suggest(value, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => format!("values of {label}: {}{more}", listed.join(", ")),
+            };
+            return Err(clause.mistake(
+                format!("no symbol's {label} is '{value}'"),
+                span,
+                "no such value",
+                Some(help),
+            ));
+        }
+        let test = LabelTest { label: label.to_owned(), value: value.to_owned() };
+        let at = self.labels.iter().position(|t| *t == test).unwrap_or_else(|| {
+            self.labels.push(test);
+            self.labels.len() - 1
+        });
+        Ok(self.leaf(Op::Label(at as u16), Kind::Bool))
+    }
+
+    fn example(&self, label: &str) -> String {
+        let value = self.schema.labels.get(label).and_then(|v| v.first()).map_or("...", String::as_str);
+        format!("write {label} == '{value}' or {label} in ('{value}', ...)")
+    }
+}
