@@ -7,6 +7,7 @@
 
 mod arrow_file;
 mod bundled;
+mod calendar;
 mod csv_file;
 mod csv_header;
 mod csv_rows;
@@ -21,6 +22,7 @@ mod manifest;
 mod merge;
 mod name;
 mod quarantine;
+mod resample;
 mod snapshot;
 mod store;
 mod synth;
@@ -28,6 +30,7 @@ mod time;
 
 pub use arrow_file::SymbolBars;
 pub use bundled::US5;
+pub use calendar::{CALENDARS, Calendar, Session};
 pub use csv_header::ImportFormat;
 pub use dataset::Dataset;
 pub use error::{MarketError, MarketErrorKind};
@@ -37,6 +40,7 @@ pub use inspect::{BarSample, Checks, ColumnSummary, InspectOptions, Inspection, 
 pub use jumps::Jump;
 pub use manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TimesFile};
 pub use name::{TimeUnit, Timeframe, check_dataset_name};
+pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
 pub use store::{DatasetSummary, Store};
 pub use synth::{SynthOptions, SynthReport, synthesise};
 pub use time::{DateOrder, TimeMicros, format_time, parse_time, parse_time_in_order};

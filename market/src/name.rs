@@ -11,7 +11,7 @@ use crate::limits::{COLUMN_NAME_BYTES_MAX, DATASET_NAME_BYTES_MAX, SNAPSHOT_PREF
 /// Hex digits of a sha256.
 pub(crate) const HEX_DIGITS: usize = 64;
 
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     const SHOWN_CHARS: usize = 80;
     let mut shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN_CHARS).is_some() {
@@ -104,9 +104,11 @@ pub enum TimeUnit {
     Day,
     /// `w`
     Week,
+    /// `mo`
+    Month,
 }
 
-/// Length of a bar, written `<int><m|h|d|w>`: `1d`, `15m`, `1h`, `1w`.
+/// Length of a bar, written `<int><m|h|d|w|mo>`: `1d`, `15m`, `1h`, `1w`, `1mo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeframe {
     /// 1 to 9999.
@@ -118,7 +120,16 @@ pub struct Timeframe {
 impl Timeframe {
     /// Whether bars are labelled by a date alone.
     pub fn is_dated(self) -> bool {
-        matches!(self.unit, TimeUnit::Day | TimeUnit::Week)
+        matches!(self.unit, TimeUnit::Day | TimeUnit::Week | TimeUnit::Month)
+    }
+
+    /// Minutes of an intraday bar; `None` for dated ones.
+    pub fn minutes(self) -> Option<i64> {
+        match self.unit {
+            TimeUnit::Minute => Some(i64::from(self.count)),
+            TimeUnit::Hour => Some(i64::from(self.count) * 60),
+            TimeUnit::Day | TimeUnit::Week | TimeUnit::Month => None,
+        }
     }
 }
 
@@ -129,16 +140,18 @@ impl FromStr for Timeframe {
         let bad = || MarketError::BadName {
             text: shortened(text),
             what: "timeframe",
-            expected: "expected a number from 1 to 9999 and a unit of m, h, d or w, such as 1d or 15m".to_owned(),
+            expected: "expected a number from 1 to 9999 and a unit of m, h, d, w or mo, such as 1d or 15m".to_owned(),
         };
-        let unit = match text.as_bytes().last() {
-            Some(b'm') => TimeUnit::Minute,
-            Some(b'h') => TimeUnit::Hour,
-            Some(b'd') => TimeUnit::Day,
-            Some(b'w') => TimeUnit::Week,
+        let letters = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, unit) = text.split_at(letters);
+        let unit = match unit {
+            "m" => TimeUnit::Minute,
+            "h" => TimeUnit::Hour,
+            "d" => TimeUnit::Day,
+            "w" => TimeUnit::Week,
+            "mo" => TimeUnit::Month,
             _ => return Err(bad()),
         };
-        let digits = &text[..text.len() - 1];
         let plain = (1..=4).contains(&digits.len()) && digits.bytes().all(|c| c.is_ascii_digit());
         let count = if plain && !digits.starts_with('0') { digits.parse().ok() } else { None };
         Ok(Self { count: count.ok_or_else(bad)?, unit })
@@ -148,10 +161,11 @@ impl FromStr for Timeframe {
 impl fmt::Display for Timeframe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = match self.unit {
-            TimeUnit::Minute => 'm',
-            TimeUnit::Hour => 'h',
-            TimeUnit::Day => 'd',
-            TimeUnit::Week => 'w',
+            TimeUnit::Minute => "m",
+            TimeUnit::Hour => "h",
+            TimeUnit::Day => "d",
+            TimeUnit::Week => "w",
+            TimeUnit::Month => "mo",
         };
         write!(f, "{}{unit}", self.count)
     }
@@ -195,10 +209,10 @@ mod tests {
 
     #[test]
     fn timeframes_are_a_count_and_a_unit() {
-        for good in ["1d", "15m", "4h", "1w", "9999m"] {
+        for good in ["1d", "15m", "4h", "1w", "1mo", "9999m"] {
             assert_eq!(good.parse::<Timeframe>().unwrap().to_string(), good);
         }
-        for bad in ["", "d", "0d", "01d", "1", "1 d", "1D", "-1d", "10000d", "1y", "1é"] {
+        for bad in ["", "d", "0d", "01d", "1", "1 d", "1D", "-1d", "10000d", "1y", "1é", "1mon", "mo"] {
             assert!(bad.parse::<Timeframe>().is_err(), "{bad}");
         }
     }

@@ -18,7 +18,7 @@ use crate::manifest::Manifest;
 use crate::name::{TimeUnit, Timeframe};
 use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish, store_group, unite};
 use crate::store::Store;
-use crate::time::{DAY, MINUTE, TimeMicros, parse_time};
+use crate::time::{DAY, MINUTE, TimeMicros, add_months, parse_time};
 
 /// What kind of market to make.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,6 +157,7 @@ fn check_limits(options: &SynthOptions, timeframe: Timeframe) -> Result<(), Mark
     const DAYS_MAX: u64 = 150_000;
     let (count, bars) = (u64::from(timeframe.count), u64::from(options.bars));
     let days = match timeframe.unit {
+        TimeUnit::Month => bars * count * 31,
         TimeUnit::Week => bars * count * 7,
         TimeUnit::Day => bars * count * 7 / 5,
         TimeUnit::Minute | TimeUnit::Hour => {
@@ -182,6 +183,7 @@ fn calendar(timeframe: Timeframe, bars: u32) -> Vec<TimeMicros> {
     let business_day = |n: i64| first + (n / 5 * 7 + n % 5) * DAY;
     let count = i64::from(timeframe.count);
     let at = |i: i64| match timeframe.unit {
+        TimeUnit::Month => add_months(first, i * count),
         TimeUnit::Week => first + i * count * 7 * DAY,
         TimeUnit::Day => business_day(i * count),
         TimeUnit::Minute | TimeUnit::Hour => {

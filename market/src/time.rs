@@ -73,6 +73,25 @@ pub fn format_time(time: TimeMicros) -> String {
     }
 }
 
+/// Months from year 0 to the month of an instant (January 1970 is 23,640).
+pub(crate) fn month_index(time: TimeMicros) -> i64 {
+    DateTime::from_timestamp_micros(time).map_or(0, |t| i64::from(t.year()) * 12 + i64::from(t.month0()))
+}
+
+/// 00:00 UTC of the first day of a month; the ends of time for years beyond all.
+pub(crate) fn month_start(index: i64) -> TimeMicros {
+    let year = i32::try_from(index.div_euclid(12)).ok();
+    // A remainder below 12.
+    let first = year.and_then(|year| NaiveDate::from_ymd_opt(year, index.rem_euclid(12) as u32 + 1, 1));
+    let beyond = if index < 0 { TimeMicros::MIN } else { TimeMicros::MAX };
+    first.map_or(beyond, |d| i64::from(d.num_days_from_ce() - EPOCH_DAYS_FROM_CE).saturating_mul(DAY))
+}
+
+/// The first day of the month that comes so many months after that of `time`.
+pub(crate) fn add_months(time: TimeMicros, months: i64) -> TimeMicros {
+    month_start(month_index(time) + months)
+}
+
 pub(crate) fn parse_written(text: &str, order: DateOrder) -> Option<Written> {
     let text = text.trim();
     if text.is_empty() || text.len() > SPELLING_BYTES_MAX || !text.is_ascii() {

@@ -1,0 +1,36 @@
+//! When a bar ends: at its length after its start, at the session's close if that comes first, and for dated bars at
+//! the close of the last session that they cover.
+
+use super::{Calendar, day};
+use crate::name::{TimeUnit, Timeframe};
+use crate::time::{DAY, MINUTE, TimeMicros, add_months};
+
+impl Calendar {
+    /// The instant from which a bar is closed, that is visible.
+    ///
+    /// Minutes and hours: start plus length, but no later than the close of the regular session that holds the start.
+    /// Days: the close of the last of its sessions; weeks and months: the close of the last session within. Where the
+    /// calendar knows no session (a holiday, a weekend, out of range): when the date, or the period, is over.
+    pub fn bar_end(&self, timeframe: Timeframe, start: TimeMicros) -> TimeMicros {
+        let count = i64::from(timeframe.count);
+        let over = match timeframe.unit {
+            TimeUnit::Minute | TimeUnit::Hour => {
+                let end = start.saturating_add(timeframe.minutes().unwrap_or(0) * MINUTE);
+                return self.session_at(start).map_or(end, |s| end.min(s.close));
+            }
+            TimeUnit::Day => match self.session_on(start) {
+                Some(first) => {
+                    let last = self.nth(self.ordinal(first.date).saturating_add(count - 1));
+                    return last.map_or_else(|| first.close.saturating_add((count - 1) * DAY), |s| s.close);
+                }
+                None => day(start).saturating_add(count * DAY),
+            },
+            TimeUnit::Week => day(start).saturating_add(count * 7 * DAY),
+            TimeUnit::Month => add_months(start, count),
+        };
+        match self.previous_session(over) {
+            Some(last) if last.date >= day(start) && self.check_known(over).is_ok() => last.close,
+            _ => over,
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Higher bars of one symbol from its base bars: hours from minutes, days from minutes, weeks and months from days.
+//!
+//! Labels are canonical starts of periods, so that two symbols' higher bars match by label:
+//! - minutes and hours: session open + k times the length (the last one is cut off by the close);
+//! - days: the session's date; `3d` counts sessions, from the first session of 1970;
+//! - weeks: Monday 00:00 UTC; `2w` counts from Monday 1970-01-05;
+//! - months: the first of the month; `3mo` are the quarters of the calendar, `12mo` its years.
+//!
+//! Whether a higher bar is complete is said by the calendar and by the end of the base bar that looks, never by later
+//! bars: what a base bar sees does not change when more bars come. A base bar enters the period that holds its START.
+//! Bars outside regular sessions enter no higher bar but still read the last completed one.
+
+use std::ops::Range;
+
+use crate::calendar::{Calendar, Session, day, weekday};
+use crate::error::MarketError;
+use crate::name::{TimeUnit, Timeframe};
+use crate::time::{DAY, MINUTE, TimeMicros, month_index, month_start};
+
+/// Minutes of the longest bar that may be written in minutes or hours.
+const INTRADAY_MINUTES_MAX: i64 = 24 * 60;
+/// Monday 1970-01-05, where weeks are counted from.
+const FIRST_MONDAY: TimeMicros = 4 * DAY;
+
+/// Higher bars of one symbol.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HigherBars {
+    /// Canonical label of each higher bar that has at least one base bar, ascending.
+    pub times: Vec<TimeMicros>,
+    /// Per BASE bar: how many of the higher bars are complete when this base bar closes. Never falls.
+    pub completed: Vec<usize>,
+    /// Base bars that enter a higher bar, ascending. Others lie between them: pre-market bars inside a week.
+    members: Vec<usize>,
+    /// Of `members`, one per higher bar, without gaps.
+    ranges: Vec<Range<usize>>,
+}
+
+impl HigherBars {
+    /// Base bars (their indices, ascending) that make up a higher bar. Not always neighbours.
+    pub fn base_bars(&self, higher: usize) -> &[usize] {
+        self.ranges.get(higher).and_then(|r| self.members.get(r.clone())).unwrap_or(&[])
+    }
+
+    /// One column of all higher bars from that column of the base bars; see [`aggregate`].
+    pub fn aggregate(&self, column: &str, values: &[f64]) -> Vec<f64> {
+        let gathered: Vec<f64>;
+        let members = if self.members.len() == values.len() {
+            values
+        } else {
+            gathered = self.members.iter().map(|&i| values.get(i).copied().unwrap_or(f64::NAN)).collect();
+            &gathered
+        };
+        self.ranges.iter().map(|r| aggregate(column, members, r.clone())).collect()
+    }
+
+    /// The higher bar that a base bar enters and its base bars so far, this one the last: the forming bar. `None` for
+    /// base bars outside regular sessions.
+    pub fn forming(&self, base: usize) -> Option<(usize, &[usize])> {
+        let at = self.members.binary_search(&base).ok()?;
+        let higher = self.ranges.partition_point(|r| r.end <= at);
+        Some((higher, &self.members[self.ranges.get(higher)?.start..=at]))
+    }
+}
+
+/// How the values of a column become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    First,
+    Greatest,
+    Smallest,
+    Sum,
+    Last,
+}
+
+fn rule(column: &str) -> Rule {
+    match column {
+        "open" => Rule::First,
+        "high" => Rule::Greatest,
+        "low" => Rule::Smallest,
+        "volume" | "transactions" | "trades" | "turnover" | "amount" | "quote_volume" => Rule::Sum,
+        _ => Rule::Last,
+    }
+}
+
+/// One value of a column from those of a range of bars: open the first, high the greatest, low the smallest, volume
+/// (and transactions, trades, turnover, amount, quote_volume) the sum, close and anything else the last. NaN is passed
+/// over; NaN when nothing is left. Sums add in time order.
+pub fn aggregate(column: &str, values: &[f64], range: Range<usize>) -> f64 {
+    let mut known = values.get(range).unwrap_or(&[]).iter().copied().filter(|v| !v.is_nan());
+    let found = match rule(column) {
+        Rule::First => known.next(),
+        Rule::Last => known.next_back(),
+        Rule::Greatest => known.reduce(f64::max),
+        Rule::Smallest => known.reduce(f64::min),
+        Rule::Sum => known.reduce(|a, b| a + b),
+    };
+    found.unwrap_or(f64::NAN)
+}
+
+/// Checks that bars of `higher` can be built from bars of `base`; returns `higher` in its canonical spelling (`60m` is
+/// `1h`). The length of the base bars themselves is allowed.
+///
+/// # Errors
+/// A sentence for a diagnostic.
+pub fn check_resampling(base: &str, higher: &str) -> Result<Timeframe, String> {
+    let base: Timeframe = base.parse().map_err(|e: MarketError| e.to_string())?;
+    let higher: Timeframe = higher.parse().map_err(|e: MarketError| e.to_string())?;
+    check(base, higher)
+}
+
+fn check(base: Timeframe, higher: Timeframe) -> Result<Timeframe, String> {
+    match (base.minutes(), higher.minutes()) {
+        (_, Some(minutes)) if minutes > INTRADAY_MINUTES_MAX => {
+            Err(format!("bars of {higher} are longer than a day: write their length in days, such as 2d"))
+        }
+        (Some(short), Some(long)) if long < short => {
+            Err(format!("bars of {higher} are shorter than the dataset's, which are of {base}"))
+        }
+        (Some(short), Some(long)) if long % short != 0 => Err(format!(
+            "bars of {higher} cannot be built from bars of {base}: {long} minutes are no multiple of {short}"
+        )),
+        (Some(_), Some(minutes)) if minutes % 60 == 0 => {
+            // At most a day, so far below a u32.
+            Ok(Timeframe { count: (minutes / 60) as u32, unit: TimeUnit::Hour })
+        }
+        (Some(_), Some(minutes)) => Ok(Timeframe { count: minutes as u32, unit: TimeUnit::Minute }),
+        (None, Some(_)) => Err(format!("bars of {higher} are shorter than the dataset's, which are of {base}")),
+        (Some(_), None) => Ok(higher),
+        (None, None) if base.count > 1 && base != higher => Err(format!(
+            "bars of {base} do not begin with every period of {higher}: only bars of 1d, 1w or 1mo are built on"
+        )),
+        (None, None) => match (base.unit, higher.unit) {
+            (TimeUnit::Week, TimeUnit::Day) | (TimeUnit::Month, TimeUnit::Day | TimeUnit::Week) => {
+                Err(format!("bars of {higher} are shorter than the dataset's, which are of {base}"))
+            }
+            (TimeUnit::Week, TimeUnit::Month) => {
+                Err(format!("bars of {higher} cannot be built from bars of {base}: a week may lie in two months"))
+            }
+            _ => Ok(higher),
+        },
+    }
+}
+
+/// One period of a higher timeframe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Period {
+    label: TimeMicros,
+    /// When its higher bar is complete; never, where the calendar ends before it.
+    end: TimeMicros,
+}
+
+/// Finds periods, and the ends of base bars; bars of one session or period come one after the other.
+struct Periods<'a> {
+    calendar: &'a Calendar,
+    base: Timeframe,
+    higher: Timeframe,
+    session: Option<Session>,
+    dated: Option<(Session, Period)>,
+}
+
+impl Periods<'_> {
+    /// The session of a base bar; `None` outside regular sessions.
+    fn session(&mut self, time: TimeMicros) -> Option<Session> {
+        let dated = self.base.is_dated();
+        let known =
+            self.session.filter(|s| if dated { s.date == day(time) } else { (s.open..s.close).contains(&time) });
+        known.or_else(|| {
+            let found = match self.base.unit {
+                TimeUnit::Week | TimeUnit::Month => Some(Session { date: day(time), open: time, close: time }),
+                TimeUnit::Day => self.calendar.session_on(time),
+                TimeUnit::Minute | TimeUnit::Hour => self.calendar.session_at(time),
+            };
+            self.session = found.or(self.session);
+            found
+        })
+    }
+
+    /// When a base bar is closed.
+    fn base_end(&self, time: TimeMicros, session: Option<Session>) -> TimeMicros {
+        match (session, self.base.minutes(), self.base.unit) {
+            (Some(session), Some(minutes), _) => session.close.min(time.saturating_add(minutes * MINUTE)),
+            (Some(session), None, TimeUnit::Day) if self.base.count == 1 => session.close,
+            (_, None, TimeUnit::Week) => self.last_close(week(day(time), 1), week(day(time), 1) + 7 * DAY),
+            (_, None, TimeUnit::Month) => {
+                let month = month_index(time);
+                self.last_close(month_start(month), month_start(month + 1))
+            }
+            _ => self.calendar.bar_end(self.base, time),
+        }
+    }
+
+    /// The period that a regular base bar lies in.
+    fn period(&mut self, time: TimeMicros, session: Session) -> Period {
+        if let Some(minutes) = self.higher.minutes() {
+            let label = time - (time - session.open) % (minutes * MINUTE);
+            return Period { label, end: session.close.min(label + minutes * MINUTE) };
+        }
+        if let Some((known, period)) = self.dated
+            && known == session
+        {
+            return period;
+        }
+        let count = i64::from(self.higher.count);
+        let period = match self.higher.unit {
+            TimeUnit::Week => {
+                let label = week(session.date, count);
+                Period { label, end: self.last_close(label, label + count * 7 * DAY) }
+            }
+            TimeUnit::Month => {
+                let month = month_index(session.date);
+                let first = month - month.rem_euclid(count);
+                let label = month_start(first);
+                Period { label, end: self.last_close(label, month_start(first + count)) }
+            }
+            _ => {
+                let ordinal = self.calendar.ordinal(session.date);
+                let first = ordinal - ordinal.rem_euclid(count);
+                let label = self.calendar.nth(first).map_or(session.date, |s| s.date);
+                Period { label, end: self.calendar.nth(first + count - 1).map_or(TimeMicros::MAX, |s| s.close) }
+            }
+        };
+        self.dated = Some((session, period));
+        period
+    }
+
+    /// Close of the last session in a span of dates; never, when the calendar ends inside it.
+    fn last_close(&self, start: TimeMicros, end: TimeMicros) -> TimeMicros {
+        if self.calendar.check_known(end.saturating_sub(1)).is_err() {
+            return TimeMicros::MAX;
+        }
+        let last = self.calendar.previous_session(end).filter(|s| s.date >= start);
+        last.map_or(end, |s| s.close)
+    }
+}
+
+/// Monday of the first of so many weeks.
+fn week(date: TimeMicros, count: i64) -> TimeMicros {
+    let weeks = (date - weekday(date) * DAY - FIRST_MONDAY).div_euclid(7 * DAY);
+    FIRST_MONDAY + (weeks - weeks.rem_euclid(count)) * 7 * DAY
+}
+
+/// Builds the higher bars of one symbol from the times of its base bars, which ascend strictly.
+///
+/// # Errors
+/// [`MarketError::Refused`] when `higher` cannot be built from `base`, and for a bar outside the calendar's range.
+pub fn higher_bars(
+    calendar: &Calendar,
+    base: Timeframe,
+    higher: Timeframe,
+    times: &[TimeMicros],
+) -> Result<HigherBars, MarketError> {
+    let higher = check(base, higher).map_err(MarketError::Refused)?;
+    for &time in times.first().into_iter().chain(times.last()) {
+        calendar.check_known(time)?;
+    }
+    debug_assert!(times.is_sorted_by(|a, b| a < b));
+    let mut periods = Periods { calendar, base, higher, session: None, dated: None };
+    let mut bars = HigherBars {
+        times: Vec::new(),
+        completed: Vec::with_capacity(times.len()),
+        members: Vec::with_capacity(times.len()),
+        ranges: Vec::new(),
+    };
+    // Ends of the higher bars, and the latest end of a base bar so far.
+    let mut ends: Vec<TimeMicros> = Vec::new();
+    let mut completed = 0;
+    let mut seen = TimeMicros::MIN;
+    for (i, &time) in times.iter().enumerate() {
+        let session = periods.session(time);
+        // A period that an earlier bar saw complete takes no further bar (possible only where base bars overlap).
+        if let Some(period) = session.map(|s| periods.period(time, s)).filter(|p| p.end > seen) {
+            let at = bars.members.len();
+            bars.members.push(i);
+            match bars.ranges.last_mut() {
+                Some(range) if bars.times.last() == Some(&period.label) => range.end = at + 1,
+                _ => {
+                    bars.times.push(period.label);
+                    bars.ranges.push(at..at + 1);
+                    ends.push(period.end);
+                }
+            }
+        }
+        seen = seen.max(periods.base_end(time, session));
+        while ends.get(completed).is_some_and(|&end| end <= seen) {
+            completed += 1;
+        }
+        bars.completed.push(completed);
+    }
+    Ok(bars)
+}
+
+#[cfg(test)]
+#[path = "resample_tests.rs"]
+mod tests;

@@ -1,0 +1,233 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::time::{format_time, parse_time};
+
+fn at(text: &str) -> TimeMicros {
+    parse_time(text).unwrap()
+}
+
+fn frame(text: &str) -> Timeframe {
+    text.parse().unwrap()
+}
+
+fn built(calendar: Calendar, base: &str, higher: &str, times: &[TimeMicros]) -> HigherBars {
+    higher_bars(&calendar, frame(base), frame(higher), times).unwrap()
+}
+
+fn labels(bars: &HigherBars) -> Vec<String> {
+    bars.times.iter().map(|&t| format_time(t)).collect()
+}
+
+fn dates(texts: &[&str]) -> Vec<TimeMicros> {
+    texts.iter().map(|t| at(t)).collect()
+}
+
+/// All minutes of a date's regular session, and two before and after.
+fn minutes(date: &str) -> Vec<TimeMicros> {
+    let s = Calendar::XNYS.session_on(at(date)).unwrap();
+    (-2..(s.close - s.open) / MINUTE + 2).map(|k| s.open + k * MINUTE).collect()
+}
+
+#[test]
+fn a_week_is_complete_on_its_last_session_even_before_a_holiday() {
+    // Good Friday is 2024-03-29.
+    let times = dates(&["2024-03-25", "2024-03-26", "2024-03-27", "2024-03-28", "2024-04-01", "2024-04-02"]);
+    let bars = built(Calendar::XNYS, "1d", "1w", &times);
+    assert_eq!(labels(&bars), ["2024-03-25", "2024-04-01"]);
+    assert_eq!(bars.completed, [0, 0, 0, 1, 1, 1]);
+    // Without holidays Friday is still to come.
+    assert_eq!(built(Calendar::WEEKDAYS, "1d", "1w", &times).completed, [0, 0, 0, 0, 1, 1]);
+    let bars = built(Calendar::XNYS, "1d", "1mo", &times);
+    assert_eq!(labels(&bars), ["2024-03-01", "2024-04-01"]);
+    assert_eq!(bars.completed, [0, 0, 0, 1, 1, 1]);
+}
+
+#[test]
+fn a_week_without_its_friday_is_complete_at_the_next_bar() {
+    let times = dates(&["2024-03-14", "2024-03-19", "2024-04-10", "2024-04-12"]);
+    let bars = built(Calendar::XNYS, "1d", "1w", &times);
+    assert_eq!(labels(&bars), ["2024-03-11", "2024-03-18", "2024-04-08"]);
+    assert_eq!(bars.completed, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_week_of_minutes_leaves_out_what_lies_between_its_sessions() {
+    let times: Vec<TimeMicros> =
+        ["2024-11-26", "2024-11-27", "2024-11-29", "2024-12-02"].iter().flat_map(|d| minutes(d)).collect();
+    let bars = built(Calendar::XNYS, "1m", "1w", &times);
+    assert_eq!(labels(&bars), ["2024-11-25", "2024-12-02"]);
+    assert_eq!(bars.base_bars(0).len(), 390 + 390 + 210);
+    assert!(bars.base_bars(0).iter().all(|&i| Calendar::XNYS.is_regular(times[i])));
+    // The last minute of the half day completes the week.
+    let last = times.iter().position(|&t| t == at("2024-11-29 17:59")).unwrap();
+    assert_eq!((bars.completed[last - 1], bars.completed[last], bars.completed[last + 1]), (0, 1, 1));
+    let ones = vec![1.0; times.len()];
+    assert_eq!(bars.aggregate("volume", &ones), [990.0, 390.0]);
+    assert_eq!(bars.forming(0), None);
+    assert_eq!(bars.forming(3), Some((0, &[2, 3][..])));
+}
+
+#[test]
+fn a_half_day_is_a_day_of_210_minutes_and_cuts_its_last_hour_off() {
+    let times: Vec<TimeMicros> = ["2024-11-27", "2024-11-29"].iter().flat_map(|d| minutes(d)).collect();
+    let days = built(Calendar::XNYS, "1m", "1d", &times);
+    assert_eq!(labels(&days), ["2024-11-27", "2024-11-29"]);
+    assert_eq!([days.base_bars(0).len(), days.base_bars(1).len()], [390, 210]);
+    let hours = built(Calendar::XNYS, "1m", "60m", &times);
+    assert_eq!(hours.times.len(), 7 + 4);
+    assert_eq!(labels(&hours)[10], "2024-11-29T17:30:00Z");
+    assert_eq!(hours.base_bars(10).len(), 30);
+    let seen = |time: &str| hours.completed[times.iter().position(|&t| t == at(time)).unwrap()];
+    assert_eq!([seen("2024-11-29 17:58"), seen("2024-11-29 17:59"), seen("2024-11-29 18:01")], [10, 11, 11]);
+}
+
+#[test]
+fn the_change_of_the_clocks_moves_the_bins_with_the_session() {
+    let times: Vec<TimeMicros> = ["2024-03-08", "2024-03-11"].iter().flat_map(|d| minutes(d)).collect();
+    let hours = labels(&built(Calendar::XNYS, "1m", "2h", &times));
+    assert_eq!(hours[0], "2024-03-08T14:30:00Z");
+    assert_eq!(hours[4], "2024-03-11T13:30:00Z");
+    assert_eq!(labels(&built(Calendar::XNYS, "1m", "1d", &times)), ["2024-03-08", "2024-03-11"]);
+}
+
+#[test]
+fn a_thin_symbol_sees_an_hour_when_its_own_next_bar_closes() {
+    let times = dates(&["2024-11-27 14:31", "2024-11-27 15:29", "2024-11-27 15:40", "2024-11-27 19:00"]);
+    let bars = built(Calendar::XNYS, "1m", "1h", &times);
+    assert_eq!(bars.times, dates(&["2024-11-27 14:30", "2024-11-27 15:30", "2024-11-27 18:30"]));
+    assert_eq!(bars.completed, [0, 1, 1, 2]);
+}
+
+#[test]
+fn dates_without_a_session_enter_nothing_and_still_read() {
+    let times = dates(&["2024-11-27", "2024-11-28", "2024-11-29", "2024-11-30", "2024-12-02"]);
+    let bars = built(Calendar::XNYS, "1d", "1w", &times);
+    assert_eq!(bars.base_bars(0), [0, 2]);
+    assert_eq!(bars.completed, [0, 0, 1, 1, 1]);
+    let times = dates(&["2024-11-29", "2024-11-30", "2024-12-01", "2024-12-02"]);
+    assert_eq!(built(Calendar::ALWAYS, "1d", "1w", &times).completed, [0, 0, 1, 1]);
+}
+
+#[test]
+fn counts_over_one_begin_at_a_fixed_date_whatever_the_history() {
+    let mut all = Vec::new();
+    let mut session = Calendar::XNYS.next_session(at("2023-01-01")).unwrap();
+    while session.date < at("2024-01-01") {
+        all.push(session.date);
+        session = Calendar::XNYS.next_session(session.date).unwrap();
+    }
+    for higher in ["3d", "2w", "2mo", "3mo", "12mo"] {
+        let whole = built(Calendar::XNYS, "1d", higher, &all);
+        let late = built(Calendar::XNYS, "1d", higher, &all[50..]);
+        let shared = late.times.iter().filter(|t| whole.times.contains(t)).count();
+        assert_eq!(shared, late.times.len(), "{higher}");
+    }
+    assert_eq!(
+        labels(&built(Calendar::XNYS, "1d", "3mo", &all)),
+        ["2023-01-01", "2023-04-01", "2023-07-01", "2023-10-01"]
+    );
+    let three = built(Calendar::XNYS, "1d", "3d", &all);
+    assert!((1..three.times.len() - 1).all(|i| three.base_bars(i).len() == 3));
+    // 2023-01-02 is the Monday of week 2765 since 1970-01-05, an odd one.
+    assert_eq!(labels(&built(Calendar::XNYS, "1d", "2w", &all))[..2], ["2022-12-26", "2023-01-09"]);
+}
+
+#[test]
+fn values_become_one_by_the_meaning_of_their_column() {
+    let v = [f64::NAN, 3.0, 1.0, 2.0, f64::NAN];
+    let one = |column: &str| aggregate(column, &v, 0..5);
+    assert_eq!([one("open"), one("high"), one("low"), one("close")], [3.0, 3.0, 1.0, 2.0]);
+    assert_eq!([one("volume"), one("transactions"), one("adj_close")], [6.0, 6.0, 2.0]);
+    for column in ["open", "high", "low", "close", "volume"] {
+        assert!(aggregate(column, &v, 4..5).is_nan() && aggregate(column, &v, 0..9).is_nan(), "{column}");
+    }
+}
+
+#[test]
+fn what_cannot_be_built_is_told_in_a_sentence() {
+    for (base, higher, told) in [
+        ("1d", "1h", "shorter than the dataset's"),
+        ("1h", "30m", "shorter than the dataset's"),
+        ("1w", "1d", "shorter than the dataset's"),
+        ("15m", "20m", "no multiple of 15"),
+        ("1m", "48h", "write their length in days"),
+        ("2d", "1w", "only bars of 1d, 1w or 1mo"),
+        ("1w", "1mo", "a week may lie in two months"),
+        ("1d", "weekly", "is not a timeframe"),
+    ] {
+        let error = check_resampling(base, higher).unwrap_err();
+        assert!(error.contains(told), "{base} {higher}: {error}");
+    }
+    for (base, higher, canonical) in
+        [("1m", "60m", "1h"), ("1m", "90m", "90m"), ("1d", "1w", "1w"), ("5m", "1d", "1d"), ("1d", "1d", "1d")]
+    {
+        assert_eq!(check_resampling(base, higher).unwrap().to_string(), canonical);
+    }
+    let beyond = dates(&["1960-01-04"]);
+    let error = higher_bars(&Calendar::XNYS, frame("1d"), frame("1w"), &beyond).unwrap_err().to_string();
+    assert!(error.contains("1970-01-01 to 2035-12-31"), "{error}");
+}
+
+fn calendars() -> impl Strategy<Value = Calendar> {
+    prop_oneof![Just(Calendar::XNYS), Just(Calendar::ALWAYS), Just(Calendar::WEEKDAYS)]
+}
+
+fn frames() -> impl Strategy<Value = (&'static str, &'static str)> {
+    let pairs = [
+        ("1m", "5m"),
+        ("1m", "1h"),
+        ("1m", "1d"),
+        ("1m", "1w"),
+        ("15m", "90m"),
+        ("1h", "4h"),
+        ("1h", "3d"),
+        ("1d", "1d"),
+        ("1d", "1w"),
+        ("1d", "2w"),
+        ("1d", "1mo"),
+        ("1w", "2w"),
+        ("1mo", "3mo"),
+    ];
+    proptest::sample::select(pairs.to_vec())
+}
+
+proptest! {
+    #[test]
+    fn later_bars_never_change_what_a_bar_sees(
+        calendar in calendars(),
+        (base, higher) in frames(),
+        gaps in proptest::collection::vec(1i64..3000, 1..120),
+        cut in 0usize..120,
+    ) {
+        let unit = if frame(base).is_dated() { DAY } else { MINUTE };
+        let mut time = at("2024-11-25");
+        let times: Vec<TimeMicros> = gaps
+            .iter()
+            // Mostly neighbours, at times a hole; at times bars overlap, which must not repaint either.
+            .map(|&g| {
+                time += unit * if g < 2700 { 1 + g % 3 } else { (g - 2700).max(1) };
+                time
+            })
+            .collect();
+        let whole = built(calendar, base, higher, &times);
+        let values: Vec<f64> = (0..times.len()).map(|i| (i * 7919 % 101) as f64).collect();
+        let columns: Vec<Vec<f64>> = ["open", "high", "low", "close", "volume"].map(|c| whole.aggregate(c, &values)).to_vec();
+        let cut = cut.min(times.len());
+        let part = built(calendar, base, higher, &times[..cut]);
+        prop_assert_eq!(&part.completed[..], &whole.completed[..cut]);
+        let seen = part.completed.last().copied().unwrap_or(0);
+        prop_assert_eq!(&part.times[..], &whole.times[..part.times.len()]);
+        for (name, all) in ["open", "high", "low", "close", "volume"].iter().zip(&columns) {
+            prop_assert_eq!(&part.aggregate(name, &values[..cut])[..seen], &all[..seen]);
+        }
+        prop_assert!(whole.times.is_sorted_by(|a, b| a < b) && whole.completed.is_sorted());
+    }
+
+    #[test]
+    fn no_times_make_it_panic(calendar in calendars(), (base, higher) in frames(), mut times in proptest::collection::vec(any::<i64>(), 0..5)) {
+        times.sort_unstable();
+        times.dedup();
+        let _ = higher_bars(&calendar, frame(base), frame(higher), &times);
+    }
+}
