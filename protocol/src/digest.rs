@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::result::{Answer, SegmentResultV1, SymbolRow};
+use crate::result::{Answer, SegmentOutput, SegmentResultV2, SymbolRow};
 
 /// Feeds fields into a hash.
 struct Fields(Sha256);
@@ -36,11 +36,18 @@ impl Fields {
     }
 
     fn row(&mut self, row: &SymbolRow) {
+        self.u64(u64::from(row.point));
         self.text(&row.symbol);
         self.u64(row.status as u64);
+        self.u64(u64::from(row.edge) + 2 * u64::from(row.provisional));
         self.text(&row.reason);
         self.numbers(&row.rank);
         self.numbers(&row.values);
+    }
+
+    fn times(&mut self, times: &[i64]) {
+        self.u64(times.len() as u64);
+        times.iter().for_each(|t| self.u64(*t as u64));
     }
 
     fn finish(self) -> [u8; 32] {
@@ -49,23 +56,55 @@ impl Fields {
 }
 
 /// Digest of one segment's result.
-pub fn segment_digest(result: &SegmentResultV1) -> [u8; 32] {
-    let mut fields = Fields::new("trawl segment 1");
+pub fn segment_digest(result: &SegmentResultV2) -> [u8; 32] {
+    let mut fields = Fields::new("trawl segment 2");
     fields.u64(u64::from(result.segment));
-    fields.u64(result.rows.len() as u64);
-    result.rows.iter().for_each(|row| fields.row(row));
+    match &result.output {
+        SegmentOutput::Times(needs) => {
+            fields.text("times");
+            fields.u64(needs.len() as u64);
+            for need in needs {
+                fields.u64(u64::from(need.cross));
+                fields.times(&need.times);
+            }
+        }
+        SegmentOutput::Values(given) => {
+            fields.text("values");
+            fields.u64(given.len() as u64);
+            for one in given {
+                fields.u64(u64::from(one.cross));
+                fields.times(&one.times);
+                fields.numbers(&one.values);
+            }
+        }
+        SegmentOutput::Rows(rows) => {
+            fields.text("rows");
+            fields.u64(rows.len() as u64);
+            rows.iter().for_each(|row| fields.row(row));
+        }
+    }
     fields.finish()
 }
 
 /// Digest of an answer, 64 hex digits.
 pub fn answer_digest(answer: &Answer) -> String {
-    let mut fields = Fields::new("trawl answer 1");
+    let mut fields = Fields::new("trawl answer 2");
     let id = &answer.identity;
-    let identity =
-        [&id.plan, &id.dataset, &id.snapshot, &id.as_of, &id.engine, &id.numerics, &id.backend, &id.precision];
+    let identity = [
+        &id.plan, &id.dataset, &id.snapshot, &id.as_of, &id.engine, &id.numerics, &id.backend, &id.precision,
+        &id.adjustment,
+    ];
     identity.into_iter().for_each(|text| fields.text(text));
     fields.u64(answer.select.len() as u64);
     answer.select.iter().for_each(|name| fields.text(name));
+    fields.u64(answer.points.len() as u64);
+    for settings in &answer.points {
+        fields.u64(settings.len() as u64);
+        for (name, value) in settings {
+            fields.text(name);
+            fields.numbers(&[*value]);
+        }
+    }
     fields.u64(answer.rows.len() as u64);
     for row in &answer.rows {
         // Places begin at 1, so 0 is free to say "none".

@@ -11,22 +11,29 @@ use sha2::{Digest, Sha256};
 use crate::error::{ErrorKind, Failure};
 use crate::limits::{PAYLOAD_BYTES_MAX, REASON_BYTES_MAX};
 use crate::pb;
-use crate::result::{SegmentResultV1, Status};
+use crate::result::{SegmentOutput, SegmentResultV2, Status, StepInputV1};
 
-/// Version of [`SegmentResultV1`].
-pub const SEGMENT_RESULT_V1: u32 = 1;
+/// Version of [`SegmentResultV2`].
+pub const SEGMENT_RESULT_V2: u32 = 2;
+/// Version of [`StepInputV1`].
+pub const STEP_INPUT_V1: u32 = 3;
 
 /// The type written down, with everything that moves a byte of its archive. Change it whenever the type changes.
-const SEGMENT_RESULT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
-    SegmentResultV1{segment:u32,rows:[SymbolRow{symbol:str,status:u8(failed,stale,outside,unknown,matched,not_matched),\
-    reason:str,rank:[f64],values:[f64]}]}";
+const SEGMENT_RESULT_V2_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
+    SegmentResultV2{segment:u32,output:Times([{cross:u16,times:[i64]}])|Values([{cross:u16,times:[i64],values:[f64]}])|\
+    Rows([SymbolRow{point:u32,symbol:str,status:u8(failed,stale,outside,unknown,matched,not_matched),edge:bool,\
+    provisional:bool,reason:str,rank:[f64],values:[f64]}])}";
+
+/// As above.
+const STEP_INPUT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
+    StepInputV1{wanted:[{cross:u16,times:[i64]}],tables:[{cross:u16,times:[i64],keys:[str],values:[f64]}]}";
 
 /// Why an envelope is refused. All are retryable: another attempt may arrive whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// Not this type's version.
-    #[error("result version {found}, expected {SEGMENT_RESULT_V1}")]
-    Version { found: u32 },
+    #[error("message version {found}, expected {expected}")]
+    Version { found: u32, expected: u32 },
     /// The sender's type has other fields.
     #[error("result schema {found:016x}, expected {expected:016x}")]
     Schema { found: u64, expected: u64 },
@@ -56,9 +63,13 @@ impl From<EnvelopeError> for Failure {
     }
 }
 
-/// Fingerprint of [`SegmentResultV1`], compared in every envelope and at registration.
+/// Fingerprint of [`SegmentResultV2`], compared in every envelope and at registration.
 pub fn schema_fingerprint() -> u64 {
-    let digest = Sha256::digest(SEGMENT_RESULT_V1_SCHEMA.as_bytes());
+    fingerprint(SEGMENT_RESULT_V2_SCHEMA)
+}
+
+fn fingerprint(schema: &str) -> u64 {
+    let digest = Sha256::digest(schema.as_bytes());
     digest.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
@@ -75,28 +86,62 @@ fn checksum(version: u32, schema: u64, length: u64, payload: &[u8]) -> u32 {
 ///
 /// # Errors
 /// [`EnvelopeError::TooLong`], [`EnvelopeError::Content`] for a result a reader would refuse, [`EnvelopeError::Encode`].
-pub fn encode(result: &SegmentResultV1) -> Result<pb::Envelope, EnvelopeError> {
+pub fn encode(result: &SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
     check_content(result)?;
     let payload = rkyv::to_bytes::<rancor::Error>(result).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
-    if payload.len() > PAYLOAD_BYTES_MAX {
-        return Err(EnvelopeError::TooLong { found: payload.len() as u64 });
-    }
-    let (schema, length) = (schema_fingerprint(), payload.len() as u64);
-    let checksum = checksum(SEGMENT_RESULT_V1, schema, length, &payload);
-    Ok(pb::Envelope { version: SEGMENT_RESULT_V1, schema, length, checksum, payload: payload.into_vec() })
+    seal(SEGMENT_RESULT_V2, schema_fingerprint(), payload)
 }
 
 /// Reads what [`encode`] wrote.
 ///
 /// # Errors
 /// [`EnvelopeError`], the first check that fails: version, schema, length, checksum, archive, content.
-pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV1, EnvelopeError> {
-    if envelope.version != SEGMENT_RESULT_V1 {
-        return Err(EnvelopeError::Version { found: envelope.version });
+pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV2, EnvelopeError> {
+    let aligned = open(envelope, SEGMENT_RESULT_V2, schema_fingerprint())?;
+    let result = rkyv::from_bytes::<SegmentResultV2, rancor::Error>(&aligned)
+        .map_err(|e| EnvelopeError::Archive(e.to_string()))?;
+    check_content(&result)?;
+    Ok(result)
+}
+
+/// Archives what a step is given.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_input(input: &StepInputV1) -> Result<pb::Envelope, EnvelopeError> {
+    check_input(input)?;
+    let payload = rkyv::to_bytes::<rancor::Error>(input).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
+    seal(STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA), payload)
+}
+
+/// Reads what [`encode_input`] wrote.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_input(envelope: &pb::Envelope) -> Result<StepInputV1, EnvelopeError> {
+    let aligned = open(envelope, STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA))?;
+    let input = rkyv::from_bytes::<StepInputV1, rancor::Error>(&aligned)
+        .map_err(|e| EnvelopeError::Archive(e.to_string()))?;
+    check_input(&input)?;
+    Ok(input)
+}
+
+fn seal(version: u32, schema: u64, payload: AlignedVec) -> Result<pb::Envelope, EnvelopeError> {
+    if payload.len() > PAYLOAD_BYTES_MAX {
+        return Err(EnvelopeError::TooLong { found: payload.len() as u64 });
     }
-    let expected = schema_fingerprint();
-    if envelope.schema != expected {
-        return Err(EnvelopeError::Schema { found: envelope.schema, expected });
+    let length = payload.len() as u64;
+    let checksum = checksum(version, schema, length, &payload);
+    Ok(pb::Envelope { version, schema, length, checksum, payload: payload.into_vec() })
+}
+
+/// The payload in aligned memory, everything around it checked.
+fn open(envelope: &pb::Envelope, version: u32, schema: u64) -> Result<AlignedVec, EnvelopeError> {
+    if envelope.version != version {
+        return Err(EnvelopeError::Version { found: envelope.version, expected: version });
+    }
+    if envelope.schema != schema {
+        return Err(EnvelopeError::Schema { found: envelope.schema, expected: schema });
     }
     let found = envelope.payload.len() as u64;
     if found != envelope.length {
@@ -109,25 +154,54 @@ pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV1, EnvelopeError>
     if found != envelope.checksum {
         return Err(EnvelopeError::Checksum { found, expected: envelope.checksum });
     }
-    // Protobuf gives the payload at any address; an archive has to lie aligned.
-    let mut aligned: AlignedVec = AlignedVec::with_capacity(envelope.payload.len());
+    let mut aligned = AlignedVec::new();
     aligned.extend_from_slice(&envelope.payload);
-    let result = rkyv::from_bytes::<SegmentResultV1, rancor::Error>(&aligned)
-        .map_err(|e| EnvelopeError::Archive(e.to_string()))?;
-    check_content(&result)?;
-    Ok(result)
+    Ok(aligned)
+}
+
+fn content(what: impl Into<String>) -> EnvelopeError {
+    EnvelopeError::Content(what.into())
+}
+
+/// Times ascend, and each list of values has as many as it must.
+fn check_times(times: &[i64]) -> Result<(), EnvelopeError> {
+    if times.is_sorted_by(|a, b| a < b) { Ok(()) } else { Err(content("times out of order")) }
+}
+
+fn check_input(input: &StepInputV1) -> Result<(), EnvelopeError> {
+    input.wanted.iter().try_for_each(|w| check_times(&w.times))?;
+    for table in &input.tables {
+        check_times(&table.times)?;
+        if !table.keys.is_sorted_by(|a, b| a < b) || table.keys.len() * table.times.len() != table.values.len() {
+            return Err(content("a cross-section of another shape"));
+        }
+    }
+    Ok(())
 }
 
 /// What every result fulfils, checked where it is written and where it is read.
-fn check_content(result: &SegmentResultV1) -> Result<(), EnvelopeError> {
-    let refuse = |what: &str, symbol: &str| Err(EnvelopeError::Content(format!("{what} at symbol '{symbol}'")));
-    for pair in result.rows.windows(2) {
-        if pair[0].symbol >= pair[1].symbol {
+fn check_content(result: &SegmentResultV2) -> Result<(), EnvelopeError> {
+    let rows = match &result.output {
+        SegmentOutput::Times(needs) => return needs.iter().try_for_each(|n| check_times(&n.times)),
+        SegmentOutput::Values(given) => {
+            for one in given {
+                check_times(&one.times)?;
+                if one.values.len() % one.times.len().max(1) != 0 {
+                    return Err(content("values that do not fit their times"));
+                }
+            }
+            return Ok(());
+        }
+        SegmentOutput::Rows(rows) => rows,
+    };
+    let refuse = |what: &str, symbol: &str| Err(content(format!("{what} at symbol '{symbol}'")));
+    for pair in rows.windows(2) {
+        if (pair[0].point, &pair[0].symbol) >= (pair[1].point, &pair[1].symbol) {
             return refuse("rows out of order", &pair[1].symbol);
         }
     }
     let mut widths = None;
-    for row in &result.rows {
+    for row in rows {
         let decided = matches!(row.status, Status::Matched | Status::NotMatched);
         if row.reason.is_empty() != decided {
             return refuse("a reason where none belongs, or none where one does", &row.symbol);

@@ -41,8 +41,14 @@ impl Status {
 /// One symbol's part of the answer. It holds no time of day, host, attempt or cache fact.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
 pub struct SymbolRow {
+    /// Which point of the scan's sweep; 0 without a sweep.
+    pub point: u32,
     pub symbol: String,
     pub status: Status,
+    /// Whether a comparison behind the status is so close that rounding could turn it.
+    pub edge: bool,
+    /// Whether the bar that was looked at is not closed yet.
+    pub provisional: bool,
     /// Why, for every status but matched and not matched; empty there.
     pub reason: String,
     /// Rank keys of a match (NaN = NA); empty otherwise.
@@ -51,11 +57,72 @@ pub struct SymbolRow {
     pub values: Vec<f64>,
 }
 
-/// Everything a segment (one group of a snapshot) answers, rows sorted by symbol.
+/// Everything a segment (one group of a snapshot) gives in one step of a scan.
 #[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
-pub struct SegmentResultV1 {
+pub struct SegmentResultV2 {
     pub segment: u32,
-    pub rows: Vec<SymbolRow>,
+    pub output: SegmentOutput,
+}
+
+/// What a step gives.
+#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
+pub enum SegmentOutput {
+    /// Times at which the segment's symbols read cross-sections.
+    Times(Vec<CrossTimes>),
+    /// What its symbols give to cross-sections.
+    Values(Vec<CrossValues>),
+    /// The answer's rows, sorted by point and symbol.
+    Rows(Vec<SymbolRow>),
+}
+
+/// Times at which one cross-section is needed.
+#[derive(Debug, Clone, PartialEq, Eq, Archive, Serialize, Deserialize)]
+pub struct CrossTimes {
+    /// Index into the plan's cross-sections.
+    pub cross: u16,
+    /// Microseconds since 1970, ascending.
+    pub times: Vec<i64>,
+}
+
+/// What a segment's symbols give to one cross-section.
+#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
+pub struct CrossValues {
+    /// Index into the plan's cross-sections.
+    pub cross: u16,
+    /// Ascending.
+    pub times: Vec<i64>,
+    /// Symbol by symbol in the order of the segment, one value for each of `times`; NaN = not in the population.
+    pub values: Vec<f64>,
+}
+
+/// What became of one cross-section, for those who read it.
+#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
+pub struct CrossTable {
+    /// Index into the plan's cross-sections.
+    pub cross: u16,
+    /// Ascending.
+    pub times: Vec<i64>,
+    /// Symbols; of a market series the values of its label, or one empty text without a label. Sorted.
+    pub keys: Vec<String>,
+    /// Key by key, one value for each of `times`; NaN = NA.
+    pub values: Vec<f64>,
+}
+
+impl CrossTable {
+    /// The values of one key.
+    pub fn of(&self, key: &str) -> Option<&[f64]> {
+        let at = self.keys.binary_search_by(|k| k.as_str().cmp(key)).ok()?;
+        self.values.get(at * self.times.len()..(at + 1) * self.times.len())
+    }
+}
+
+/// What a step is given beside the bars.
+#[derive(Debug, Clone, Default, PartialEq, Archive, Serialize, Deserialize)]
+pub struct StepInputV1 {
+    /// Times that the step's cross-sections are needed at; none in the last stage.
+    pub wanted: Vec<CrossTimes>,
+    /// Cross-sections that earlier stages made.
+    pub tables: Vec<CrossTable>,
 }
 
 /// What makes an answer what it is: the same identity gives the same bytes.
@@ -70,6 +137,8 @@ pub struct Identity {
     pub numerics: String,
     pub backend: String,
     pub precision: String,
+    /// Corrections of prices: `none`, `split@DATE`, `split+dividend@DATE`.
+    pub adjustment: String,
 }
 
 /// The merged answer.
@@ -78,7 +147,10 @@ pub struct Answer {
     pub identity: Identity,
     /// Headings of `AnswerRow::row.values`.
     pub select: Vec<String>,
-    /// Matches first, in rank order; then all others by symbol. One row for every symbol of the dataset.
+    /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
+    pub points: Vec<Vec<(String, f64)>>,
+    /// Point by point: matches first, in rank order; then all others by symbol. At each point one row for every symbol of
+    /// the dataset.
     pub rows: Vec<AnswerRow>,
 }
 
@@ -91,10 +163,19 @@ pub struct AnswerRow {
 }
 
 impl Answer {
-    /// Symbols per status, in the order of [`Status::ALL`]; they add up to the dataset's symbols.
+    /// Rows per status, in the order of [`Status::ALL`]; they add up to the dataset's symbols, once for each point.
     pub fn counts(&self) -> [usize; 6] {
+        self.counts_where(|_| true)
+    }
+
+    /// Symbols per status at one point.
+    pub fn counts_at(&self, point: u32) -> [usize; 6] {
+        self.counts_where(|row| row.point == point)
+    }
+
+    fn counts_where(&self, wanted: impl Fn(&SymbolRow) -> bool) -> [usize; 6] {
         let mut counts = [0; 6];
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|r| wanted(&r.row)) {
             counts[row.row.status as usize] += 1;
         }
         counts

@@ -2,12 +2,18 @@
 
 use proptest::prelude::*;
 use prost::Message as _;
-use trawl_protocol::envelope::{decode, encode, schema_fingerprint};
-use trawl_protocol::{EnvelopeError, SegmentResultV1, Status, SymbolRow, digest, pb, segment_digest};
+use trawl_protocol::envelope::{decode, decode_input, encode, encode_input, schema_fingerprint};
+use trawl_protocol::{
+    CrossTable, CrossTimes, CrossValues, EnvelopeError, SegmentOutput, SegmentResultV2, Status, StepInputV1, SymbolRow,
+    digest, pb, segment_digest,
+};
 
 fn row(symbol: &str, status: Status, values: &[f64]) -> SymbolRow {
     let decided = matches!(status, Status::Matched | Status::NotMatched);
     SymbolRow {
+        point: 0,
+        edge: values.len() > 1,
+        provisional: false,
         symbol: symbol.to_owned(),
         status,
         reason: if decided { String::new() } else { "no bar since 2012-05-17".to_owned() },
@@ -16,36 +22,39 @@ fn row(symbol: &str, status: Status, values: &[f64]) -> SymbolRow {
     }
 }
 
-fn sample() -> SegmentResultV1 {
-    SegmentResultV1 {
+fn sample() -> SegmentResultV2 {
+    SegmentResultV2 {
         segment: 7,
-        rows: vec![
+        output: SegmentOutput::Rows(vec![
             row("AAPL", Status::Matched, &[1.5, f64::NAN]),
             row("GOOG", Status::Stale, &[]),
             row("IBM", Status::NotMatched, &[]),
-        ],
+        ]),
     }
 }
 
 /// NaN differs from itself, so results are compared by digest.
-fn same(a: &SegmentResultV1, b: &SegmentResultV1) -> bool {
+fn same(a: &SegmentResultV2, b: &SegmentResultV2) -> bool {
     segment_digest(a) == segment_digest(b)
 }
 
 #[test]
 fn a_result_comes_back_as_it_was_sent() {
-    let empty = SegmentResultV1 { segment: u32::MAX, rows: Vec::new() };
-    for result in [sample(), empty] {
+    let of = |output| SegmentResultV2 { segment: u32::MAX, output };
+    let times = vec![-5, 0, 7];
+    let needs = SegmentOutput::Times(vec![CrossTimes { cross: 3, times: times.clone() }]);
+    let given = SegmentOutput::Values(vec![CrossValues { cross: 0, times, values: vec![1.0; 6] }]);
+    for result in [sample(), of(SegmentOutput::Rows(Vec::new())), of(needs), of(given)] {
         assert!(same(&decode(&encode(&result).unwrap()).unwrap(), &result));
     }
 }
 
 #[test]
-fn the_bytes_on_the_wire_are_the_ones_of_version_1() {
-    // A change here breaks every running cluster: add a V2 beside it instead.
+fn the_bytes_on_the_wire_are_the_ones_of_version_2() {
+    // A change here breaks every running cluster: add a V3 beside it instead.
     let envelope = encode(&sample()).unwrap();
     assert_eq!(format!("{:016x}", schema_fingerprint()), "61871c8ddb7c09f5");
-    let golden = include_str!("segment_result_v1.hex");
+    let golden = include_str!("segment_result_v2.hex");
     assert_eq!(digest::to_hex(&envelope.encode_to_vec()), golden.trim());
     assert_eq!(
         digest::to_hex(&segment_digest(&sample())),
@@ -61,14 +70,14 @@ fn each_field_is_checked_by_itself() {
         damage(&mut envelope);
         decode(&envelope).unwrap_err()
     };
-    assert!(matches!(damaged(|e| e.version = 2), EnvelopeError::Version { found: 2 }));
+    assert!(matches!(damaged(|e| e.version = 1), EnvelopeError::Version { found: 1, .. }));
     assert!(matches!(damaged(|e| e.schema ^= 1), EnvelopeError::Schema { .. }));
     assert!(matches!(damaged(|e| e.length += 1), EnvelopeError::Length { .. }));
     assert!(matches!(damaged(|e| e.payload.push(0)), EnvelopeError::Length { .. }));
     assert!(matches!(damaged(|e| e.payload.truncate(9)), EnvelopeError::Length { .. }));
     assert!(matches!(damaged(|e| e.checksum ^= 1), EnvelopeError::Checksum { .. }));
     assert!(matches!(damaged(|e| e.payload[3] ^= 1), EnvelopeError::Checksum { .. }));
-    assert!(matches!(decode(&pb::Envelope::default()), Err(EnvelopeError::Version { found: 0 })));
+    assert!(matches!(decode(&pb::Envelope::default()), Err(EnvelopeError::Version { found: 0, .. })));
 }
 
 /// An envelope whose header fits its payload, whatever the payload is.
@@ -87,19 +96,43 @@ fn sealed(payload: Vec<u8>) -> pb::Envelope {
 
 #[test]
 fn a_result_that_cannot_be_is_refused_where_it_is_written_and_where_it_is_read() {
-    let mut twice = sample();
-    twice.rows[1].symbol = "AAPL".to_owned();
-    let mut unexplained = sample();
-    unexplained.rows[1].reason.clear();
-    let mut ragged = sample();
-    ragged.rows[2] = row("IBM", Status::Matched, &[1.0]);
-    let mut stray = sample();
-    stray.rows[2].values = vec![1.0];
-    for bad in [twice, unexplained, ragged, stray] {
+    let with = |change: fn(&mut Vec<SymbolRow>)| {
+        let mut bad = sample();
+        if let SegmentOutput::Rows(rows) = &mut bad.output {
+            change(rows);
+        }
+        bad
+    };
+    let twice = with(|rows| rows[1].symbol = "AAPL".to_owned());
+    let unexplained = with(|rows| rows[1].reason.clear());
+    let ragged = with(|rows| rows[2] = row("IBM", Status::Matched, &[1.0]));
+    let stray = with(|rows| rows[2].values = vec![1.0]);
+    let other = |output| SegmentResultV2 { segment: 1, output };
+    let backwards = other(SegmentOutput::Times(vec![CrossTimes { cross: 0, times: vec![2, 1] }]));
+    let short = other(SegmentOutput::Values(vec![CrossValues { cross: 0, times: vec![1, 2], values: vec![0.0] }]));
+    for bad in [twice, unexplained, ragged, stray, backwards, short] {
         assert!(matches!(encode(&bad), Err(EnvelopeError::Content(_))), "{bad:?}");
         let payload = rkyv::to_bytes::<rkyv::rancor::Error>(&bad).unwrap().into_vec();
         assert!(matches!(decode(&sealed(payload)), Err(EnvelopeError::Content(_))), "{bad:?}");
     }
+}
+
+#[test]
+fn what_a_step_is_given_comes_back_and_a_table_of_another_shape_is_refused() {
+    let table = CrossTable {
+        cross: 1,
+        times: vec![1, 2],
+        keys: vec!["A".to_owned(), "B".to_owned()],
+        values: vec![1.0, 2.0, 3.0, 4.0],
+    };
+    let input = StepInputV1 { wanted: vec![CrossTimes { cross: 0, times: vec![5] }], tables: vec![table.clone()] };
+    let back = decode_input(&encode_input(&input).unwrap()).unwrap();
+    assert_eq!(back, input);
+    assert_eq!(back.tables[0].of("B"), Some(&[3.0, 4.0][..]));
+    assert_eq!(back.tables[0].of("C"), None);
+    let bad = StepInputV1 { tables: vec![CrossTable { values: vec![1.0], ..table }], ..StepInputV1::default() };
+    assert!(matches!(encode_input(&bad), Err(EnvelopeError::Content(_))));
+    assert!(matches!(decode(&encode_input(&input).unwrap()), Err(EnvelopeError::Version { .. })));
 }
 
 proptest! {

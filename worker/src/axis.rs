@@ -1,0 +1,128 @@
+//! The bars of one subject of a scan, a scanned symbol or a reference, on every frame that the plan uses.
+//!
+//! Knows rows and times; which row of one axis another one reads is decided here and nowhere else.
+
+use std::collections::BTreeMap;
+
+use trawl_market::{HigherBars, SymbolBars, TimeMicros};
+use trawl_plan::frame::{BarSize, Read};
+
+/// Higher bars of one timeframe, and their columns in the order of the loaded ones.
+#[derive(Debug)]
+pub(crate) struct Higher {
+    pub bars: HigherBars,
+    pub columns: Vec<Vec<f64>>,
+}
+
+/// One subject's bars up to the horizon.
+#[derive(Debug)]
+pub(crate) struct Axis<'a> {
+    pub bars: &'a SymbolBars,
+    /// Base bars that are seen.
+    pub visible: usize,
+    pub higher: BTreeMap<String, Higher>,
+    /// First base bar of a limited history; 0 without a limit.
+    pub window: usize,
+}
+
+impl Axis<'_> {
+    /// Times of the base bars that are seen.
+    pub fn base_times(&self) -> &[TimeMicros] {
+        &self.bars.times[..self.visible]
+    }
+
+    fn higher(&self, timeframe: &str) -> Option<&Higher> {
+        self.higher.get(timeframe)
+    }
+
+    /// Rows on a frame: its bars; for a forming one its states, one a base bar.
+    pub fn rows(&self, size: &BarSize) -> usize {
+        match size {
+            BarSize::Base | BarSize::Higher { forming: true, .. } => self.visible,
+            BarSize::Higher { timeframe, .. } => self.higher(timeframe).map_or(0, |h| h.bars.times.len()),
+        }
+    }
+
+    /// Times of the rows of a frame that is not forming.
+    pub fn times(&self, size: &BarSize) -> &[TimeMicros] {
+        match size {
+            BarSize::Base | BarSize::Higher { forming: true, .. } => self.base_times(),
+            BarSize::Higher { timeframe, .. } => self.higher(timeframe).map_or(&[][..], |h| &h.bars.times),
+        }
+    }
+
+    /// First row of a limited history.
+    pub fn window_row(&self, size: &BarSize) -> usize {
+        match size {
+            BarSize::Base => self.window,
+            BarSize::Higher { timeframe, .. } => self.higher(timeframe).map_or(0, |h| {
+                let inside = |row: &usize| h.bars.base_bars(*row).last().is_some_and(|last| *last >= self.window);
+                (0..h.bars.times.len()).find(inside).unwrap_or(h.bars.times.len())
+            }),
+        }
+    }
+}
+
+/// Finds, for rows of a reader, the row of a source that each reads.
+pub(crate) struct Reader<'a> {
+    pub how: Read,
+    /// Times of the reader's rows.
+    pub times: &'a [TimeMicros],
+    /// Times of the source's rows.
+    pub source_times: &'a [TimeMicros],
+    /// The higher bars between reader and source, for reads within one subject.
+    pub higher: Option<&'a HigherBars>,
+}
+
+impl Reader<'_> {
+    /// The row that reader's row `row` reads.
+    pub fn row(&self, row: usize) -> Option<usize> {
+        match self.how {
+            Read::Same => self.source_times.binary_search(self.times.get(row)?).ok(),
+            Read::AsOf(most) => {
+                let time = *self.times.get(row)?;
+                let source = self.source_times.partition_point(|t| *t <= time).checked_sub(1)?;
+                let later = row + 1 - self.times.partition_point(|t| *t <= self.source_times[source]).min(row + 1);
+                (later <= most as usize).then_some(source)
+            }
+            Read::Completed => self.higher?.completed.get(row)?.checked_sub(1),
+            Read::Forming => Some(row),
+            Read::Inside => self.higher?.base_bars(row).last().copied(),
+        }
+    }
+
+    /// The first source row that any of the reader's rows from `row` on may read.
+    pub fn first(&self, row: usize) -> usize {
+        match self.how {
+            Read::Same => self.times.get(row).map_or(usize::MAX, |t| self.source_times.partition_point(|s| s < t)),
+            // Source rows never fall with the reader's.
+            _ => self.row(row).unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader<'a>(how: Read, times: &'a [i64], source_times: &'a [i64]) -> Reader<'a> {
+        Reader { how, times, source_times, higher: None }
+    }
+
+    #[test]
+    fn a_reference_is_read_at_the_same_time_only() {
+        let r = reader(Read::Same, &[10, 20, 30], &[5, 20, 25, 30]);
+        assert_eq!([0, 1, 2].map(|row| r.row(row)), [None, Some(1), Some(3)]);
+        assert_eq!([0, 1, 2].map(|row| r.first(row)), [1, 1, 3]);
+    }
+
+    #[test]
+    fn as_of_counts_the_readers_own_bars() {
+        let r = reader(Read::AsOf(1), &[10, 20, 30, 40], &[10, 15]);
+        // At 20 the source's 15 lies between: one bar of the reader (20 itself) is later than it.
+        assert_eq!([0, 1, 2, 3].map(|row| r.row(row)), [Some(0), Some(1), None, None]);
+        let exact = reader(Read::AsOf(0), &[10, 20], &[10, 15]);
+        assert_eq!([0, 1].map(|row| exact.row(row)), [Some(0), None]);
+        assert_eq!(reader(Read::AsOf(9), &[1], &[5]).row(0), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! Runs one stage of a plan over the subjects of a segment: which rows are needed, then piece by piece their values.
+//!
+//! Rows that are not needed are not computed; what a row is does not depend on which others are.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use trawl_kernels::{Cancel, Cancelled, SymbolInput, evaluate_from, evaluate_last, input_begins};
+use trawl_market::{SymbolTable, TimeMicros};
+use trawl_plan::frame::{BarSize, Frame, Read, Subject};
+use trawl_plan::{Input, Piece, Plan, Stage};
+use trawl_protocol::CrossTable;
+
+use crate::axis::{Axis, Reader};
+
+/// States of a forming bar that are evaluated side by side.
+const FORMING_BATCH: usize = 64;
+/// No row is needed.
+const NONE: usize = usize::MAX;
+
+/// Everything that one stage is evaluated over.
+pub(crate) struct StageRun<'a> {
+    pub plan: &'a Plan,
+    pub stage: &'a Stage,
+    /// The segment's symbols, then the references in the order of `references`.
+    pub axes: &'a [Axis<'a>],
+    /// How many of the axes are the segment's own.
+    pub own: usize,
+    /// Symbols of the other axes, ascending.
+    pub references: &'a [String],
+    pub labels: &'a SymbolTable,
+    /// Tables of cross-sections, by index into the plan's.
+    pub tables: BTreeMap<u16, &'a CrossTable>,
+}
+
+/// Per piece and axis the first row that is needed.
+pub(crate) type Needed = Vec<Vec<usize>>;
+
+/// Values of one piece for one axis, from row `from` on.
+#[derive(Debug, Default)]
+pub(crate) struct Computed {
+    from: usize,
+    outputs: Vec<Vec<f64>>,
+}
+
+impl Computed {
+    /// An output at a row; NaN where it was not computed.
+    pub fn at(&self, output: usize, row: usize) -> f64 {
+        let series = self.outputs.get(output);
+        series.zip(row.checked_sub(self.from)).and_then(|(s, i)| s.get(i)).copied().unwrap_or(f64::NAN)
+    }
+}
+
+impl<'a> StageRun<'a> {
+    fn frame(&self, piece: &Piece) -> &'a Frame {
+        &self.plan.frames[piece.frame.index()]
+    }
+
+    /// The axes that a frame's programs run along.
+    fn axes_of(&self, frame: &Frame) -> std::ops::Range<usize> {
+        match &frame.subject {
+            Subject::Own => 0..self.own,
+            Subject::Reference(symbol) => match self.references.binary_search(symbol) {
+                Ok(at) => self.own + at..self.own + at + 1,
+                Err(_) => 0..0,
+            },
+        }
+    }
+
+    /// First row that the kernels are given: behind it lies what a limited history does not hold.
+    fn trim(&self, piece: &Piece, axis: &Axis<'_>, from: usize) -> usize {
+        let frame = self.frame(piece);
+        if self.plan.history.is_none() || frame.subject != Subject::Own {
+            return 0;
+        }
+        // States of a forming bar are rows of base bars; their history is that of the higher bars.
+        let from = if matches!(frame.bars, BarSize::Higher { forming: true, .. }) { NONE } else { from };
+        axis.window_row(&frame.bars).min(from).saturating_sub(piece.program.reach())
+    }
+
+    fn reader<'r>(&'r self, frame: &Frame, axis: &'r Axis<'_>, source: &Frame, how: Read) -> Option<(usize, Reader<'r>)>
+    where
+        'a: 'r,
+    {
+        let at = match &source.subject {
+            subject if *subject == frame.subject => {
+                self.axes.iter().position(|a| std::ptr::eq(a, axis)).unwrap_or_default()
+            }
+            _ => self.axes_of(source).next()?,
+        };
+        let found = &self.axes[at];
+        let between = match (&frame.bars, &source.bars) {
+            (BarSize::Base, BarSize::Higher { timeframe, .. }) => axis.higher.get(timeframe).map(|h| &h.bars),
+            (BarSize::Higher { timeframe, .. }, BarSize::Base) => axis.higher.get(timeframe).map(|h| &h.bars),
+            _ => None,
+        };
+        let times = axis.times(&frame.bars);
+        Some((at, Reader { how, times, source_times: found.times(&source.bars), higher: between }))
+    }
+
+    /// Extends what is needed of the wanted pieces to what they read, and gathers the times at which cross-sections
+    /// are read.
+    pub fn demand(&self, needed: &mut Needed) -> BTreeMap<u16, BTreeSet<TimeMicros>> {
+        let mut times: BTreeMap<u16, BTreeSet<TimeMicros>> = BTreeMap::new();
+        for (p, piece) in self.stage.pieces.iter().enumerate().rev() {
+            let frame = self.frame(piece);
+            let reads = |i: &Input| matches!(i, Input::Read { .. } | Input::Cross(_));
+            if !piece.program.inputs.iter().any(reads) {
+                continue;
+            }
+            for a in self.axes_of(frame) {
+                let axis = &self.axes[a];
+                let (from, rows) = (needed[p][a], axis.rows(&frame.bars));
+                if from >= rows {
+                    continue;
+                }
+                let trim = self.trim(piece, axis, from);
+                let begins = input_begins(&piece.program, from - trim);
+                for (input, begin) in piece.program.inputs.iter().zip(begins) {
+                    let begin = trim + begin;
+                    match input {
+                        Input::Read { piece: source, how, .. } => {
+                            let source_frame = self.frame(&self.stage.pieces[*source]);
+                            if let Some((at, reader)) = self.reader(frame, axis, source_frame, *how) {
+                                let first = reader.first(begin);
+                                needed[*source][at] = needed[*source][at].min(first);
+                            }
+                        }
+                        Input::Cross(cross) => {
+                            times.entry(*cross).or_default().extend(&axis.times(&frame.bars)[begin.min(rows)..]);
+                        }
+                        Input::Column(_) | Input::Label(_) | Input::Window => {}
+                    }
+                }
+            }
+        }
+        times
+    }
+
+    /// Computes every piece on the rows that are needed: `[piece][axis]`.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn evaluate(&self, needed: &Needed, cancel: &dyn Cancel) -> Result<Vec<Vec<Computed>>, Cancelled> {
+        let mut computed: Vec<Vec<Computed>> = Vec::with_capacity(self.stage.pieces.len());
+        for (p, piece) in self.stage.pieces.iter().enumerate() {
+            let frame = self.frame(piece);
+            let mut mine: Vec<Computed> = Vec::new();
+            mine.resize_with(self.axes.len(), Computed::default);
+            let wanted: Vec<usize> =
+                self.axes_of(frame).filter(|&a| needed[p][a] < self.axes[a].rows(&frame.bars)).collect();
+            if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
+                for &a in &wanted {
+                    mine[a] = self.forming(piece, a, timeframe, needed[p][a], cancel)?;
+                }
+            } else {
+                self.whole(piece, &wanted, &needed[p], &computed, cancel, &mut mine)?;
+            }
+            computed.push(mine);
+        }
+        Ok(computed)
+    }
+
+    /// One piece over the rows of its frame.
+    fn whole(
+        &self,
+        piece: &Piece,
+        wanted: &[usize],
+        needed: &[usize],
+        computed: &[Vec<Computed>],
+        cancel: &dyn Cancel,
+        mine: &mut [Computed],
+    ) -> Result<(), Cancelled> {
+        let frame = self.frame(piece);
+        let trims: Vec<usize> = wanted.iter().map(|&a| self.trim(piece, &self.axes[a], needed[a])).collect();
+        let columns: Vec<Vec<Cow<'_, [f64]>>> = wanted
+            .iter()
+            .zip(&trims)
+            .map(|(&a, &trim)| {
+                let begins = input_begins(&piece.program, needed[a] - trim);
+                let inputs = piece.program.inputs.iter().zip(begins);
+                inputs.map(|(input, begin)| self.input(frame, a, input, trim + begin, computed)).collect()
+            })
+            .collect();
+        let inputs: Vec<SymbolInput<'_>> = columns
+            .iter()
+            .zip(wanted.iter().zip(&trims))
+            .map(|(columns, (&a, &trim))| {
+                let rows = self.axes[a].rows(&frame.bars);
+                SymbolInput { columns: columns.iter().map(|c| &c[trim..rows]).collect(), visible: rows - trim }
+            })
+            .collect();
+        let from: Vec<usize> = wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim).collect();
+        let values = evaluate_from(&piece.program, &inputs, &from, cancel)?;
+        for (&a, outputs) in wanted.iter().zip(values) {
+            mine[a] = Computed { from: needed[a], outputs };
+        }
+        Ok(())
+    }
+
+    /// One input along a frame, right from row `begin` on.
+    fn input(
+        &self,
+        frame: &Frame,
+        a: usize,
+        input: &Input,
+        begin: usize,
+        computed: &[Vec<Computed>],
+    ) -> Cow<'_, [f64]> {
+        let axis = &self.axes[a];
+        let rows = axis.rows(&frame.bars);
+        let filled = |value: &mut dyn FnMut(usize) -> f64| {
+            let mut series = vec![f64::NAN; rows];
+            for (row, slot) in series.iter_mut().enumerate().skip(begin) {
+                *slot = value(row);
+            }
+            Cow::Owned(series)
+        };
+        match input {
+            Input::Column(name) => self.column(frame, axis, name),
+            Input::Label(test) => {
+                let times = axis.times(&frame.bars);
+                filled(&mut |row| self.label(axis, &test.label, times[row]).map_or(f64::NAN, |v| truth(v == test.value)))
+            }
+            Input::Window => {
+                let first = axis.window_row(&frame.bars);
+                filled(&mut |row| if row >= first { 1.0 } else { f64::NAN })
+            }
+            Input::Read { piece, output, how } => {
+                let source = self.frame(&self.stage.pieces[*piece]);
+                let Some((at, reader)) = self.reader(frame, axis, source, *how) else { return filled(&mut |_| f64::NAN) };
+                let found = &computed[*piece][at];
+                filled(&mut |row| reader.row(row).map_or(f64::NAN, |source| found.at(*output, source)))
+            }
+            Input::Cross(cross) => {
+                let times = axis.times(&frame.bars);
+                let Some(table) = self.tables.get(cross) else { return filled(&mut |_| f64::NAN) };
+                let section = &self.plan.crosses[usize::from(*cross)];
+                let symbol = if section.function.is_market_series() { None } else { Some(&*axis.bars.symbol) };
+                filled(&mut |row| {
+                    let key = match (symbol, &section.by) {
+                        (Some(symbol), _) => Some(symbol),
+                        (None, None) => Some(""),
+                        (None, Some(by)) => self.label(axis, by, times[row]),
+                    };
+                    let values = key.and_then(|key| table.of(key));
+                    let at = table.times.binary_search(&times[row]).ok();
+                    values.zip(at).map_or(f64::NAN, |(values, at)| values[at])
+                })
+            }
+        }
+    }
+
+    fn label(&self, axis: &Axis<'_>, label: &str, time: TimeMicros) -> Option<&str> {
+        self.labels.label_at(&axis.bars.symbol, label, time)
+    }
+
+    fn column(&self, frame: &Frame, axis: &'a Axis<'a>, name: &str) -> Cow<'a, [f64]> {
+        // Every column of a program is one of the plan's.
+        let at = self.plan.columns.iter().position(|c| c == name).unwrap_or_default();
+        match &frame.bars {
+            BarSize::Base => Cow::Borrowed(&axis.bars.columns[at][..axis.visible]),
+            BarSize::Higher { timeframe, .. } => {
+                Cow::Borrowed(axis.higher.get(timeframe).map_or(&[][..], |h| &h.columns[at]))
+            }
+        }
+    }
+
+    /// A piece on the forming bar: for each base bar the complete bars before it, and what there is of its own.
+    fn forming(
+        &self,
+        piece: &Piece,
+        a: usize,
+        timeframe: &str,
+        from: usize,
+        cancel: &dyn Cancel,
+    ) -> Result<Computed, Cancelled> {
+        let (frame, axis) = (self.frame(piece), &self.axes[a]);
+        let whole = Frame {
+            subject: frame.subject.clone(),
+            bars: BarSize::Higher { timeframe: timeframe.to_owned(), forming: false },
+        };
+        let Some(higher) = axis.higher.get(timeframe) else { return Ok(Computed::default()) };
+        let trim = self.trim(piece, axis, from);
+        // Nothing but columns, labels and the window stands inside a forming frame.
+        let complete: Vec<Cow<'_, [f64]>> =
+            piece.program.inputs.iter().map(|i| self.input(&whole, a, i, 0, &[])).collect();
+        let mut outputs = vec![Vec::with_capacity(axis.visible - from); piece.program.outputs.len()];
+        let rows: Vec<usize> = (from..axis.visible).collect();
+        for batch in rows.chunks(FORMING_BATCH) {
+            let mut states: Vec<Vec<Vec<f64>>> = Vec::with_capacity(batch.len());
+            for &row in batch {
+                let forming = higher.bars.forming(row);
+                let bars = forming.map_or(higher.bars.completed[row], |(at, _)| at + 1).max(trim);
+                let state = piece.program.inputs.iter().zip(&complete).map(|(input, complete)| {
+                    let mut column = complete[trim..bars].to_vec();
+                    if let (Some((_, members)), Input::Column(name), Some(last)) = (forming, input, column.last_mut()) {
+                        let at = self.plan.columns.iter().position(|c| c == name).unwrap_or_default();
+                        let values: Vec<f64> = members.iter().map(|&i| axis.bars.columns[at][i]).collect();
+                        *last = trawl_market::aggregate(name, &values, 0..values.len());
+                    }
+                    column
+                });
+                states.push(state.collect());
+                // A program without inputs has its rows all the same.
+                if let (Some(last), true) = (states.last_mut(), piece.program.inputs.is_empty()) {
+                    last.push(vec![0.0; bars - trim]);
+                }
+            }
+            let inputs: Vec<SymbolInput<'_>> = states
+                .iter()
+                .map(|columns| SymbolInput {
+                    columns: columns.iter().map(Vec::as_slice).collect(),
+                    visible: columns.first().map_or(0, Vec::len),
+                })
+                .collect();
+            for values in evaluate_last(&piece.program, &inputs, cancel)? {
+                outputs.iter_mut().zip(values).for_each(|(series, value)| series.push(value));
+            }
+        }
+        Ok(Computed { from, outputs })
+    }
+
+    /// No row of any piece.
+    pub fn nothing_needed(&self) -> Needed {
+        vec![vec![NONE; self.axes.len()]; self.stage.pieces.len()]
+    }
+}
+
+fn truth(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
