@@ -1,23 +1,36 @@
-//! The dataset that comes with the program: `us5`, daily bars of AAPL, FB, GOOG, IBM and MSFT, 2000-03 to 2013-03.
+//! The datasets that come with the program: `us5`, daily bars of AAPL, FB, GOOG, IBM and MSFT, 2000-03 to 2013-03, and
+//! `demo` and `demo-1m`, a made-up market (see `demo`).
 //!
-//! Real, public-domain bars: raw prices, and the adjusted close as a column of its own. They pass through the same
-//! reading as any import, once per process, and stay in memory.
+//! Of `us5`, real, public-domain bars: raw prices, and the adjusted close as a column of its own. They pass through the
+//! same reading as any import. Each is built once per process and stays in memory.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crate::arrow_file::SymbolBars;
+use crate::calendar::Calendar;
 use crate::csv_file::decompress;
 use crate::csv_header::ImportFormat;
 use crate::csv_rows::{CsvRules, parse_csv};
-use crate::dataset::{Dataset, Files};
+use crate::dataset::Dataset;
+use crate::demo;
 use crate::error::MarketError;
-use crate::group::{group_of, groups_for};
 use crate::import::ORIGIN_IMPORT;
+use crate::memory::{MemoryMarket, build as build_memory};
 use crate::name::{TimeUnit, Timeframe};
-use crate::snapshot::{Heading, MemoryFiles, Sink, assemble, store_group, unite};
 
-/// Name of the bundled dataset; no other may have it.
+/// Five real stocks.
 pub const US5: &str = "us5";
+/// A made-up market with sectors, daily.
+pub const DEMO: &str = "demo";
+/// Its minutes.
+pub const DEMO_1M: &str = "demo-1m";
+/// Names of the bundled datasets; no other may have them.
+pub(crate) const BUNDLED: [&str; 3] = [US5, DEMO, DEMO_1M];
+
+/// Whether a dataset of this name comes with the program.
+pub fn is_bundled(name: &str) -> bool {
+    BUNDLED.contains(&name)
+}
 
 const FILES: [(&str, &[u8]); 5] = [
     ("AAPL", include_bytes!("../data/us5/AAPL.csv.gz")),
@@ -27,18 +40,19 @@ const FILES: [(&str, &[u8]); 5] = [
     ("MSFT", include_bytes!("../data/us5/MSFT.csv.gz")),
 ];
 
-/// The bundled dataset, built at the first call.
-pub(crate) fn us5() -> Result<Dataset, MarketError> {
-    static BUILT: OnceLock<Dataset> = OnceLock::new();
-    if let Some(dataset) = BUILT.get() {
-        return Ok(dataset.clone());
+/// A bundled dataset, built at its first use; `None` for names of others.
+pub(crate) fn open(name: &str) -> Option<Result<Dataset, MarketError>> {
+    static BUILT: [OnceLock<Dataset>; BUNDLED.len()] = [const { OnceLock::new() }; BUNDLED.len()];
+    let at = BUNDLED.iter().position(|b| *b == name)?;
+    if let Some(dataset) = BUILT[at].get() {
+        return Some(Ok(dataset.clone()));
     }
     // Two threads may build at once; both build the same.
-    let dataset = build()?;
-    Ok(BUILT.get_or_init(|| dataset).clone())
+    let built = if name == US5 { us5() } else { demo::build(name) };
+    Some(built.map(|dataset| BUILT[at].get_or_init(|| dataset).clone()))
 }
 
-fn build() -> Result<Dataset, MarketError> {
+fn us5() -> Result<Dataset, MarketError> {
     let timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
     let rules = CsvRules { format: ImportFormat::YahooCsv, map: &[], timeframe, order: None };
     let mut columns = Vec::new();
@@ -53,29 +67,15 @@ fn build() -> Result<Dataset, MarketError> {
         columns = parsed.columns;
         bars.extend(parsed.symbols.into_values().map(|rows| rows.bars));
     }
-    let groups = groups_for(bars.len());
-    let sink = Sink::Memory(MemoryFiles::default());
-    let mut stored = Vec::new();
-    let mut times = Vec::new();
-    for group in 0..groups {
-        let members: Vec<SymbolBars> = bars.iter().filter(|b| group_of(&b.symbol, groups) == group).cloned().collect();
-        if !members.is_empty() {
-            let one = store_group(&sink, group, &columns, &members)?;
-            times = unite(times, &one.times);
-            stored.push((one.file, one.symbols));
-        }
-    }
-    let heading = Heading {
-        name: US5.to_owned(),
-        timeframe: timeframe.to_string(),
-        synthetic: false,
-        origin: ORIGIN_IMPORT.to_owned(),
-        groups,
-        columns,
-    };
-    let manifest = assemble(&sink, heading, stored, times)?;
-    let Sink::Memory(files) = sink else {
-        return Err(MarketError::Refused("the bundled dataset is kept in memory".to_owned()));
-    };
-    Ok(Dataset::new(Arc::new(manifest), Files::Memory(Arc::new(files))))
+    build_memory(
+        ORIGIN_IMPORT,
+        MemoryMarket {
+            name: US5.to_owned(),
+            timeframe: timeframe.to_string(),
+            calendar: Calendar::XNYS.name().to_owned(),
+            columns,
+            bars,
+            ..MemoryMarket::default()
+        },
+    )
 }

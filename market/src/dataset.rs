@@ -4,12 +4,16 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use crate::arrow_file::{SymbolBars, decode};
+use crate::bundled::is_bundled;
 use crate::error::{MarketError, nearest};
-use crate::manifest::{Manifest, sha256_hex};
-use crate::snapshot::{MemoryFiles, file_path};
+use crate::manifest::{Manifest, TableFile, sha256_hex};
+use crate::reference::{
+    Adjustment, AdjustmentMode, FactorRow, FactorTable, Listing, SymbolTable, adjust, decode_factors, decode_listing,
+};
+use crate::snapshot::{MemoryFiles, file_path, table_path};
 use crate::time::TimeMicros;
 
 /// Where a snapshot's files are.
@@ -17,7 +21,7 @@ use crate::time::TimeMicros;
 pub(crate) enum Files {
     /// The dataset's directory.
     Directory(PathBuf),
-    /// Bundled with the program.
+    /// Bundled with the program, or made by its caller.
     Memory(Arc<MemoryFiles>),
 }
 
@@ -27,35 +31,24 @@ pub struct Dataset {
     /// Table of contents.
     pub manifest: Arc<Manifest>,
     files: Files,
+    /// Read at the first use; every clone sees them.
+    tables: Arc<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    symbols: OnceLock<Arc<SymbolTable>>,
+    factors: OnceLock<Arc<FactorTable>>,
 }
 
 impl Dataset {
     pub(crate) fn new(manifest: Arc<Manifest>, files: Files) -> Self {
-        Self { manifest, files }
+        Self { manifest, files, tables: Arc::default() }
     }
 
     /// Whether it comes with the program.
     pub fn is_bundled(&self) -> bool {
-        matches!(self.files, Files::Memory(_))
-    }
-
-    /// The newest bar time in the dataset at or before `wanted` (the newest of all when `None`); `None` when there is
-    /// no such bar.
-    ///
-    /// # Errors
-    /// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for the file of times.
-    pub fn resolve_as_of(&self, wanted: Option<TimeMicros>) -> Result<Option<TimeMicros>, MarketError> {
-        match wanted {
-            None => Ok(Some(self.manifest.last_time)),
-            // The two ends need no file.
-            Some(wanted) if wanted >= self.manifest.last_time => Ok(Some(self.manifest.last_time)),
-            Some(wanted) if wanted < self.manifest.first_time => Ok(None),
-            Some(wanted) => {
-                let times = self.times()?;
-                let after = times.partition_point(|&t| t <= wanted);
-                Ok(after.checked_sub(1).and_then(|i| times.get(i).copied()))
-            }
-        }
+        matches!(self.files, Files::Memory(_)) && is_bundled(&self.manifest.name)
     }
 
     /// The distinct bar times of all symbols, ascending.
@@ -64,7 +57,8 @@ impl Dataset {
     /// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`].
     pub fn times(&self) -> Result<Vec<TimeMicros>, MarketError> {
         let file = &self.manifest.times;
-        let decoded = decode(&self.read(&file.sha256)?, &[]).map_err(|why| self.corrupt(&file.sha256, why))?;
+        let decoded = decode(&self.read(&file.sha256, &file_path(&file.sha256))?, &[])
+            .map_err(|why| self.corrupt(&file.sha256, why))?;
         if decoded.times.len() as u64 != file.rows || !decoded.times.is_sorted_by(|a, b| a < b) {
             return Err(self.corrupt(&file.sha256, "its times are not those the manifest counts".to_owned()));
         }
@@ -91,7 +85,8 @@ impl Dataset {
             });
         }
         let Some(file) = manifest.file(group) else { return Ok(Vec::new()) };
-        let decoded = decode(&self.read(&file.sha256)?, columns).map_err(|why| self.corrupt(&file.sha256, why))?;
+        let decoded = decode(&self.read(&file.sha256, &file_path(&file.sha256))?, columns)
+            .map_err(|why| self.corrupt(&file.sha256, why))?;
         let rows = decoded.times.len();
         if rows as u64 != file.rows || decoded.columns.iter().any(|c| c.len() != rows) {
             return Err(self.corrupt(&file.sha256, format!("it has {rows} rows, not {}", file.rows)));
@@ -111,6 +106,98 @@ impl Dataset {
         Ok(bars)
     }
 
+    /// Like [`Dataset::load_group`], adjusted for splits and dividends: open, high, low, close and vwap to the terms of
+    /// the newest event that `adjustment` knows, volume to its number of shares; other columns as they are.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::load_group`], also for the tables of factors and symbols; [`MarketError::UnknownColumn`] when
+    /// dividends are asked for and there is no close to set them against.
+    pub fn load_group_adjusted(
+        &self,
+        group: u32,
+        columns: &[String],
+        adjustment: &Adjustment,
+    ) -> Result<Vec<SymbolBars>, MarketError> {
+        const CLOSE: &str = "close";
+        if adjustment.is_none() || self.manifest.factors.is_none() {
+            return self.load_group(group, columns);
+        }
+        let factors = self.factor_table()?;
+        let mut wanted = columns.to_vec();
+        let with_dividends = adjustment.mode == AdjustmentMode::SplitAndDividend;
+        if with_dividends && !columns.iter().any(|c| c == CLOSE) {
+            wanted.push(CLOSE.to_owned());
+        }
+        let close = wanted.iter().position(|c| c == CLOSE);
+        let when = (self.manifest.calendar(), self.manifest.timeframe.parse()?);
+        let mut group = self.load_group(group, &wanted)?;
+        for bars in &mut group {
+            let events = factors.of(&bars.symbol);
+            if !events.is_empty() {
+                let raw = close.filter(|_| with_dividends).map(|i| bars.columns[i].clone());
+                adjust(bars, &wanted, raw.as_deref(), events, adjustment, when);
+            }
+            bars.columns.truncate(columns.len());
+        }
+        Ok(group)
+    }
+
+    /// Tickers and labels of symbols over time; empty when none were imported.
+    ///
+    /// # Errors
+    /// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for the table's file.
+    pub fn symbol_table(&self) -> Result<Arc<SymbolTable>, MarketError> {
+        if let Some(known) = self.tables.symbols.get() {
+            return Ok(Arc::clone(known));
+        }
+        let symbols = self.manifest.symbols.iter().map(|s| s.symbol.as_str());
+        let table = Arc::new(SymbolTable::new(self.listing()?, symbols));
+        Ok(Arc::clone(self.tables.symbols.get_or_init(|| table)))
+    }
+
+    /// Rows of the table of splits and dividends, sorted by symbol and date; none when none were imported.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::symbol_table`].
+    pub fn factors(&self) -> Result<Vec<FactorRow>, MarketError> {
+        match &self.manifest.factors {
+            Some(file) => self.read_table(file, decode_factors, Vec::len),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The table of symbols as it is stored.
+    pub(crate) fn listing(&self) -> Result<Listing, MarketError> {
+        match &self.manifest.symbol_table {
+            Some(file) => self.read_table(file, decode_listing, |l| l.rows.len()),
+            None => Ok(Listing::default()),
+        }
+    }
+
+    fn factor_table(&self) -> Result<Arc<FactorTable>, MarketError> {
+        if let Some(known) = self.tables.factors.get() {
+            return Ok(Arc::clone(known));
+        }
+        let table = Arc::new(FactorTable::new(self.factors()?, &*self.symbol_table()?));
+        Ok(Arc::clone(self.tables.factors.get_or_init(|| table)))
+    }
+
+    fn read_table<T>(
+        &self,
+        file: &TableFile,
+        decode: fn(&str, &[u8]) -> Result<T, MarketError>,
+        rows: fn(&T) -> usize,
+    ) -> Result<T, MarketError> {
+        let relative = table_path(&file.sha256);
+        let corrupt = |why| MarketError::Corrupt { file: format!("{}/{relative}", self.manifest.name), why };
+        let table = decode(&relative, &self.read(&file.sha256, &relative)?).map_err(|e| corrupt(e.to_string()))?;
+        if rows(&table) as u64 == file.rows {
+            Ok(table)
+        } else {
+            Err(corrupt(format!("it has {} rows, not {}", rows(&table), file.rows)))
+        }
+    }
+
     /// The bars of one symbol; its whole group is read.
     ///
     /// # Errors
@@ -128,13 +215,15 @@ impl Dataset {
 
     /// Reads every file and compares its checksum; the errors found, by group order.
     pub fn verify(&self) -> Vec<MarketError> {
-        let digests = self.manifest.files.iter().map(|f| &f.sha256).chain([&self.manifest.times.sha256]);
-        digests.filter_map(|sha256| self.read(sha256).err()).collect()
+        let manifest = &*self.manifest;
+        let bars = manifest.files.iter().map(|f| &f.sha256).chain([&manifest.times.sha256]);
+        let tables = manifest.factors.iter().chain(&manifest.symbol_table).map(|t| &t.sha256);
+        let bars = bars.filter_map(|sha256| self.read(sha256, &file_path(sha256)).err());
+        bars.chain(tables.filter_map(|sha256| self.read(sha256, &table_path(sha256)).err())).collect()
     }
 
     /// A file's bytes, checked.
-    fn read(&self, sha256: &str) -> Result<Arc<Vec<u8>>, MarketError> {
-        let relative = file_path(sha256);
+    fn read(&self, sha256: &str, relative: &str) -> Result<Arc<Vec<u8>>, MarketError> {
         let file = format!("{}/{relative}", self.manifest.name);
         let bytes = match &self.files {
             Files::Directory(path) => Arc::new(fs::read(path.join(relative)).map_err(MarketError::io("read", &file))?),
@@ -143,7 +232,7 @@ impl Dataset {
                 // Built in, so already trusted.
                 return files.get(sha256).cloned().ok_or_else(|| MarketError::Corrupt {
                     file,
-                    why: "it is missing from the bundled dataset".to_owned(),
+                    why: "it is missing from the dataset in memory".to_owned(),
                 });
             }
         };

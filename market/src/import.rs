@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::arrow_file::SymbolBars;
-use crate::bundled::US5;
+use crate::bundled::is_bundled;
+use crate::calendar::Calendar;
 use crate::csv_file::{read_file, stem};
 use crate::csv_header::{CORE, ImportFormat};
 use crate::csv_rows::{CsvRules, DateOrderKey, OrderEvidence, ParsedCsv, SymbolRows, parse_csv};
@@ -109,9 +110,9 @@ pub struct ImportReport {
 /// Refuses names that no dataset of the user's may have.
 pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
     check_dataset_name(name)?;
-    if name == US5 {
+    if is_bundled(name) {
         return Err(MarketError::Refused(format!(
-            "dataset '{US5}' is bundled and cannot be changed: choose another name"
+            "dataset '{name}' is bundled and cannot be changed: choose another name"
         )));
     }
     Ok(())
@@ -175,6 +176,10 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         origin: ORIGIN_IMPORT.to_owned(),
         groups: merged.groups,
         columns: merged.columns,
+        calendar: Calendar::XNYS,
+        complete_to: None,
+        factors: None,
+        symbol_table: None,
     };
     let manifest = assemble(&sink, heading, merged.files, merged.times)?;
     let quarantine_file = write_quarantine(&directory, name, &manifest.snapshot, &bad)?;

@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod arrow_file;
+mod as_of;
 mod bundled;
 mod calendar;
 mod csv_file;
 mod csv_header;
 mod csv_rows;
 mod dataset;
+mod demo;
 mod error;
 mod group;
 mod import;
@@ -19,9 +21,11 @@ mod inspect;
 mod jumps;
 pub mod limits;
 mod manifest;
+mod memory;
 mod merge;
 mod name;
 mod quarantine;
+mod reference;
 mod resample;
 mod snapshot;
 mod store;
@@ -29,7 +33,8 @@ mod synth;
 mod time;
 
 pub use arrow_file::SymbolBars;
-pub use bundled::US5;
+pub use as_of::AsOf;
+pub use bundled::{DEMO, DEMO_1M, US5, is_bundled};
 pub use calendar::{CALENDARS, Calendar, Session};
 pub use csv_header::ImportFormat;
 pub use dataset::Dataset;
@@ -38,8 +43,10 @@ pub use group::{group_of, groups_for, stable_hash};
 pub use import::{ImportOptions, ImportReport, import_files};
 pub use inspect::{BarSample, Checks, ColumnSummary, InspectOptions, Inspection, SymbolInspection, inspect};
 pub use jumps::Jump;
-pub use manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TimesFile};
+pub use manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile};
+pub use memory::{MemoryMarket, memory_dataset};
 pub use name::{TimeUnit, Timeframe, check_dataset_name};
+pub use reference::{Adjustment, AdjustmentMode, FactorRow, ListingRow, SymbolTable};
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
 pub use store::{DatasetSummary, Store};
 pub use synth::{SynthOptions, SynthReport, synthesise};

@@ -36,6 +36,16 @@ pub const BATCH_ROWS_MAX: usize = 1 << 20;
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 /// Hex digits that a snapshot's prefix has at least.
 pub const SNAPSHOT_PREFIX_MIN: usize = 8;
+/// Rows of a symbol table.
+pub const LISTING_ROWS_MAX: usize = 1_000_000;
+/// Labels of a symbol table.
+pub const LABELS_MAX: usize = 32;
+/// Bytes of a label's value.
+pub const LABEL_BYTES_MAX: usize = 128;
+/// Rows of a factor table.
+pub const FACTOR_ROWS_MAX: usize = 5_000_000;
+/// New shares for an old one at most, and old ones for a new one.
+pub const SPLIT_RATIO_MAX: f64 = 1e6;
 /// Bars per symbol of a synthetic market.
 pub const SYNTH_BARS_MAX: u32 = 2_000_000;
 /// Bars of a synthetic market.

@@ -7,13 +7,16 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
+use crate::calendar::Calendar;
 use crate::group::group_of;
 use crate::limits::{COLUMNS_MAX, GROUPS_MAX, SYMBOLS_MAX};
 use crate::name::{Timeframe, is_column, is_digest, is_symbol};
+use crate::reference::check_labels;
 use crate::time::TimeMicros;
 
-/// Version of the layout that this build writes and reads.
-pub const MANIFEST_VERSION: u32 = 1;
+/// Newest version of the layout that this build writes and reads. A snapshot that says nothing which version 1 could not
+/// say is written as version 1, so that its id stays what it was.
+pub const MANIFEST_VERSION: u32 = 2;
 
 /// One symbol of a snapshot.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -56,10 +59,24 @@ pub struct TimesFile {
     pub rows: u64,
 }
 
+/// A CSV file of reference data, `files/<sha256>.csv`.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct TableFile {
+    /// Of the whole file, in hex: also its name.
+    pub sha256: String,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Rows without the header.
+    pub rows: u64,
+    /// Names of the labels, sorted; none for a table of factors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+}
+
 /// A snapshot's table of contents.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Manifest {
-    /// [`MANIFEST_VERSION`].
+    /// 1 to [`MANIFEST_VERSION`].
     pub version: u32,
     /// Dataset it was opened under (no part of the id).
     pub name: String,
@@ -81,6 +98,18 @@ pub struct Manifest {
     pub first_time: TimeMicros,
     /// Latest bar.
     pub last_time: TimeMicros,
+    /// Name of the exchange calendar; `None` is the usual one, see [`Manifest::calendar`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<String>,
+    /// Up to which instant the data are complete, where that was said; see [`Manifest::complete_to`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete_to: Option<TimeMicros>,
+    /// Splits and dividends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factors: Option<TableFile>,
+    /// Tickers and labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symbol_table: Option<TableFile>,
     /// Distinct bar times.
     pub times: TimesFile,
     /// Groups that hold a symbol, ascending.
@@ -102,6 +131,47 @@ impl Manifest {
         self.files.get(at)
     }
 
+    /// The exchange calendar: the one that was named, else `weekdays` for synthetic markets and `XNYS` for others.
+    pub fn calendar(&self) -> Calendar {
+        let usual = if self.synthetic { Calendar::WEEKDAYS } else { Calendar::XNYS };
+        // The name was checked when the manifest was read.
+        self.calendar.as_deref().and_then(|name| Calendar::named(name).ok()).unwrap_or(usual)
+    }
+
+    /// The calendar as a manifest keeps it: `None` for the usual one, so that one fact has one spelling.
+    pub(crate) fn calendar_to_keep(calendar: Calendar, synthetic: bool) -> Option<String> {
+        let usual = if synthetic { Calendar::WEEKDAYS } else { Calendar::XNYS };
+        (calendar != usual).then(|| calendar.name().to_owned())
+    }
+
+    /// When the bar that starts at a time ends.
+    pub fn bar_end(&self, start: TimeMicros) -> TimeMicros {
+        match self.timeframe.parse() {
+            Ok(timeframe) => self.calendar().bar_end(timeframe, start),
+            Err(_) => start,
+        }
+    }
+
+    /// Up to which instant the data are complete: as was said at the import, else the end of the last bar. A bar that
+    /// ends later is forming.
+    pub fn complete_to(&self) -> TimeMicros {
+        self.complete_to.unwrap_or_else(|| self.bar_end(self.last_time))
+    }
+
+    /// Names of the labels of symbols, sorted.
+    pub fn labels(&self) -> &[String] {
+        self.symbol_table.as_ref().map_or(&[], |t| &t.labels)
+    }
+
+    /// The version that says all of this.
+    pub(crate) fn version_needed(&self) -> u32 {
+        let plain = self.calendar.is_none()
+            && self.complete_to.is_none()
+            && self.factors.is_none()
+            && self.symbol_table.is_none();
+        if plain { 1 } else { 2 }
+    }
+
     /// Computes the id from the rest.
     pub fn content_id(&self) -> String {
         let mut text = format!(
@@ -116,6 +186,17 @@ impl Manifest {
         let mut hasher = Sha256::new();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "times {} {} {}", self.times.sha256, self.times.bytes, self.times.rows);
+        if let Some(calendar) = &self.calendar {
+            let _ = writeln!(text, "calendar {calendar}");
+        }
+        if let Some(time) = self.complete_to {
+            let _ = writeln!(text, "complete_to {time}");
+        }
+        for (name, table) in [("factors", &self.factors), ("symbol_table", &self.symbol_table)] {
+            if let Some(t) = table {
+                let _ = writeln!(text, "{name} {} {} {} {}", t.sha256, t.bytes, t.rows, t.labels.join(","));
+            }
+        }
         for f in &self.files {
             let _ = writeln!(text, "file {} {} {} {}", f.group, f.sha256, f.bytes, f.rows);
         }
@@ -133,7 +214,11 @@ impl Manifest {
     /// Checks all that reading relies on; says what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         let wrong = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_owned()) };
-        wrong(self.version == MANIFEST_VERSION, "it has another version than this program writes")?;
+        wrong(self.version == self.version_needed(), "its version is not that of what it says")?;
+        let known = self.calendar.as_deref().is_none_or(|c| Calendar::named(c).is_ok_and(|k| k.name() == c));
+        wrong(known, "its calendar is none that this program knows")?;
+        check_labels(self.labels(), &self.columns)?;
+        wrong(self.labels().is_sorted_by(|a, b| a < b), "its labels are not sorted")?;
         wrong(is_digest(&self.snapshot), "its snapshot id is not 64 hex digits")?;
         wrong(self.timeframe.parse::<Timeframe>().is_ok(), "its timeframe is none")?;
         wrong(!self.origin.contains('\n'), "its origin has several lines")?;
@@ -145,7 +230,8 @@ impl Manifest {
         wrong(!self.symbols.is_empty() && self.symbols.len() <= SYMBOLS_MAX, "its number of symbols is out of bounds")?;
         wrong(self.symbols.is_sorted_by(|a, b| a.symbol < b.symbol), "its symbols are not sorted")?;
         wrong(self.files.is_sorted_by(|a, b| a.group < b.group), "its files are not sorted")?;
-        let digests = self.files.iter().map(|f| &f.sha256).chain([&self.times.sha256]);
+        let tables = self.factors.iter().chain(&self.symbol_table).map(|t| &t.sha256);
+        let digests = self.files.iter().map(|f| &f.sha256).chain([&self.times.sha256]).chain(tables);
         wrong(digests.into_iter().all(|d| is_digest(d)), "a file's name is not a sha256")?;
         let mut rows: std::collections::BTreeMap<u32, u64> = Default::default();
         for s in &self.symbols {

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::arrow_file::{SymbolBars, encode_group, encode_times};
+use crate::calendar::Calendar;
 use crate::error::MarketError;
-use crate::manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TimesFile, sha256_hex};
+use crate::manifest::{GroupFile, MANIFEST_VERSION, Manifest, SymbolEntry, TableFile, TimesFile, sha256_hex};
 use crate::time::TimeMicros;
 
 pub(crate) const HEAD: &str = "HEAD";
@@ -20,6 +21,11 @@ pub(crate) const HEAD: &str = "HEAD";
 /// Path of a content-addressed file, relative to the dataset.
 pub(crate) fn file_path(sha256: &str) -> String {
     format!("files/{sha256}.arrow")
+}
+
+/// Path of a table of reference data, relative to the dataset.
+pub(crate) fn table_path(sha256: &str) -> String {
+    format!("files/{sha256}.csv")
 }
 
 /// Path of a manifest, relative to the dataset.
@@ -40,18 +46,17 @@ pub(crate) enum Sink {
 }
 
 impl Sink {
-    /// Stores bytes under their sha256; says whether they were new.
-    fn put(&self, sha256: &str, bytes: Vec<u8>) -> Result<bool, MarketError> {
+    /// Stores bytes under their sha256, at a path that holds it; says whether they were new.
+    fn put(&self, sha256: &str, relative: &str, bytes: Vec<u8>) -> Result<bool, MarketError> {
         match self {
             Self::Directory { path, name } => {
-                let relative = file_path(sha256);
                 // A damaged file is replaced: importing again is how a dataset is mended.
-                if let Ok(present) = fs::read(path.join(&relative))
+                if let Ok(present) = fs::read(path.join(relative))
                     && present == bytes
                 {
                     return Ok(false);
                 }
-                write_atomically(path, &relative, &bytes, name)?;
+                write_atomically(path, relative, &bytes, name)?;
                 Ok(true)
             }
             Self::Memory(files) => {
@@ -123,7 +128,7 @@ pub(crate) fn store_group(
     times.dedup();
     let bytes = encode_group(columns, bars).map_err(|e| MarketError::Refused(format!("group {group}: {e}")))?;
     let file = GroupFile { group, sha256: sha256_hex(&bytes), bytes: bytes.len() as u64, rows: row_start };
-    let new = sink.put(&file.sha256, bytes)?;
+    let new = sink.put(&file.sha256, &file_path(&file.sha256), bytes)?;
     Ok(StoredGroup { file, symbols, times, new })
 }
 
@@ -138,7 +143,19 @@ pub(crate) fn unite(mut a: Vec<TimeMicros>, b: &[TimeMicros]) -> Vec<TimeMicros>
     a
 }
 
-/// What a manifest says besides its files.
+/// Stores a table of reference data.
+pub(crate) fn store_table(
+    sink: &Sink,
+    bytes: Vec<u8>,
+    rows: usize,
+    labels: Vec<String>,
+) -> Result<TableFile, MarketError> {
+    let table = TableFile { sha256: sha256_hex(&bytes), bytes: bytes.len() as u64, rows: rows as u64, labels };
+    sink.put(&table.sha256, &table_path(&table.sha256), bytes)?;
+    Ok(table)
+}
+
+/// What a manifest says besides its files of bars.
 pub(crate) struct Heading {
     pub name: String,
     pub timeframe: String,
@@ -146,6 +163,10 @@ pub(crate) struct Heading {
     pub origin: String,
     pub groups: u32,
     pub columns: Vec<String>,
+    pub calendar: Calendar,
+    pub complete_to: Option<TimeMicros>,
+    pub factors: Option<TableFile>,
+    pub symbol_table: Option<TableFile>,
 }
 
 /// Puts a manifest together from stored groups (any order) and the distinct times of them all.
@@ -158,7 +179,7 @@ pub(crate) fn assemble(
     let rows = times.len() as u64;
     let bytes = encode_times(times).map_err(|e| MarketError::Refused(format!("bar times: {e}")))?;
     let times = TimesFile { sha256: sha256_hex(&bytes), bytes: bytes.len() as u64, rows };
-    sink.put(&times.sha256, bytes)?;
+    sink.put(&times.sha256, &file_path(&times.sha256), bytes)?;
     let mut files = Vec::with_capacity(groups.len());
     let mut symbols = Vec::new();
     for (file, entries) in groups {
@@ -169,6 +190,10 @@ pub(crate) fn assemble(
     symbols.sort_by(|a: &SymbolEntry, b| a.symbol.cmp(&b.symbol));
     let mut manifest = Manifest {
         version: MANIFEST_VERSION,
+        calendar: Manifest::calendar_to_keep(heading.calendar, heading.synthetic),
+        complete_to: None,
+        factors: heading.factors,
+        symbol_table: heading.symbol_table,
         name: heading.name,
         snapshot: String::new(),
         timeframe: heading.timeframe,
@@ -183,6 +208,9 @@ pub(crate) fn assemble(
         files,
         symbols,
     };
+    // What is so by itself is not said, so that one fact has one spelling.
+    manifest.complete_to = heading.complete_to.filter(|&t| t != manifest.complete_to());
+    manifest.version = manifest.version_needed();
     manifest.snapshot = manifest.content_id();
     manifest.check().map_err(|why| MarketError::Corrupt { file: format!("{} (being written)", manifest.name), why })?;
     Ok(manifest)

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::bundled;
+use crate::bundled::{self, BUNDLED, is_bundled};
 use crate::dataset::{Dataset, Files};
 use crate::error::{MarketError, nearest};
 use crate::limits::MANIFEST_BYTES_MAX;
-use crate::manifest::Manifest;
-use crate::name::{HEX_DIGITS, check_dataset_name, is_digest, split_reference};
+use crate::manifest::{MANIFEST_VERSION, Manifest};
+use crate::name::{HEX_DIGITS, Timeframe, check_dataset_name, is_digest, split_reference};
 use crate::snapshot::{HEAD, manifest_path};
 use crate::time::TimeMicros;
 
@@ -37,6 +37,14 @@ pub struct DatasetSummary {
     pub timeframe: String,
     /// Generated, not a real market.
     pub synthetic: bool,
+    /// Name of the exchange calendar.
+    pub calendar: String,
+    /// Names of the labels of symbols.
+    pub labels: Vec<String>,
+    /// Splits and dividends.
+    pub factors: u64,
+    /// Up to which instant the data are complete.
+    pub complete_to: Option<TimeMicros>,
     /// Number of symbols.
     pub symbols: u64,
     /// Bars of all symbols.
@@ -69,8 +77,8 @@ impl Store {
     /// [`MarketError::Checksum`] and [`MarketError::Corrupt`] when the manifest is damaged.
     pub fn open(&self, reference: &str) -> Result<Dataset, MarketError> {
         let (name, prefix) = split_reference(reference)?;
-        if name == bundled::US5 {
-            let dataset = bundled::us5()?;
+        if let Some(dataset) = bundled::open(name) {
+            let dataset = dataset?;
             return match prefix {
                 Some(prefix) if !dataset.manifest.snapshot.starts_with(prefix) => {
                     Err(MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: prefix.to_owned() })
@@ -100,12 +108,33 @@ impl Store {
         Ok(Dataset::new(manifest, Files::Directory(directory)))
     }
 
+    /// Opens `NAME`, or where it has bars of another length its sibling `NAME-TIMEFRAME` (`demo-1m` beside `demo`) if
+    /// there is one. Without a sibling, and for `NAME@SNAPSHOT`, `NAME` itself is opened: see its timeframe.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; [`MarketError::BadName`] for a timeframe that is none.
+    pub fn sibling(&self, reference: &str, timeframe: &str) -> Result<Dataset, MarketError> {
+        let wanted: Timeframe = timeframe.parse()?;
+        let dataset = self.open(reference)?;
+        let has: Timeframe = dataset.manifest.timeframe.parse()?;
+        let same = has == wanted || (has.minutes().is_some() && has.minutes() == wanted.minutes());
+        if same || reference.contains('@') {
+            return Ok(dataset);
+        }
+        match self.open(&format!("{reference}-{timeframe}")) {
+            Ok(sibling) => Ok(sibling),
+            Err(MarketError::UnknownDataset { .. } | MarketError::BadName { .. }) => Ok(dataset),
+            Err(other) => Err(other),
+        }
+    }
+
     /// All datasets, bundled ones first, then by name; one that cannot be opened says why.
     ///
     /// # Errors
     /// [`MarketError::Io`] when the data root exists but cannot be listed.
     pub fn list(&self) -> Result<Vec<DatasetSummary>, MarketError> {
-        let mut list = vec![summary(bundled::US5, true, 1, bundled::us5())];
+        let bundled = |name: &&str| bundled::open(name).map(|opened| summary(name, true, 1, opened));
+        let mut list: Vec<DatasetSummary> = BUNDLED.iter().filter_map(bundled).collect();
         for name in self.names()? {
             let kept = snapshots(&self.directory(&name)).len();
             list.push(summary(&name, false, kept, self.open(&name)));
@@ -125,7 +154,7 @@ impl Store {
         for entry in entries {
             let entry = entry.map_err(MarketError::io("list the data root", &shown))?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            let named = check_dataset_name(&name).is_ok() && name != bundled::US5;
+            let named = check_dataset_name(&name).is_ok() && !is_bundled(&name);
             if named && (entry.path().join(HEAD).is_file() || entry.path().join("snapshots").is_dir()) {
                 names.push(name);
             }
@@ -164,7 +193,7 @@ impl Store {
 
     fn unknown(&self, name: &str) -> MarketError {
         let names = self.names().unwrap_or_default();
-        let candidates = names.iter().map(String::as_str).chain([bundled::US5]);
+        let candidates = names.iter().map(String::as_str).chain(BUNDLED);
         MarketError::UnknownDataset {
             name: name.to_owned(),
             root: self.root.display().to_string(),
@@ -182,6 +211,10 @@ fn summary(name: &str, bundled: bool, snapshots: usize, opened: Result<Dataset, 
         snapshots,
         timeframe: manifest.map(|m| m.timeframe.clone()).unwrap_or_default(),
         synthetic: manifest.is_some_and(|m| m.synthetic),
+        calendar: manifest.map(|m| m.calendar().name().to_owned()).unwrap_or_default(),
+        labels: manifest.map(|m| m.labels().to_vec()).unwrap_or_default(),
+        factors: manifest.and_then(|m| m.factors.as_ref()).map_or(0, |f| f.rows),
+        complete_to: manifest.map(|m| m.complete_to()),
         symbols: manifest.map_or(0, |m| m.symbols.len() as u64),
         bars: manifest.map_or(0, |m| m.bars),
         first_time: manifest.map(|m| m.first_time),
@@ -209,8 +242,19 @@ fn read_manifest(directory: &Path, name: &str, snapshot: &str) -> Result<Arc<Man
         return Err(MarketError::Limit { what: format!("bytes of {file}"), found: size, limit: MANIFEST_BYTES_MAX });
     }
     let bytes = fs::read(&path).map_err(MarketError::io("read", &file))?;
-    let mut manifest: Manifest =
-        serde_json::from_slice(&bytes).map_err(|e| MarketError::Corrupt { file: file.clone(), why: e.to_string() })?;
+    let corrupt = |why: String| MarketError::Corrupt { file: file.clone(), why };
+    // The version first: a newer layout may not be readable at all.
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let Version { version } = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+    if !(1..=MANIFEST_VERSION).contains(&version) {
+        let why =
+            format!("its version is {version}, and this program reads 1 to {MANIFEST_VERSION}: a newer one wrote it");
+        return Err(corrupt(why));
+    }
+    let mut manifest: Manifest = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
     let found = manifest.content_id();
     if found != snapshot || manifest.snapshot != snapshot {
         return Err(MarketError::Checksum { file, expected: snapshot.to_owned(), found });

@@ -11,6 +11,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
 
 use crate::arrow_file::SymbolBars;
+use crate::calendar::Calendar;
 use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
 use crate::limits::{GROUPS_MAX, SYMBOLS_MAX, SYMBOLS_PER_GROUP, SYNTH_BARS_MAX, SYNTH_GROUP_ROWS_MAX, SYNTH_ROWS_MAX};
@@ -112,8 +113,18 @@ pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, 
         all_times = unite(all_times, &group.times);
         files.push((group.file, group.symbols));
     }
-    let heading =
-        Heading { name: name.clone(), timeframe: timeframe.to_string(), synthetic: true, origin, groups, columns };
+    let heading = Heading {
+        name: name.clone(),
+        timeframe: timeframe.to_string(),
+        synthetic: true,
+        origin,
+        groups,
+        columns,
+        calendar: Calendar::WEEKDAYS,
+        complete_to: None,
+        factors: None,
+        symbol_table: None,
+    };
     let manifest = assemble(&sink, heading, files, all_times)?;
     match head {
         Some(head) if head != manifest.snapshot => return Err(taken(name)),

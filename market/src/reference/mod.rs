@@ -1,0 +1,22 @@
+//! What is known about symbols besides their bars: names and labels over time, splits and dividends.
+//!
+//! Both tables are CSV files of a snapshot, named by content like the files of bars, so they are part of its id and
+//! other tools read them. Bars are never touched here: prices stay raw, and are adjusted when they are loaded.
+
+mod adjust;
+mod csv_table;
+mod factors;
+mod listing;
+
+pub(crate) use adjust::adjust;
+pub use adjust::{Adjustment, AdjustmentMode};
+pub(crate) use csv_table::CsvTable;
+pub use factors::FactorRow;
+pub(crate) use factors::{FactorTable, decode_factors, encode_factors, merge_factors, parse_factors};
+pub(crate) use listing::{Listing, check_labels, decode_listing, encode_listing, parse_listing};
+pub use listing::{ListingRow, SymbolTable};
+
+/// Share-class spellings made alike: `BRK-B`, `BRK/B` and `BRK B` are `BRK.B`.
+pub(crate) fn alike(name: &str) -> String {
+    name.trim().replace(['-', '/', ' '], ".")
+}
