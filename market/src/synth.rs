@@ -207,10 +207,10 @@ fn calendar(timeframe: Timeframe, bars: u32) -> Vec<TimeMicros> {
 }
 
 /// Draws of one symbol.
-struct Draws(ChaCha8Rng);
+pub(crate) struct Draws(ChaCha8Rng);
 
 impl Draws {
-    fn new(seed: u64, symbol: u32) -> Self {
+    pub(crate) fn new(seed: u64, symbol: u32) -> Self {
         let mut key = [0u8; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         let mut rng = ChaCha8Rng::from_seed(key);
@@ -219,12 +219,12 @@ impl Draws {
     }
 
     /// In [0, 1), 53 bits.
-    fn uniform(&mut self) -> f64 {
+    pub(crate) fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     /// Near normal, mean 0, variance 1: the sum of eight 16-bit uniforms, scaled (its tails end at 4.9).
-    fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let mut sum = 0u64;
         for _ in 0..2 {
             let bits = self.0.next_u64();
@@ -234,13 +234,13 @@ impl Draws {
         (sum as f64 / 65_536.0 - 4.0) * (1.5f64).sqrt()
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.uniform() * n as f64) as usize
     }
 }
 
 /// Near exp(x) for |x| < 8: (1 + x/16)^16 by squaring.
-fn growth(x: f64) -> f64 {
+pub(crate) fn growth(x: f64) -> f64 {
     let mut y = 1.0 + x.clamp(-8.0, 8.0) / 16.0;
     for _ in 0..4 {
         y *= y;
@@ -248,7 +248,7 @@ fn growth(x: f64) -> f64 {
     y
 }
 
-fn cents(price: f64) -> f64 {
+pub(crate) fn cents(price: f64) -> f64 {
     ((price * 100.0 + 0.5).floor() / 100.0).max(0.01)
 }
 

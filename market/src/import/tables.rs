@@ -1,0 +1,117 @@
+//! What an import says besides bars: splits and dividends, names and labels, and how far the bars are complete.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::ImportOptions;
+use crate::calendar::Calendar;
+use crate::csv_file::read_file;
+use crate::dataset::{Dataset, Files};
+use crate::error::MarketError;
+use crate::manifest::{Manifest, TableFile};
+use crate::name::Timeframe;
+use crate::reference::{
+    FactorRow, Listing, check_labels, encode_factors, encode_listing, merge_factors, parse_factors, parse_listing,
+};
+use crate::snapshot::{Sink, store_table};
+use crate::time::TimeMicros;
+
+/// Tables of one import, read and checked.
+pub(super) struct NewTables {
+    pub factors: Option<Vec<FactorRow>>,
+    pub listing: Option<Listing>,
+}
+
+pub(super) fn read_tables(options: &ImportOptions) -> Result<NewTables, MarketError> {
+    let read = |path: &Path| {
+        let shown = path.display().to_string();
+        read_file(path, &shown).map(|content| (shown, content))
+    };
+    let mut tables = NewTables { factors: None, listing: None };
+    if let Some(path) = &options.factors {
+        let (shown, content) = read(path)?;
+        tables.factors = Some(parse_factors(&shown, &content)?);
+    }
+    if let Some(path) = &options.symbols {
+        let (shown, content) = read(path)?;
+        let listing = parse_listing(&shown, &content)?;
+        check_labels(&listing.labels, &[]).map_err(|why| MarketError::Refused(format!("{shown}: {why}")))?;
+        tables.listing = Some(listing);
+    }
+    Ok(tables)
+}
+
+/// Tables of a snapshot, stored.
+pub(super) struct StoredTables {
+    pub factors: Option<TableFile>,
+    pub symbol_table: Option<TableFile>,
+}
+
+/// Stores new tables, and keeps those of the dataset that nothing new came for.
+pub(super) fn store_tables(
+    sink: &Sink,
+    existing: Option<&Dataset>,
+    factors: Option<Vec<FactorRow>>,
+    listing: Option<Listing>,
+    columns: &[String],
+) -> Result<StoredTables, MarketError> {
+    let old = existing.map(|d| &*d.manifest);
+    let factors = match factors {
+        None => old.and_then(|m| m.factors.clone()),
+        Some(new) => {
+            let known = existing.map_or_else(|| Ok(Vec::new()), Dataset::factors)?;
+            let rows = merge_factors(known, new)?;
+            match rows.len() {
+                0 => None,
+                count => Some(store_table(sink, encode_factors(&rows)?, count, Vec::new())?),
+            }
+        }
+    };
+    let labels = listing.as_ref().map_or_else(|| old.map_or(&[][..], |m| m.labels()), |l| &l.labels);
+    check_labels(labels, columns).map_err(MarketError::Refused)?;
+    let symbol_table = match listing {
+        None => old.and_then(|m| m.symbol_table.clone()),
+        Some(listing) if listing.rows.is_empty() => None,
+        Some(listing) => {
+            let bytes = encode_listing(&listing)?;
+            Some(store_table(sink, bytes, listing.rows.len(), listing.labels)?)
+        }
+    };
+    Ok(StoredTables { factors, symbol_table })
+}
+
+/// What was said, else what the dataset says as long as no imported bar ends later.
+pub(super) fn choose_complete_to(
+    options: &ImportOptions,
+    old: Option<&Manifest>,
+    newest: Option<TimeMicros>,
+    (calendar, timeframe): (Calendar, Timeframe),
+) -> Option<TimeMicros> {
+    let kept = || {
+        let said = old?.complete_to?;
+        let later = newest.is_some_and(|start| calendar.bar_end(timeframe, start) > said);
+        (!later).then_some(said)
+    };
+    options.complete_to.or_else(kept)
+}
+
+/// What is in the tables and means nothing, in words.
+pub(super) fn notes(directory: &Path, manifest: &Manifest) -> Result<Vec<String>, MarketError> {
+    let mut notes = Vec::new();
+    if manifest.factors.is_none() && manifest.symbol_table.is_none() {
+        return Ok(notes);
+    }
+    let dataset = Dataset::new(Arc::new(manifest.clone()), Files::Directory(directory.to_path_buf()));
+    let table = dataset.symbol_table()?;
+    let factors = dataset.factors()?;
+    let has_bars = |symbol: &str| manifest.symbol(symbol).is_some();
+    let lost = factors.iter().filter(|f| !table.resolve(&f.symbol, f.date).is_some_and(has_bars)).count();
+    if lost > 0 {
+        notes.push(format!("{lost} of {} splits and dividends name no symbol that has bars", factors.len()));
+    }
+    let unused = table.rows().iter().filter(|r| !has_bars(&r.symbol)).count();
+    if unused > 0 {
+        notes.push(format!("{unused} of {} rows of the symbol table name no symbol that has bars", table.rows().len()));
+    }
+    Ok(notes)
+}
