@@ -37,6 +37,16 @@ pub struct Inspection {
     pub bars: u64,
     /// Distinct bar times.
     pub times: u64,
+    /// Name of the exchange calendar.
+    pub calendar: String,
+    /// Up to which instant the data are complete; a bar that ends later is forming.
+    pub complete_to: TimeMicros,
+    /// Names of the labels of symbols.
+    pub labels: Vec<String>,
+    /// Rows of the table of symbols.
+    pub symbol_rows: u64,
+    /// Splits and dividends.
+    pub factors: u64,
     /// Earliest bar.
     pub first_time: TimeMicros,
     /// Latest bar.
@@ -64,7 +74,7 @@ pub struct Inspection {
 /// Result of reading every file.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Checks {
-    /// Files read, the one of the times included.
+    /// Files read, those of the times and of the tables included.
     pub files: u64,
     /// What is wrong, in words; empty when all is well.
     pub problems: Vec<String>,
@@ -138,6 +148,11 @@ pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspect
         symbols: manifest.symbols.len() as u64,
         bars: manifest.bars,
         times: manifest.times.rows,
+        calendar: manifest.calendar().name().to_owned(),
+        complete_to: manifest.complete_to(),
+        labels: manifest.labels().to_vec(),
+        symbol_rows: manifest.symbol_table.as_ref().map_or(0, |t| t.rows),
+        factors: manifest.factors.as_ref().map_or(0, |t| t.rows),
         first_time: manifest.first_time,
         last_time: manifest.last_time,
         symbols_ended: manifest.symbols.iter().filter(|s| s.last_time < manifest.last_time).count() as u64,
@@ -159,6 +174,9 @@ fn check(dataset: &Dataset) -> Checks {
     if let Err(error) = dataset.times() {
         problems.push(describe(&error));
     }
+    for table in [dataset.symbol_table().err(), dataset.factors().err()] {
+        problems.extend(table.map(|error| describe(&error)));
+    }
     let close: Vec<String> = manifest.columns.iter().filter(|c| *c == "close").cloned().collect();
     for file in &manifest.files {
         match dataset.load_group(file.group, &close) {
@@ -173,7 +191,8 @@ fn check(dataset: &Dataset) -> Checks {
         }
     }
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
-    let (files, count) = (manifest.files.len() as u64 + 1, jumps.len() as u64);
+    let tables = manifest.factors.iter().chain(&manifest.symbol_table).count();
+    let (files, count) = ((manifest.files.len() + 1 + tables) as u64, jumps.len() as u64);
     jumps.truncate(JUMPS_LISTED_MAX);
     Checks { files, problems, jumps: count, jumps_listed: jumps }
 }

@@ -1,6 +1,8 @@
 //! The store: damage is found, names cannot escape, synthetic markets are the same everywhere.
 
 mod common;
+#[path = "common/facts.rs"]
+mod facts;
 
 use std::fs;
 
@@ -58,7 +60,7 @@ fn a_manifest_that_was_changed_is_refused() {
         assert!(matches!(place.store.open("market"), Err(MarketError::Corrupt { .. })), "{garbage}");
     }
     let listed = place.store.list().unwrap();
-    assert_eq!(listed.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["us5", "market"]);
+    assert_eq!(listed.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["us5", "demo", "demo-1m", "market"]);
     assert!(listed[0].bundled && listed[0].problem.is_none() && listed[1].problem.is_some());
     fs::write(&path, text).unwrap();
     let head = place.store.root.join("market/HEAD");

@@ -8,7 +8,7 @@ use trawl_market::{DatasetSummary, format_time};
 
 use crate::context::Context;
 use crate::failure::{NOT_DONE, of_market};
-use crate::number::thousands;
+use crate::number::{counted, thousands};
 use crate::output::table::{new_table, push_table, right_align, short_snapshot};
 
 const AFTER_HELP: &str = "\
@@ -47,6 +47,15 @@ fn table(list: &[DatasetSummary], context: &Context) -> String {
         }
         if d.synthetic {
             remarks.push("SYNTHETIC".to_owned());
+        }
+        if d.problem.is_none() {
+            remarks.push(d.calendar.clone());
+        }
+        if !d.labels.is_empty() {
+            remarks.push(format!("labels {}", d.labels.join(" ")));
+        }
+        if d.factors > 0 {
+            remarks.push(counted(d.factors as usize, "factor row"));
         }
         remarks.extend(d.problem.as_ref().map(|p| format!("cannot be opened: {p}")));
         table.add_row([

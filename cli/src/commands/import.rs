@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_market::{DateOrder, ImportFormat, ImportOptions, ImportReport, format_time, import_files};
+use trawl_market::{
+    CALENDARS, Calendar, DateOrder, ImportFormat, ImportOptions, ImportReport, TimeMicros, format_time, import_files,
+    parse_time,
+};
 
 use super::inspect::jumps;
 use crate::context::Context;
@@ -23,16 +26,22 @@ Files may be gzip. Importing into a dataset that exists adds to it: a new snapsh
 again with other values replace the old ones. Rows that cannot be bars (high below low, no price, a double time ...) go \
 to a quarantine file with their reasons and are counted; they never stop an import unless nothing is left.
 
+Prices are stored as they are. Splits and dividends are a table beside them (--factors), applied when a scan asks for it; a row with split 1 and dividend 0 takes an event away. Names and labels are another (--symbols), which replaces the one there was. Both may be imported alone into a dataset that exists.
+
+  factors     symbol,date,split,dividend: ex-date, new shares for an old one (4, or 0.1), cash per share; or ticker, execution_date and split_from,split_to or historical_adjustment_factor
+  symbols     symbol,ticker,from,to and one column for each label, such as sector; several rows of a symbol with intervals from <= time < to tell renames and changes
+
 Examples:
   trawl import AAPL.csv IBM.csv --dataset mine --format yahoo-csv
-  trawl import minutes.csv.gz --dataset minutes --timeframe 1m --map close=last,symbol=ticker";
+  trawl import minutes.csv.gz --dataset minutes --timeframe 1m --map close=last,symbol=ticker
+  trawl import --dataset mine --factors splits.csv --symbols names.csv";
 
 /// Import CSV files of bars into a dataset
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// CSV files, plain or gzip
-    #[arg(value_name = "FILE", required = true)]
+    /// CSV files of bars, plain or gzip
+    #[arg(value_name = "FILE", required_unless_present_any = ["factors", "symbols", "calendar", "complete_to"])]
     files: Vec<PathBuf>,
 
     /// Dataset to make or to add to: a-z, 0-9, '_' and '-'
@@ -46,6 +55,22 @@ pub struct Args {
     /// Length of a bar, such as 1d, 15m or 1h [default: the dataset's, 1d for a new one]
     #[arg(long, short, value_name = "TIMEFRAME")]
     timeframe: Option<String>,
+
+    /// Exchange calendar: XNYS (New York, 1970 to 2035), 24/7 or weekdays [default: the dataset's, XNYS for a new one]
+    #[arg(long, value_name = "CALENDAR", value_parser = calendar)]
+    calendar: Option<String>,
+
+    /// Up to when the bars are complete; a bar that ends later is still forming [default: the end of the last bar]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    complete_to: Option<TimeMicros>,
+
+    /// CSV file of splits and dividends, added to those there are
+    #[arg(long, value_name = "FILE")]
+    factors: Option<PathBuf>,
+
+    /// CSV file of names and labels (sector, industry ...) of symbols
+    #[arg(long, value_name = "FILE")]
+    symbols: Option<PathBuf>,
 
     /// Take a meaning from a column of another name, such as close=price; several with commas or by repeating
     #[arg(long, value_name = "MEANING=COLUMN", value_delimiter = ',')]
@@ -68,6 +93,15 @@ fn format(text: &str) -> Result<ImportFormat, String> {
     text.parse().map_err(|_| "yahoo-csv or csv is expected".to_owned())
 }
 
+fn calendar(text: &str) -> Result<String, String> {
+    Calendar::named(text).map(|c| c.name().to_owned()).map_err(|_| format!("{} is expected", CALENDARS.join(", ")))
+}
+
+fn time(text: &str) -> Result<TimeMicros, String> {
+    parse_time(text)
+        .ok_or_else(|| "a time such as '2024-11-29 18:00' (UTC) or 2024-11-29T13:00:00-05:00 is expected".to_owned())
+}
+
 /// Imports and tells what became of every row.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let options = ImportOptions {
@@ -81,6 +115,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             (_, true) => Some(DateOrder::DayFirst),
             _ => None,
         },
+        calendar: args.calendar,
+        complete_to: args.complete_to,
+        factors: args.factors,
+        symbols: args.symbols,
     };
     let report = import_files(&context.store(), &options).map_err(of_market)?;
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text(&report, context) };
@@ -100,11 +138,7 @@ fn split_map(item: &str) -> Result<(String, String), UserMistake> {
     }
 }
 
-fn text(report: &ImportReport, context: &Context) -> String {
-    let mut text = String::new();
-    let mut line = |words: String| {
-        let _ = writeln!(text, "{words}");
-    };
+fn rows(line: &mut impl FnMut(String), report: &ImportReport) {
     line(format!(
         "read {} of {} from {}",
         counted(report.rows_read as usize, "row"),
@@ -118,6 +152,16 @@ fn text(report: &ImportReport, context: &Context) -> String {
         thousands(report.rows_unchanged),
         thousands(report.rows_revised)
     ));
+}
+
+fn text(report: &ImportReport, context: &Context) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| {
+        let _ = writeln!(text, "{words}");
+    };
+    if report.files > 0 {
+        rows(&mut line, report);
+    }
     if report.rows_quarantined > 0 {
         line(format!("put {} into quarantine:", counted(report.rows_quarantined as usize, "bad row")));
         for (reason, count) in &report.quarantined {
@@ -150,5 +194,13 @@ fn text(report: &ImportReport, context: &Context) -> String {
         format_time(report.first_time),
         format_time(report.last_time)
     );
+    let _ = writeln!(text, "calendar {}, complete to {}", report.calendar, format_time(report.complete_to));
+    if report.symbol_rows > 0 {
+        let labels = if report.labels.is_empty() { "none".to_owned() } else { report.labels.join(", ") };
+        let _ = writeln!(text, "symbol table of {}, labels: {labels}", counted(report.symbol_rows as usize, "row"));
+    }
+    if report.factors > 0 {
+        let _ = writeln!(text, "{} of splits and dividends", counted(report.factors as usize, "row"));
+    }
     text
 }

@@ -93,7 +93,7 @@ fn text(found: &Inspection, manifest: &Manifest, all: bool) -> String {
 
 fn head(text: &mut String, found: &Inspection) {
     let mut line = |key: &str, value: String| {
-        let _ = writeln!(text, "{key:<11}{value}");
+        let _ = writeln!(text, "{key:<13}{value}");
     };
     let bundled = if found.bundled { ", bundled" } else { "" };
     let synthetic = if found.synthetic { ", SYNTHETIC data, no real market" } else { "" };
@@ -101,7 +101,15 @@ fn head(text: &mut String, found: &Inspection) {
     line("snapshot", found.snapshot.clone());
     line("origin", found.origin.clone());
     line("timeframe", found.timeframe.clone());
+    line("calendar", found.calendar.clone());
     line("columns", found.columns.join(", "));
+    if found.symbol_rows > 0 {
+        let labels = if found.labels.is_empty() { "none".to_owned() } else { found.labels.join(", ") };
+        line("labels", format!("{labels} ({} of the symbol table)", counted(found.symbol_rows as usize, "row")));
+    }
+    if found.factors > 0 {
+        line("factors", format!("{} of splits and dividends", counted(found.factors as usize, "row")));
+    }
     line("symbols", format!("{} in {}", thousands(found.symbols), counted(found.files.len(), "group")));
     line(
         "bars",
@@ -118,6 +126,7 @@ fn head(text: &mut String, found: &Inspection) {
         ended => format!(" ({} end earlier)", counted(ended as usize, "symbol")),
     };
     line("to", format_time(found.last_time) + &ended);
+    line("complete to", format_time(found.complete_to));
     line("bytes", format!("{} of Arrow IPC files", bytes(found.bytes)));
     text.push('\n');
 }
