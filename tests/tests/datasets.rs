@@ -143,3 +143,55 @@ fn another_tool_reads_datasets_and_answers() {
     let rows: u64 = bars.stdout.lines().map(|l| l.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)).sum();
     assert!(rows > 0 && rows <= 30 * 40, "{}", bars.stdout);
 }
+
+#[test]
+fn splits_names_and_labels_are_imported_and_told() {
+    let home = Home::new();
+    home.write("AAA.csv", GOOD);
+    home.write("splits.csv", "symbol,date,split,dividend\nAAA,2020-01-03,2,\nAAA,2020-01-06,,0.25\n");
+    home.write("names.csv", "symbol,ticker,from,to,sector\nAAA,OLD,,2020-01-03,Tech\nAAA,AAA,2020-01-03,,Media\n");
+    home.trawl(&["import", "AAA.csv", "--dataset", "mine"]).expect_code(0);
+    let alone = ["import", "--dataset", "mine", "--factors", "splits.csv", "--symbols", "names.csv"];
+    let said = home.trawl(&alone).expect_code(0).stdout;
+    assert!(said.contains("calendar XNYS, complete to 2020-01-06T21:00:00Z"), "{said}");
+    assert!(said.contains("symbol table of 2 rows, labels: sector"), "{said}");
+    assert!(said.contains("2 rows of splits and dividends"), "{said}");
+    let inspected = home.trawl(&["inspect", "mine", "--verify"]).expect_code(0).stdout;
+    for told in ["calendar     XNYS", "labels       sector", "complete to  2020-01-06T21:00:00Z", "verified: 4 files"] {
+        assert!(inspected.contains(told), "{inspected}");
+    }
+    let listed = home.trawl(&["datasets"]).expect_code(0).stdout;
+    assert!(listed.contains("labels sector") && listed.contains("2 factor rows"), "{listed}");
+    // A mistake in a table is told with its line, and is the user's.
+    home.write("splits.csv", "symbol,date,split\nAAA,2020-01-03,-2\n");
+    let ended = home.trawl(&["import", "--dataset", "mine", "--factors", "splits.csv"]).expect_code(2);
+    assert!(ended.stderr.contains("splits.csv: line 2: a split of -2"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_forming_bar_waits_until_it_is_closed() {
+    let home = Home::new();
+    home.write("AAA.csv", GOOD);
+    home.trawl(&["import", "AAA.csv", "--dataset", "mine", "--complete-to", "2020-01-06 16:00"]).expect_code(0);
+    let close = || {
+        home.trawl(&["scan", "--dataset", "mine", "--where", "close > 0", "--output", "out.csv"]).expect_code(0);
+        String::from_utf8(home.read("out.csv")).expect("text")
+    };
+    assert!(close().contains("matched,,11.5\n"), "{}", close());
+    home.trawl(&["import", "--dataset", "mine", "--complete-to", "2020-01-06 21:00"]).expect_code(0);
+    assert!(close().contains("matched,,11.75\n"), "{}", close());
+}
+
+#[test]
+fn demo_is_listed_as_synthetic_and_nobody_may_import_into_it() {
+    let home = Home::new();
+    let listed = home.trawl(&["datasets"]).expect_code(0).stdout;
+    let demo = |line: &&str| line.contains("demo") && line.contains("SYNTHETIC");
+    assert_eq!(listed.lines().filter(demo).count(), 2, "{listed}");
+    home.write("AAA.csv", GOOD);
+    for name in ["demo", "demo-1m"] {
+        let ended = home.trawl(&["import", "AAA.csv", "--dataset", name]).expect_code(2);
+        assert!(ended.stderr.contains("bundled"), "{}", ended.stderr);
+        home.trawl(&["synth", "--symbols", "2", "--bars", "2", "--dataset", name]).expect_code(2);
+    }
+}
