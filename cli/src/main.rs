@@ -73,6 +73,9 @@ fn run(cli: Cli) -> ExitCode {
 /// One line instead of a panic's message and backtrace; only the first, whatever other threads do then.
 fn tell_internal_error(panic: &PanicHookInfo<'_>) {
     static TOLD: AtomicBool = AtomicBool::new(false);
+    if output::read::panics_are_told_elsewhere() {
+        return;
+    }
     if TOLD.swap(true, Ordering::Relaxed) {
         return;
     }

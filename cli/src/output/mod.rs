@@ -5,6 +5,7 @@
 pub mod columnar;
 pub mod csv;
 pub mod json;
+pub mod read;
 pub mod staged;
 pub mod table;
 

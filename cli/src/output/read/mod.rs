@@ -1,0 +1,378 @@
+//! Reads an answer file back, whichever of the four formats it has.
+//!
+//! Columns are found by name. What stands before `place` are the settings of a sweep, what is none of the fixed columns
+//! is a select column; `edge` and `provisional` may be there or not. A file that is cut, damaged or no answer at all is
+//! the user's mistake, told with its place: the libraries that read Arrow and Parquet panic at some damages, and that is
+//! caught here too.
+
+mod columnar;
+mod text;
+
+use std::cell::Cell as Flag;
+use std::collections::{BTreeMap, HashSet};
+use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use trawl_protocol::Status;
+
+use super::{Format, identity_path};
+use crate::failure::UserMistake;
+use crate::number::push_exact;
+use crate::output::staged::plain;
+
+/// Bytes of an answer file that are read.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of the identity file beside a CSV file.
+const IDENTITY_BYTES_MAX: u64 = 1 << 20;
+/// Rows of an answer: symbols, or symbols times settings.
+const ROWS_MAX: usize = 20_000_000;
+/// Columns of an answer.
+const COLUMNS_MAX: usize = 4096;
+/// What to do about a file that cannot be understood.
+const WRITE_ANEW: &str = "give a file that 'trawl scan --output FILE' wrote, or write it anew";
+
+/// An answer as it stands in a file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AnswerTable {
+    /// Field and value, as text. `None`: a CSV file without its identity beside it.
+    pub identity: Option<BTreeMap<String, String>>,
+    pub answer_digest: Option<String>,
+    /// Names of a sweep's settings; empty for a plain scan.
+    pub settings: Vec<String>,
+    /// Names of the select columns.
+    pub select: Vec<String>,
+    pub rows: Vec<TableRow>,
+}
+
+/// One row of an answer file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableRow {
+    /// Values of [`AnswerTable::settings`], numbers in the one way that files write them.
+    pub settings: Vec<String>,
+    pub symbol: String,
+    pub status: Status,
+    pub reason: String,
+    /// 1-based place among the matches.
+    pub place: Option<u32>,
+    pub edge: Option<bool>,
+    pub provisional: Option<bool>,
+    /// Values of [`AnswerTable::select`], NaN for NA.
+    pub values: Vec<f64>,
+}
+
+/// What stands in one field of a file.
+#[derive(Debug, Clone, PartialEq)]
+enum Cell {
+    Empty,
+    Text(String),
+    Number(f64),
+    Bool(bool),
+}
+
+/// Why a file is no answer: the place in it, if one is known, and what is wrong there.
+#[derive(Debug)]
+struct Damage {
+    place: Option<String>,
+    message: String,
+}
+
+impl Damage {
+    fn new(message: impl Into<String>) -> Self {
+        Self { place: None, message: message.into() }
+    }
+
+    fn at(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { place: Some(place.into()), message: message.into() }
+    }
+}
+
+/// What an answer says about itself.
+#[derive(Debug, Default, serde::Deserialize)]
+struct AboutRead {
+    identity: Option<serde_json::Map<String, serde_json::Value>>,
+    answer_digest: Option<String>,
+    counts: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// Reads the answer in `path`; the extension says how.
+///
+/// # Errors
+/// A [`UserMistake`]: a file that cannot be read, is too large, is cut or damaged, or is no answer.
+pub fn answer(path: &Path) -> Result<AnswerTable, UserMistake> {
+    let format = Format::of(path).map_err(|_| {
+        UserMistake::with_help(
+            format!("cannot tell from '{}' how to read the answer", path.display()),
+            "an answer file ends in .csv, .json, .parquet or .arrow",
+        )
+    })?;
+    let bytes = bytes(path, FILE_BYTES_MAX)?;
+    let beside = match format {
+        Format::Csv => identity_beside(path)?,
+        _ => None,
+    };
+    let told = |damage: Damage| damaged(path, &damage);
+    table(format, bytes, beside).map_err(told)
+}
+
+/// The answer in `bytes`, with what a CSV file's neighbour says about it.
+fn table(format: Format, bytes: Vec<u8>, beside: Option<AboutRead>) -> Result<AnswerTable, Damage> {
+    if bytes.is_empty() {
+        return Err(Damage::new("the file is empty"));
+    }
+    let read = || match format {
+        Format::Csv => text::csv(&bytes, beside),
+        Format::Json => text::json(&bytes),
+        Format::Parquet => columnar::parquet(bytes),
+        Format::Arrow => columnar::arrow(bytes),
+    };
+    guarded(read).unwrap_or_else(|| Err(Damage::new("the file is damaged")))
+}
+
+fn damaged(path: &Path, damage: &Damage) -> UserMistake {
+    let place = damage.place.as_ref().map_or_else(String::new, |place| format!(", {place}"));
+    UserMistake::with_help(format!("cannot read '{}'{place}: {}", path.display(), damage.message), WRITE_ANEW)
+}
+
+fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
+    let refused = |why: String| UserMistake::plain(format!("cannot read '{}': {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|e| refused(plain(&e)))?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| refused(plain(&e)))?;
+    if bytes.len() as u64 > most {
+        return Err(refused(format!("it is larger than {}", crate::number::bytes(most))));
+    }
+    Ok(bytes)
+}
+
+/// What `FILE.identity.json` beside `FILE.csv` says; `None` where there is no such file.
+fn identity_beside(path: &Path) -> Result<Option<AboutRead>, UserMistake> {
+    let path = identity_path(path);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = bytes(&path, IDENTITY_BYTES_MAX)?;
+    let about = serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &text::json_damage(&e)))?;
+    Ok(Some(about))
+}
+
+thread_local! {
+    static GUARDED: Flag<bool> = const { Flag::new(false) };
+}
+
+/// Whether this thread is inside a library that reads someone's file: a panic there is that file's fault, not ours.
+pub fn panics_are_told_elsewhere() -> bool {
+    GUARDED.with(Flag::get)
+}
+
+/// Runs `read`; `None` when it panicked.
+fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
+    GUARDED.with(|flag| flag.set(true));
+    let result = catch_unwind(AssertUnwindSafe(read));
+    GUARDED.with(|flag| flag.set(false));
+    result.ok()
+}
+
+/// Which column is what.
+#[derive(Debug)]
+struct Layout {
+    place: usize,
+    symbol: usize,
+    status: usize,
+    reason: usize,
+    edge: Option<usize>,
+    provisional: Option<usize>,
+    values: Vec<usize>,
+    columns: usize,
+}
+
+impl Layout {
+    fn of(names: &[String]) -> Result<Self, Damage> {
+        if names.len() > COLUMNS_MAX {
+            return Err(Damage::new(format!("it has {} columns, at most {COLUMNS_MAX} are read", names.len())));
+        }
+        let mut seen = HashSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+            return Err(Damage::new(format!("it has two columns '{twice}'")));
+        }
+        let position = |wanted: &str| names.iter().position(|name| name == wanted);
+        let fixed = |wanted: &str| {
+            position(wanted).ok_or_else(|| {
+                Damage::new(format!(
+                    "it is no answer of a scan: it has no column '{wanted}' (place, symbol, status, reason)"
+                ))
+            })
+        };
+        let (place, symbol, status, reason) = (fixed("place")?, fixed("symbol")?, fixed("status")?, fixed("reason")?);
+        let (edge, provisional) = (position("edge"), position("provisional"));
+        let taken = [Some(symbol), Some(status), Some(reason), edge, provisional];
+        if let Some(early) = taken.into_iter().flatten().find(|&i| i < place) {
+            return Err(Damage::new(format!("its column '{}' stands before 'place'", names[early])));
+        }
+        let values = (place + 1..names.len()).filter(|i| !taken.contains(&Some(*i))).collect();
+        Ok(Self { place, symbol, status, reason, edge, provisional, values, columns: names.len() })
+    }
+}
+
+/// Makes a table of rows as they come.
+struct Builder {
+    layout: Layout,
+    table: AnswerTable,
+}
+
+impl Builder {
+    fn new(names: &[String]) -> Result<Self, Damage> {
+        let layout = Layout::of(names)?;
+        let table = AnswerTable {
+            settings: names[..layout.place].to_vec(),
+            select: layout.values.iter().map(|&i| names[i].clone()).collect(),
+            ..AnswerTable::default()
+        };
+        Ok(Self { layout, table })
+    }
+
+    /// Adds a row; `Err` says what is wrong with it, the caller knows where it stands.
+    fn push(&mut self, cells: &mut [Cell]) -> Result<(), String> {
+        let layout = &self.layout;
+        if cells.len() != layout.columns {
+            return Err(format!("{} fields stand here, {} are expected", cells.len(), layout.columns));
+        }
+        if self.table.rows.len() >= ROWS_MAX {
+            return Err(format!("more than {ROWS_MAX} rows"));
+        }
+        let name = |i: usize| &self.table.select[i];
+        let values = layout.values.iter().enumerate();
+        let values = values.map(|(i, &at)| number(&cells[at]).map_err(|why| format!("'{}': {why}", name(i))));
+        let row = TableRow {
+            values: values.collect::<Result<_, _>>()?,
+            settings: cells[..layout.place].iter().map(setting).collect(),
+            place: place(&cells[layout.place])?,
+            status: status(&cells[layout.status])?,
+            edge: layout.edge.map_or(Ok(None), |i| boolean("edge", &cells[i]))?,
+            provisional: layout.provisional.map_or(Ok(None), |i| boolean("provisional", &cells[i]))?,
+            reason: words("reason", &mut cells[layout.reason])?,
+            symbol: words("symbol", &mut cells[layout.symbol])?,
+        };
+        if row.symbol.is_empty() {
+            return Err("the symbol is empty".to_owned());
+        }
+        self.table.rows.push(row);
+        Ok(())
+    }
+
+    /// The table, once every row is there and the counts, if any, agree.
+    fn finish(self, about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
+        finish(self.table, about)
+    }
+}
+
+fn finish(mut table: AnswerTable, about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
+    let mut seen = HashSet::with_capacity(table.rows.len());
+    if let Some(twice) = table.rows.iter().find(|row| !seen.insert((&row.settings, &row.symbol))) {
+        return Err(Damage::new(format!("the symbol '{}' stands there twice", twice.symbol)));
+    }
+    drop(seen);
+    let Some(about) = about else { return Ok(table) };
+    // The counts of a sweep may be told otherwise; those of a scan say how many rows there were.
+    if let Some(counts) = about.counts.as_ref().filter(|_| table.settings.is_empty()) {
+        for status in Status::ALL {
+            let found = table.rows.iter().filter(|row| row.status == status).count() as u64;
+            if let Some(told) = counts.get(status.name()).and_then(serde_json::Value::as_u64).filter(|&n| n != found) {
+                let name = status.name().replace('_', " ");
+                let why = format!(
+                    "its identity counts {told} {name}, its rows are {found}: the file is cut, or the identity is another's"
+                );
+                return Err(Damage::new(why));
+            }
+        }
+    }
+    table.identity = about.identity.map(identity_fields);
+    table.answer_digest = about.answer_digest;
+    Ok(table)
+}
+
+fn identity_fields(map: serde_json::Map<String, serde_json::Value>) -> BTreeMap<String, String> {
+    let as_text = |value: serde_json::Value| match value {
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    map.into_iter().map(|(key, value)| (key, as_text(value))).collect()
+}
+
+fn place(cell: &Cell) -> Result<Option<u32>, String> {
+    let wrong = || format!("the place is {}, a whole number from 1 or nothing is expected", shown(cell));
+    let place = match cell {
+        Cell::Empty => return Ok(None),
+        Cell::Text(text) => text.parse::<u32>().ok(),
+        Cell::Number(n) if n.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(n) => Some(*n as u32),
+        _ => None,
+    };
+    place.filter(|&n| n > 0).map(Some).ok_or_else(wrong)
+}
+
+fn status(cell: &Cell) -> Result<Status, String> {
+    let Cell::Text(text) = cell else {
+        return Err(format!("the status is {}, a text is expected", shown(cell)));
+    };
+    Status::ALL.into_iter().find(|status| status.name() == text).ok_or_else(|| {
+        let names: Vec<&str> = Status::ALL.iter().map(|status| status.name()).collect();
+        format!("the status is {}, one of {} is expected", shown(cell), names.join(", "))
+    })
+}
+
+fn boolean(name: &str, cell: &Cell) -> Result<Option<bool>, String> {
+    match cell {
+        Cell::Empty => Ok(None),
+        Cell::Bool(value) => Ok(Some(*value)),
+        Cell::Text(text) if text == "true" || text == "1" => Ok(Some(true)),
+        Cell::Text(text) if text == "false" || text == "0" => Ok(Some(false)),
+        _ => Err(format!("'{name}' is {}, true or false is expected", shown(cell))),
+    }
+}
+
+fn words(name: &str, cell: &mut Cell) -> Result<String, String> {
+    match cell {
+        Cell::Empty => Ok(String::new()),
+        Cell::Text(text) => Ok(std::mem::take(text)),
+        other => Err(format!("the {name} is {}, a text is expected", shown(other))),
+    }
+}
+
+fn number(cell: &Cell) -> Result<f64, String> {
+    match cell {
+        Cell::Empty => Ok(f64::NAN),
+        Cell::Number(value) => Ok(*value),
+        Cell::Bool(value) => Ok(f64::from(*value)),
+        Cell::Text(text) => text.parse().map_err(|_| format!("{} is no number", shown(cell))),
+    }
+}
+
+/// The same text for the same number, whichever format it was read from.
+fn setting(cell: &Cell) -> String {
+    let mut text = String::new();
+    match cell {
+        Cell::Empty => {}
+        Cell::Bool(value) => text = value.to_string(),
+        Cell::Number(value) => push_exact(&mut text, *value),
+        Cell::Text(word) => match word.parse::<f64>() {
+            Ok(value) if value.is_finite() => push_exact(&mut text, value),
+            _ => text.clone_from(word),
+        },
+    }
+    text
+}
+
+/// Characters of a field that are shown in a message.
+const SHOWN_CHARACTERS_MAX: usize = 40;
+
+fn shown(cell: &Cell) -> String {
+    match cell {
+        Cell::Empty => "empty".to_owned(),
+        Cell::Text(text) => format!("'{}'", text.chars().take(SHOWN_CHARACTERS_MAX).collect::<String>()),
+        Cell::Number(value) => value.to_string(),
+        Cell::Bool(value) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

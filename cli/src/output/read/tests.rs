@@ -1,0 +1,151 @@
+use super::super::tests::sample;
+use super::super::{AnswerFile, columnar as columnar_writer, csv as csv_writer, json as json_writer};
+use super::*;
+use crate::output::About;
+use proptest::prelude::*;
+
+const FORMATS: [(&str, Format); 4] =
+    [("csv", Format::Csv), ("json", Format::Json), ("parquet", Format::Parquet), ("arrow", Format::Arrow)];
+
+/// The bytes that a scan writes.
+fn written(format: Format) -> Vec<u8> {
+    let answer = sample();
+    let about = About::new(&answer, "d1");
+    let mut bytes = Vec::new();
+    match format {
+        Format::Csv => csv_writer::write(&answer, &mut bytes),
+        Format::Json => json_writer::write(&answer, &about, &mut bytes),
+        Format::Parquet => columnar_writer::write_parquet(&answer, &about, &mut bytes),
+        Format::Arrow => columnar_writer::write_arrow(&answer, &about, &mut bytes),
+    }
+    .unwrap();
+    bytes
+}
+
+fn read_csv(text: &str) -> Result<AnswerTable, Damage> {
+    table(Format::Csv, text.as_bytes().to_vec(), None)
+}
+
+#[test]
+fn every_format_is_read_back_as_the_answer_that_was_written() {
+    let answer = sample();
+    let folder = tempfile::tempdir().unwrap();
+    for (extension, _) in FORMATS {
+        let path = folder.path().join(format!("a.{extension}"));
+        AnswerFile::prepare(&path).unwrap().write(&answer, "d1").unwrap();
+        let read = super::answer(&path).unwrap();
+        assert_eq!(read.select, answer.select, "{extension}");
+        assert_eq!(read.answer_digest.as_deref(), Some("d1"), "{extension}");
+        let identity = read.identity.unwrap();
+        assert_eq!((identity["dataset"].as_str(), identity["as_of"].as_str()), ("us5", "2013-02-22"), "{extension}");
+        assert_eq!(read.rows.len(), answer.rows.len(), "{extension}");
+        for (read, wrote) in read.rows.iter().zip(&answer.rows) {
+            assert_eq!(
+                (&read.symbol, read.status, &read.reason),
+                (&wrote.row.symbol, wrote.row.status, &wrote.row.reason)
+            );
+            assert_eq!(read.place, wrote.place);
+            for (i, value) in read.values.iter().enumerate() {
+                let wrote = wrote.row.values.get(i).copied().unwrap_or(f64::NAN);
+                assert!(value.to_bits() == wrote.to_bits() || value.is_nan() && wrote.is_nan(), "{extension}");
+            }
+        }
+    }
+}
+
+#[test]
+fn settings_and_flags_are_found_by_name() {
+    let text = "n,x,place,symbol,status,edge,provisional,reason,close\n\
+                10,0.5,1,IBM,matched,true,false,,3.5\n10.0,1,,IBM,not_matched,,,,\n";
+    let read = read_csv(text).unwrap();
+    assert_eq!((read.settings, read.select), (vec!["n".to_owned(), "x".to_owned()], vec!["close".to_owned()]));
+    assert_eq!(read.rows[0].settings, ["10", "0.5"]);
+    assert_eq!(read.rows[1].settings, ["10", "1"]);
+    assert_eq!((read.rows[0].edge, read.rows[0].provisional, read.rows[1].edge), (Some(true), Some(false), None));
+    assert_eq!(read.rows[0].values, [3.5]);
+    // The same answer as JSON has the same keys.
+    let json = r#"{"identity": {"as_of": "x"}, "rows": [{"n": 10, "x": 0.5, "place": 1, "symbol": "IBM",
+        "status": "matched", "edge": true, "provisional": false, "reason": "", "close": 3.5}]}"#;
+    let same = table(Format::Json, json.into(), None).unwrap();
+    assert_eq!(same.rows[0], read.rows[0]);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let head = "place,symbol,status,reason\n";
+    for (text, place, word) in [
+        ("symbol,status\n".to_owned(), "line 1", "no column 'place'"),
+        ("place,symbol,status,reason,a,a\n".to_owned(), "line 1", "two columns 'a'"),
+        ("symbol,place,status,reason\n".to_owned(), "line 1", "stands before 'place'"),
+        (format!("{head}1,IBM,matchd,\n"), "line 2", "'matchd', one of failed"),
+        (format!("{head}0,IBM,matched,\n"), "line 2", "whole number from 1"),
+        (format!("{head}1,IBM,matched\n"), "line 2", "3 fields stand here, 4 are expected"),
+        (format!("{head}1,,matched,\n"), "line 2", "symbol is empty"),
+        ("place,symbol,status,reason,c\n1,IBM,matched,,x\n".to_owned(), "line 2", "'c': 'x' is no number"),
+        (format!("{head},IBM,stale,a\n,IBM,stale,a\n"), "", "'IBM' stands there twice"),
+        (format!("{head},IBM,stale,a"), "", "does not end"),
+    ] {
+        let damage = read_csv(&text).unwrap_err();
+        assert_eq!(damage.place.as_deref().unwrap_or_default(), place, "{text}");
+        assert!(damage.message.contains(word), "{}", damage.message);
+    }
+    let damage = table(Format::Json, b"{\"identity\": {},\n \"rows\": [1]}".to_vec(), None).unwrap_err();
+    assert!(damage.place.is_some_and(|place| place.starts_with("line 2")), "{}", damage.message);
+    let damage = table(Format::Json, b"{\"rows\": []}".to_vec(), None).unwrap_err();
+    assert!(damage.message.contains("no 'identity'"), "{}", damage.message);
+}
+
+#[test]
+fn a_csv_file_that_lost_whole_lines_does_not_agree_with_its_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.csv");
+    AnswerFile::prepare(&path).unwrap().write(&sample(), "d1").unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let cut = text.trim_end().rfind('\n').unwrap() + 1;
+    std::fs::write(&path, &text[..cut]).unwrap();
+    let told = super::answer(&path).unwrap_err().to_string();
+    assert!(told.contains("its identity counts 1 outside, its rows are 0"), "{told}");
+    // Without the neighbour nothing tells.
+    std::fs::remove_file(identity_path(&path)).unwrap();
+    assert_eq!(super::answer(&path).unwrap().identity, None);
+}
+
+#[test]
+fn an_empty_and_a_foreign_file_are_told() {
+    for (_, format) in FORMATS {
+        assert!(table(format, Vec::new(), None).is_err());
+        assert!(table(format, b"PAR1 not an answer, ARROW1 neither PAR1ARROW1".to_vec(), None).is_err());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn a_cut_or_damaged_file_is_an_answer_or_a_mistake_but_no_panic(
+        which in 0usize..4,
+        cut in proptest::option::of(0.0..1.0f64),
+        flips in proptest::collection::vec((0.0..1.0f64, any::<u8>()), 0..6),
+    ) {
+        let format = FORMATS[which].1;
+        let mut bytes = written(format);
+        if let Some(cut) = cut {
+            bytes.truncate((bytes.len() as f64 * cut) as usize);
+        }
+        for (at, byte) in flips {
+            if let Some(there) = { let at = (bytes.len() as f64 * at) as usize; bytes.get_mut(at) } {
+                *there = byte;
+            }
+        }
+        let whole = bytes == written(format);
+        let read = table(format, bytes, None);
+        if whole {
+            prop_assert!(read.is_ok());
+        }
+    }
+
+    #[test]
+    fn any_csv_text_is_an_answer_or_a_mistake(text in "(place|symbol|status|reason|matched|[,\n\"a1.-]){0,60}") {
+        let _ = read_csv(&text);
+    }
+}
