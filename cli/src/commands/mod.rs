@@ -7,9 +7,11 @@ use crate::telemetry::Role;
 
 mod bench;
 mod cluster;
+mod completions;
 mod compute;
 mod coordinator;
 mod datasets;
+mod diff;
 mod import;
 mod inspect;
 mod scan;
@@ -21,6 +23,7 @@ mod worker;
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     Scan(Box<scan::Args>),
+    Diff(diff::Args),
     Compute(compute::Args),
     Import(import::Args),
     Synth(synth::Args),
@@ -30,6 +33,7 @@ pub enum Command {
     Cluster(cluster::Args),
     Worker(worker::Args),
     Coordinator(coordinator::Args),
+    Completions(completions::Args),
 }
 
 impl Command {
@@ -49,6 +53,7 @@ impl Command {
     pub fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self {
             Self::Scan(args) => scan::run(*args, context),
+            Self::Diff(args) => diff::run(args),
             Self::Compute(args) => compute::run(args, context),
             Self::Import(args) => import::run(args, context),
             Self::Synth(args) => synth::run(args, context),
@@ -58,6 +63,7 @@ impl Command {
             Self::Cluster(args) => cluster::run(args, context),
             Self::Coordinator(args) => coordinator::run(args, context),
             Self::Worker(args) => worker::run(args, context),
+            Self::Completions(args) => completions::run(args),
         }
     }
 }

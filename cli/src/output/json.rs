@@ -68,7 +68,8 @@ impl Serialize for Row<'_> {
     }
 }
 
-struct Number(f64);
+/// A number as answers hold it: null for NA, a text for infinities.
+pub struct Number(pub f64);
 
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

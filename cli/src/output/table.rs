@@ -180,7 +180,8 @@ fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-fn cell(text: &str) -> String {
+/// A text as a cell holds it: cut, without control characters.
+pub fn cell(text: &str) -> String {
     let text = clean(text);
     if text.chars().count() <= CELL_CHARACTERS_MAX {
         return text;
