@@ -10,6 +10,7 @@ mod commands;
 mod context;
 mod diagnostics;
 mod failure;
+mod notify;
 mod number;
 mod output;
 mod progress;
@@ -35,6 +36,7 @@ Exit codes:
 Environment:
   TRAWL_DATA_ROOT   where datasets live, as --data-root
   TRAWL_LOG         what is logged on stderr, such as info or trawl=debug [default: warn]
+  TRAWL_NOTIFY_SECRET   signs what 'trawl scan --notify' posts
   OTEL_EXPORTER_OTLP_ENDPOINT   where traces go; none are sent without it
   NO_COLOR          no colours
 

@@ -21,7 +21,8 @@ use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_protocol::{Answer, Failure, Status};
 
 use crate::context::Context;
-use crate::failure::{NOT_DONE, UserMistake};
+use crate::failure::{DONE, NOT_DONE, UserMistake};
+use crate::notify::{self, Notifier};
 use crate::output::staged::StagedFile;
 use crate::output::{AnswerFile, heading_clashes, table};
 use crate::progress::Waiting;
@@ -45,7 +46,8 @@ Examples:
   trawl scan --dataset us5 --where 'close > sma(close, 200)' --rank 'rsi(close, 14) asc' \\
       --select close --select 'rsi(close, 14) as rsi' --output answer.csv
   trawl scan --file scan.toml --as-of 2013-02-22 --explain
-  trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'";
+  trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'
+  trawl scan --file scan.toml --notify https://example.org/hook --notify-secret-file secret";
 
 /// Find the symbols of a dataset that fulfil a condition at one bar
 #[derive(Debug, clap::Args)]
@@ -90,6 +92,9 @@ pub struct Args {
     /// Print no table and no progress; files, errors and the exit code tell
     #[arg(long, short, conflicts_with = "all", help_heading = "Output")]
     quiet: bool,
+
+    #[command(flatten)]
+    notify: notify::Args,
 }
 
 fn shard_spec(text: &str) -> Result<ShardSpec, String> {
@@ -107,6 +112,7 @@ fn shard_spec(text: &str) -> Result<ShardSpec, String> {
 struct Files {
     answer: Option<AnswerFile>,
     report: Option<PathBuf>,
+    notifier: Option<Notifier>,
 }
 
 impl Files {
@@ -120,7 +126,7 @@ impl Files {
         if let Some(report) = &args.report {
             StagedFile::create(report)?;
         }
-        Ok(Self { answer, report: args.report.clone() })
+        Ok(Self { answer, report: args.report.clone(), notifier: args.notify.prepare()? })
     }
 }
 
@@ -232,17 +238,21 @@ fn finish(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCod
     if let Some(path) = &files.report {
         write_report(&report, path)?;
     }
+    let mut printed = Ok(());
     if !args.quiet {
         let options = table::Options { all: args.all, synthetic, timeframe: &timeframe };
         let mut text = table::render(&answer, options);
         for path in written.iter().chain(&files.report) {
             text.push_str(&format!("wrote {}\n", path.display()));
         }
-        io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+        printed = io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
     }
+    // Posted also when nobody reads the table to its end.
+    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer_digest(&answer), args.quiet));
+    printed?;
     let failed = answer.counts()[Status::Failed as usize];
     if failed == 0 && report.is_complete() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitCode::from(if posted { DONE } else { NOT_DONE }));
     }
     let first = answer.rows.iter().find(|r| r.row.status == Status::Failed).map(|r| &r.row);
     let example = first.map_or_else(String::new, |r| format!(" ({}: {})", r.symbol, r.reason));

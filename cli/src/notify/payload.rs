@@ -1,0 +1,103 @@
+//! What is posted: who the answer is, how every symbol fared, and the matches in their places.
+
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+use trawl_protocol::{Answer, AnswerRow};
+
+use crate::output::About;
+use crate::output::json::Number;
+
+/// Matches in one notification; `truncated` tells that there were more.
+pub const MATCHES_MAX: usize = 1000;
+/// Bytes of all matches in one notification, for answers with very many columns.
+pub const MATCHES_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    about: About<'a>,
+    matches: &'a [Match<'a>],
+    /// Whether the answer places more matches than these.
+    truncated: bool,
+}
+
+#[derive(Serialize)]
+struct Match<'a> {
+    place: Option<u32>,
+    symbol: &'a str,
+    values: Values<'a>,
+}
+
+struct Values<'a> {
+    select: &'a [String],
+    row: &'a AnswerRow,
+}
+
+impl Serialize for Values<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.select.len()))?;
+        for (i, name) in self.select.iter().enumerate() {
+            map.serialize_entry(name, &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)))?;
+        }
+        map.end()
+    }
+}
+
+/// The body: the same bytes for the same answer.
+///
+/// # Errors
+/// Never but for lack of memory; told as text.
+pub fn body(answer: &Answer, digest: &str) -> Result<Vec<u8>, String> {
+    bounded(answer, digest, MATCHES_MAX, MATCHES_BYTES_MAX).map_err(|e| e.to_string())
+}
+
+fn bounded(answer: &Answer, digest: &str, most: usize, bytes_most: usize) -> serde_json::Result<Vec<u8>> {
+    let placed = answer.rows.iter().filter(|row| row.place.is_some());
+    let mut matches = Vec::new();
+    let (mut bytes, mut truncated) = (0, false);
+    for row in placed {
+        let item = Match { place: row.place, symbol: &row.row.symbol, values: Values { select: &answer.select, row } };
+        bytes += serde_json::to_vec(&item)?.len();
+        if matches.len() == most || bytes > bytes_most {
+            truncated = true;
+            break;
+        }
+        matches.push(item);
+    }
+    serde_json::to_vec(&Document { about: About::new(answer, digest), matches: &matches, truncated })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::tests::sample;
+    use serde_json::{Value, json};
+
+    fn posted(most: usize, bytes_most: usize) -> Value {
+        serde_json::from_slice(&bounded(&sample(), "d1", most, bytes_most).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn placed_matches_are_posted_with_identity_and_counts() {
+        let posted = posted(10, 1 << 20);
+        assert_eq!(posted["identity"]["dataset"], "us5");
+        assert_eq!(posted["answer_digest"], "d1");
+        assert_eq!((&posted["counts"]["matched"], &posted["counts"]["symbols"]), (&json!(3), &json!(8)));
+        assert_eq!(
+            posted["matches"],
+            json!([
+                {"place": 1, "symbol": "IBM", "values": {"close": 201.09, "a, \"b\"": null}},
+                {"place": 2, "symbol": "ÅÄÖ", "values": {"close": 0.1, "a, \"b\"": "inf"}},
+            ])
+        );
+        assert_eq!(posted["truncated"], false);
+    }
+
+    #[test]
+    fn too_many_or_too_long_matches_are_cut_and_it_is_told() {
+        for cut in [posted(1, 1 << 20), posted(10, 100)] {
+            assert_eq!((cut["matches"].as_array().unwrap().len(), &cut["truncated"]), (1, &json!(true)));
+        }
+        assert_eq!(posted(2, 1 << 20)["truncated"], false);
+    }
+}
