@@ -30,7 +30,8 @@ use context::Context;
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done
-  1  not done, or not wholly (a segment failed, a server is not there, nothing could be imported)
+  1  not done, or not wholly (a segment failed, a server is not there, nothing could be imported,
+     a notification was not delivered), or 'trawl diff --exit-code' found a difference
   2  your mistake: usage, an expression, an unknown dataset, a file that cannot be read or written
 
 Environment:

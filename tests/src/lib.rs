@@ -10,4 +10,5 @@ pub mod executable;
 pub mod home;
 pub mod otlp;
 pub mod process;
+pub mod receiver;
 pub mod wait;

@@ -6,6 +6,8 @@ mod answers;
 mod cluster;
 mod compute;
 mod datasets;
+mod diff;
 mod examples;
 mod messages;
+mod notify;
 mod traces;

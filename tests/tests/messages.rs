@@ -195,3 +195,58 @@ fn usage() {
     assert_eq!(says!(home, "unknown_command", "scna"), 2);
     assert_eq!(says!(home, "unknown_flag", "scan", "--datset", "us5"), 2);
 }
+
+#[test]
+fn an_answer_that_cannot_be_compared() {
+    let home = Home::new();
+    assert_eq!(says!(home, "diff_no_file", "diff", "monday.csv", "tuesday.csv"), 2);
+    home.write("bars.csv", "date,close\n2020-01-02,10\n");
+    assert_eq!(says!(home, "diff_no_answer", "diff", "bars.csv", "bars.csv"), 2);
+    home.write("a.csv", "place,symbol,status,reason\n1,IBM,matched,\n");
+    home.write("b.csv", "place,symbol,status,reason\n1,IBM,matchd,\n");
+    assert_eq!(says!(home, "diff_bad_status", "diff", "a.csv", "b.csv"), 2);
+    assert_eq!(says!(home, "diff_no_identity", "diff", "a.csv", "a.csv"), 0);
+    assert_eq!(says!(home, "diff_extension", "diff", "a.txt", "b.csv"), 2);
+    assert_eq!(says!(home, "diff_output", "diff", "a.csv", "a.csv", "--output", "a.parquet"), 2);
+    home.write("c.json", "{\"identity\": {}, \"rows\": [{\"place\": 1, \"symbol\": 5}");
+    assert_eq!(says!(home, "diff_cut_json", "diff", "a.csv", "c.json"), 2);
+    home.write("d.parquet", "PAR1");
+    assert_eq!(says!(home, "diff_cut_parquet", "diff", "a.csv", "d.parquet"), 2);
+}
+
+#[test]
+fn a_notification_that_cannot_be_sent() {
+    let home = Home::new();
+    let scan = |home: &Home, name: &str, more: &[&str]| {
+        let arguments = [&["scan", "--dataset", "us5", "--where", "close > 10"], more].concat();
+        let ended = home.trawl(&arguments);
+        (name.to_owned(), told(home, &ended), ended.code)
+    };
+    home.write("short", "hunter2\n");
+    home.write("secret", "0123456789abcdef0123456789abcdef\n");
+    let file = ["--notify-secret-file", "secret"];
+    for (name, text, code) in [
+        scan(&home, "notify_no_secret", &["--notify", "http://127.0.0.1:9/"]),
+        scan(&home, "notify_short_secret", &["--notify", "http://127.0.0.1:9/", "--notify-secret-file", "short"]),
+        scan(&home, "notify_no_secret_file", &["--notify", "http://127.0.0.1:9/", "--notify-secret-file", "absent"]),
+        scan(&home, "notify_scheme", &[&["--notify", "file:///etc/passwd"], &file[..]].concat()),
+        scan(&home, "notify_credentials", &[&["--notify", "https://me:hunter2@example.org/"], &file[..]].concat()),
+        scan(
+            &home,
+            "notify_ca",
+            &[&["--notify", "https://example.org/", "--notify-ca-file", "short"], &file[..]].concat(),
+        ),
+        scan(&home, "notify_explain", &["--notify", "https://example.org/", "--explain"]),
+    ] {
+        assert!(!text.contains("hunter2"), "{text}");
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true },
+            { insta::assert_snapshot!(name, text) });
+        assert_eq!(code, Some(2));
+    }
+}
+
+#[test]
+fn a_shell_that_is_unknown() {
+    let home = Home::new();
+    assert_eq!(says!(home, "completions_unknown_shell", "completions", "csh"), 2);
+}

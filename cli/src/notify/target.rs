@@ -12,6 +12,8 @@ use crate::output::staged::plain;
 
 /// Bytes of a URL.
 const URL_BYTES_MAX: usize = 2048;
+/// Bytes of a scheme that is named in a message.
+const SCHEME_BYTES_MAX: usize = 32;
 /// Bytes of a file with certificates.
 const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
 
@@ -40,12 +42,14 @@ impl Target {
         if text.len() > URL_BYTES_MAX {
             return Err(refused(format!("the URL is {} bytes long, at most {URL_BYTES_MAX} are taken", text.len())));
         }
-        let uri: Uri = text.parse().map_err(|_| refused("this is no URL".to_owned()))?;
-        match uri.scheme_str() {
+        // Looked at before the rest: not every URL of another scheme can be taken apart.
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| is_scheme(scheme));
+        match scheme.map(str::to_lowercase).as_deref() {
             Some("http" | "https") => {}
-            Some(other) => return Err(refused(format!("the scheme '{other}' cannot be posted to"))),
+            Some(other) => return Err(refused(format!("nothing can be posted to the scheme '{other}'"))),
             None => return Err(refused("the URL has no scheme".to_owned())),
         }
+        let uri: Uri = text.parse().map_err(|_| refused("this is no URL".to_owned()))?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
             return Err(UserMistake::with_help(
@@ -77,6 +81,14 @@ impl Target {
     pub fn shown(&self) -> &str {
         &self.shown
     }
+}
+
+/// A word that may stand before `://`.
+fn is_scheme(word: &str) -> bool {
+    let mut letters = word.bytes();
+    letters.next().is_some_and(|first| first.is_ascii_alphabetic())
+        && word.len() <= SCHEME_BYTES_MAX
+        && letters.all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
 /// The certificates of a PEM file.
@@ -114,6 +126,7 @@ mod tests {
         assert_eq!(target.shown(), "https://example.org:8443/hooks/7");
         assert!(target.uri().to_string().ends_with("?token=s3cret"));
         assert!(!format!("{target:?}").contains("s3cret"));
+        assert_eq!(Target::parse("HTTPS://h").unwrap().shown(), "https://h/");
         assert_eq!(Target::parse("http://[::1]:9/x").unwrap().shown(), "http://[::1]:9/x");
         assert_eq!(Target::parse("http://[::1]/x").unwrap().shown(), "http://[::1]/x");
     }
@@ -122,14 +135,16 @@ mod tests {
     fn what_cannot_be_posted_to_is_refused_without_repeating_it() {
         for (url, word) in [
             ("ftp://h/s3cret", "scheme 'ftp'"),
-            ("h/s3cret", "no"),
+            ("file:///s3cret", "scheme 'file'"),
+            ("h/s3cret", "no scheme"),
             ("s3cret", "no scheme"),
+            ("s3cret word://h", "no scheme"),
             ("http://user:s3cret@h/", "credentials"),
             ("http://s3cret@h/", "credentials"),
-            ("http:///s3cret", "no"),
+            ("http:///s3cret", "no URL"),
             ("http://h:99999/s3cret", "port"),
             ("http://h\n/s3cret", "no URL"),
-            ("", "no URL"),
+            ("", "no scheme"),
             (&format!("http://h/{}", "s3cret".repeat(1000)), "bytes long"),
         ] {
             let mistake = Target::parse(url).unwrap_err().to_string();

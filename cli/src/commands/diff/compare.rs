@@ -146,6 +146,7 @@ impl<'a> Difference<'a> {
                 beside.file_name().unwrap_or_default().to_string_lossy()
             ));
         }
+        warnings.dedup();
         if !self.identity.is_empty() {
             let told = |value: &Option<String>| value.as_deref().map_or("not told", shortened).to_owned();
             let fields: Vec<String> = self

@@ -197,18 +197,13 @@ pub fn table(difference: &Difference<'_>, all: bool) -> String {
         count(Change::OnlyInB)
     );
     for side in [difference.a, difference.b] {
-        let of = |field| side.identity(field).unwrap_or("?");
-        let (dataset, snapshot, as_of) = (of("dataset"), short_snapshot(of("snapshot")), of("as_of"));
-        let path = side.path.display();
-        let _ = writeln!(
-            text,
-            "{} {}: {}@{}, as of {}",
-            side.name,
-            cell(&path.to_string()),
-            cell(dataset),
-            cell(snapshot),
-            cell(as_of)
-        );
+        let path = cell(&side.path.display().to_string());
+        let of = |field| cell(side.identity(field).unwrap_or("?"));
+        let what = match &side.table.identity {
+            Some(_) => format!("{}@{}, as of {}", of("dataset"), short_snapshot(&of("snapshot")), of("as_of")),
+            None => "an answer without identity".to_owned(),
+        };
+        let _ = writeln!(text, "{} {path}: {what}", side.name);
     }
     text
 }

@@ -62,7 +62,10 @@ pub fn json(bytes: &[u8]) -> Result<AnswerTable, Damage> {
 /// A mistake in JSON with its place.
 pub fn json_damage(error: &serde_json::Error) -> Damage {
     let text = error.to_string();
-    let message = text.split(" at line ").next().unwrap_or_default();
+    let message = match error.classify() {
+        serde_json::error::Category::Eof => "the file is cut: more is expected here",
+        _ => text.split(" at line ").next().unwrap_or_default(),
+    };
     if error.line() == 0 {
         return Damage::new(message);
     }

@@ -1,0 +1,144 @@
+//! `trawl diff` on the files that scans wrote, and `trawl completions`.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use trawl_tests::home::Home;
+
+use crate::answers::FORMATS;
+
+/// Writes the answers of two days in every format: `a.FORMAT` and `b.FORMAT`.
+fn two_days(home: &Home) {
+    for (name, as_of) in [("a", "2012-01-13"), ("b", "2012-08-15")] {
+        for format in FORMATS {
+            let file = format!("{name}.{format}");
+            let condition = "rsi(close, 14) > 55";
+            let scan = ["scan", "--dataset", "us5", "--where", condition, "--rank", "close", "--select", "close"];
+            home.trawl(&[&scan[..], &["--as-of", as_of, "--output", &file, "--quiet"]].concat()).expect_code(0);
+        }
+    }
+}
+
+fn comparison(home: &Home, a: &str, b: &str) -> Value {
+    home.trawl(&["diff", a, b, "--output", "d.json", "--quiet"]).expect_code(0);
+    let mut read: Value = serde_json::from_slice(&home.read("d.json")).expect("JSON");
+    for side in ["a", "b"] {
+        read[side]["file"] = Value::Null;
+    }
+    read
+}
+
+/// The symbols that an answer says matched.
+fn matched(home: &Home, file: &str) -> Vec<String> {
+    let answer: Value = serde_json::from_slice(&home.read(file)).expect("JSON");
+    let rows = answer["rows"].as_array().expect("rows");
+    let mut symbols: Vec<String> = rows
+        .iter()
+        .filter(|r| r["status"] == "matched")
+        .map(|r| r["symbol"].as_str().expect("a symbol").to_owned())
+        .collect();
+    symbols.sort();
+    symbols
+}
+
+#[test]
+fn every_pair_of_formats_gives_the_same_comparison() {
+    let home = Home::new();
+    two_days(&home);
+    let reference = comparison(&home, "a.json", "b.json");
+    let of = |part: &str| {
+        let rows = reference[part].as_array().expect("rows").iter();
+        rows.map(|r| r["symbol"].as_str().expect("a symbol").to_owned()).collect::<Vec<_>>()
+    };
+    let (a, b) = (matched(&home, "a.json"), matched(&home, "b.json"));
+    let minus = |x: &[String], y: &[String]| x.iter().filter(|s| !y.contains(s)).cloned().collect::<Vec<_>>();
+    let sorted = |mut symbols: Vec<String>| {
+        symbols.sort();
+        symbols
+    };
+    assert_eq!((sorted(of("entered")), sorted(of("left"))), (minus(&b, &a), minus(&a, &b)));
+    assert!(!of("entered").is_empty() && !of("left").is_empty() && !of("still").is_empty(), "{reference:#}");
+    assert_eq!(reference["comparable"], true);
+    for left in FORMATS {
+        for right in FORMATS {
+            let found = comparison(&home, &format!("a.{left}"), &format!("b.{right}"));
+            assert!(found == reference, "{left} with {right}: {found:#}\n{reference:#}");
+        }
+    }
+}
+
+#[test]
+fn the_exit_code_tells_a_difference_only_when_asked() {
+    let home = Home::new();
+    two_days(&home);
+    home.trawl(&["diff", "a.csv", "b.arrow"]).expect_code(0);
+    home.trawl(&["diff", "a.csv", "b.arrow", "--exit-code"]).expect_code(1);
+    home.trawl(&["diff", "a.csv", "a.parquet", "--exit-code"]).expect_code(0);
+}
+
+#[test]
+fn symbols_of_one_answer_alone_are_told_apart() {
+    let home = Home::new();
+    home.synth("small", 5, 50);
+    home.synth("large", 7, 50);
+    for name in ["small", "large"] {
+        let file = format!("{name}.csv");
+        home.trawl(&["scan", "--dataset", name, "--where", "close > 0", "--output", &file]).expect_code(0);
+    }
+    let ended = home.trawl(&["diff", "small.csv", "large.csv", "--exit-code"]).expect_code(1);
+    assert!(ended.stdout.contains("only in B: 2 symbols"), "{}", ended.stdout);
+    assert!(
+        ended.stderr.contains("warning: the answers are not of the same scan")
+            && ended.stderr.contains("dataset (small in A, large in B)"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_file_cut_anywhere_is_a_mistake_with_a_place_and_never_an_internal_error() {
+    let home = Home::new();
+    two_days(&home);
+    for format in FORMATS {
+        let whole = home.read(&format!("b.{format}"));
+        let name = format!("cut.{format}");
+        for parts in 0..16 {
+            std::fs::write(home.path(&name), &whole[..whole.len() * parts / 16]).expect("a file");
+            if format == "csv" {
+                std::fs::copy(home.path("b.identity.json"), home.path("cut.identity.json")).expect("a file");
+            }
+            let ended = home.trawl(&["diff", "a.json", &name]).expect_code(2);
+            assert!(ended.stderr.starts_with(&format!("error: cannot read '{name}'")), "{}", ended.stderr);
+            assert!(ended.stderr.contains("help: "), "{}", ended.stderr);
+            assert_eq!(ended.stdout, "");
+        }
+    }
+}
+
+#[test]
+fn completions_know_every_command_and_bash_can_read_them() {
+    let home = Home::new();
+    let help = home.trawl(&["help"]).expect_code(0).stdout;
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(commands.len() >= 12 && commands.contains(&"diff") && commands.contains(&"completions"), "{commands:?}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = home.trawl(&["completions", shell]).expect_code(0).stdout;
+        for command in &commands {
+            assert!(script.contains(command), "{shell} lacks {command}");
+        }
+        assert!(script.contains("notify"), "{shell} lacks a flag");
+    }
+    let script = home.trawl(&["completions", "bash"]).stdout;
+    let file = home.write("trawl.bash", &script);
+    match Command::new("bash").arg("-n").arg(&file).stdin(Stdio::null()).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(_) => eprintln!("there is no bash here: its grammar is not checked"),
+    }
+}
