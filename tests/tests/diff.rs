@@ -7,6 +7,9 @@ use trawl_tests::home::Home;
 
 use crate::answers::FORMATS;
 
+/// Bytes that are damaged, one at a time.
+const DAMAGES: usize = 150;
+
 /// Writes the answers of two days in every format: `a.FORMAT` and `b.FORMAT`.
 fn two_days(home: &Home) {
     for (name, as_of) in [("a", "2012-01-13"), ("b", "2012-08-15")] {
@@ -113,6 +116,23 @@ fn a_file_cut_anywhere_is_a_mistake_with_a_place_and_never_an_internal_error() {
             assert_eq!(ended.stdout, "");
         }
     }
+}
+
+#[test]
+fn a_damage_at_which_the_reading_library_panics_is_told_as_any_other() {
+    let home = Home::new();
+    two_days(&home);
+    let whole = home.read("b.arrow");
+    let mut caught = 0;
+    for at in (0..whole.len()).step_by(whole.len() / DAMAGES) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0xff;
+        std::fs::write(home.path("damaged.arrow"), damaged).expect("a file");
+        let ended = home.trawl(&["diff", "a.json", "damaged.arrow"]);
+        assert!(matches!(ended.code, Some(0 | 2)) && !ended.panicked(), "byte {at}: {ended:?}");
+        caught += usize::from(ended.stderr.contains("the file is damaged"));
+    }
+    assert!(caught > 0, "none of the damages is one of these");
 }
 
 #[test]
