@@ -11,4 +11,5 @@ pub mod home;
 pub mod otlp;
 pub mod process;
 pub mod receiver;
+pub mod reference;
 pub mod wait;

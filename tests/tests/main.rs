@@ -2,6 +2,7 @@
 //!
 //! One binary, so that it links once. `./test` runs it with a shared etcd; `cargo test` alone works too.
 
+mod agreement;
 mod answers;
 mod cluster;
 mod compute;

@@ -1,0 +1,126 @@
+//! What a scan answers at a time: every symbol's status, flag and values.
+
+use super::edges::Edge;
+use super::evaluate::{Axis, Frame, Reference};
+use super::expression::Node;
+use super::indicators::Value;
+use super::market::Market;
+
+/// A scan as a tree.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    pub universe: Option<Node>,
+    pub condition: Node,
+    /// Key and whether the smallest comes first.
+    pub rank: Vec<(Node, bool)>,
+    pub limit: Option<u32>,
+    pub select: Vec<Node>,
+    /// Names that the trees above use, inner ones first.
+    pub lets: Vec<(String, Node)>,
+}
+
+impl Scan {
+    /// The clauses as text: `name = "expression"`.
+    pub fn text(&self) -> String {
+        let mut lines = Vec::new();
+        if let Some(universe) = &self.universe {
+            lines.push(format!("universe = \"{}\"", universe.text()));
+        }
+        lines.push(format!("where = \"{}\"", self.condition.text()));
+        if let Some(rank) = self.rank_text() {
+            lines.push(format!("rank = \"{rank}\""));
+        }
+        if let Some(limit) = self.limit {
+            lines.push(format!("limit = {limit}"));
+        }
+        if !self.select.is_empty() {
+            let select: Vec<String> = self.select_texts().iter().map(|s| format!("\"{s}\"")).collect();
+            lines.push(format!("select = [{}]", select.join(", ")));
+        }
+        if !self.lets.is_empty() {
+            lines.push("[let]".to_owned());
+        }
+        lines.extend(self.lets.iter().map(|(name, node)| format!("{name} = \"{}\"", node.text())));
+        lines.join("\n") + "\n"
+    }
+
+    /// The clause `rank`.
+    pub fn rank_text(&self) -> Option<String> {
+        let keys: Vec<String> = self
+            .rank
+            .iter()
+            .enumerate()
+            .map(|(i, (key, ascending))| match (ascending, i % 2) {
+                (true, _) => format!("{} asc", key.text()),
+                (false, 0) => key.text(),
+                (false, _) => format!("{} desc", key.text()),
+            })
+            .collect();
+        (!keys.is_empty()).then(|| keys.join(", "))
+    }
+
+    /// The clause `select`, each column with a name.
+    pub fn select_texts(&self) -> Vec<String> {
+        self.select.iter().enumerate().map(|(i, node)| format!("{} as c{i}", node.text())).collect()
+    }
+
+    /// Every tree with the clause it stands in.
+    pub fn roots(&self) -> Vec<&Node> {
+        let rank = self.rank.iter().map(|r| &r.0);
+        self.universe.iter().chain([&self.condition]).chain(rank).chain(&self.select).collect()
+    }
+}
+
+/// As the language writes them; `failed` never comes from expressions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Failed,
+    Stale,
+    Outside,
+    Unknown,
+    Matched,
+    NotMatched,
+}
+
+/// One symbol at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    pub symbol: usize,
+    pub status: Status,
+    pub edge: Edge,
+    /// Keys and columns whatever the status is, empty for a symbol without a bar.
+    pub rank: Vec<Value>,
+    pub select: Vec<Value>,
+}
+
+/// The rows of every symbol, in the market's order, at every day on which some symbol has a bar.
+pub fn answers(reference: &Reference<'_>, scan: &Scan) -> Vec<(i64, Vec<Row>)> {
+    reference.market.days().into_iter().map(|day| (day, rows(reference, scan, day))).collect()
+}
+
+fn rows(reference: &Reference<'_>, scan: &Scan, day: i64) -> Vec<Row> {
+    let market: &Market = reference.market;
+    (0..market.symbols.len()).map(|symbol| row(reference, scan, symbol, day)).collect()
+}
+
+fn row(reference: &Reference<'_>, scan: &Scan, symbol: usize, day: i64) -> Row {
+    let Ok(t) = reference.market.symbols[symbol].days.binary_search(&day) else {
+        return Row { symbol, status: Status::Stale, edge: Edge::default(), rank: Vec::new(), select: Vec::new() };
+    };
+    let outside = Frame { axis: Axis::Base, in_universe: false };
+    let inside = Frame { in_universe: true, ..outside };
+    let value = |node: &Node| reference.series(node, symbol, outside)[t];
+    let universe = scan.universe.as_ref().map_or(Some(1.0), |u| reference.series(u, symbol, inside)[t]);
+    let status = match (universe, value(&scan.condition)) {
+        (None | Some(0.0), _) => Status::Outside,
+        (_, None) => Status::Unknown,
+        (_, Some(0.0)) => Status::NotMatched,
+        _ => Status::Matched,
+    };
+    let mut edge = reference.edges(&scan.condition, symbol, outside)[t];
+    if let Some(universe) = &scan.universe {
+        edge = edge | reference.edges(universe, symbol, inside)[t];
+    }
+    let rank = scan.rank.iter().map(|(key, _)| value(key)).collect();
+    Row { symbol, status, edge, rank, select: scan.select.iter().map(value).collect() }
+}

@@ -1,0 +1,334 @@
+//! The value of an expression at every bar of a symbol, by recursion over the tree.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::expression::{Compare, Cross, Expr, Node};
+use super::indicators::{Noise, Value, arithmetic, finite, function, known};
+use super::market::{Bars, COLUMNS, Market, base_bars, weekly_bars};
+use super::random::Random;
+
+/// Which bars an expression runs along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Axis {
+    /// Daily bars.
+    Base,
+    /// Whole weeks.
+    Week,
+    /// Weeks up to a daily bar, the last one as far as it has formed by then.
+    Forming(usize),
+}
+
+/// Where an expression stands: on which bars, and whether in the clause `universe`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Frame {
+    pub axis: Axis,
+    /// Inside `universe` the population of a cross-section is every symbol with a bar.
+    pub in_universe: bool,
+}
+
+pub(super) type Key = (*const Expr, usize, Frame);
+
+/// Evaluates expressions over one market.
+pub struct Reference<'m> {
+    pub market: &'m Market,
+    /// The population of cross-sections; every symbol when `None`.
+    pub universe: Option<Node>,
+    values: RefCell<HashMap<Key, Rc<Vec<Value>>>>,
+    bars: RefCell<HashMap<(usize, Axis), Rc<Bars>>>,
+    pub(super) edges: RefCell<HashMap<Key, Rc<Vec<super::edges::Edge>>>>,
+    /// Keeps the trees alive whose addresses are keys.
+    kept: RefCell<Vec<Node>>,
+    noise: RefCell<Option<Random>>,
+    /// Where each week's last session is.
+    week_ends: RefCell<HashMap<i64, Option<i64>>>,
+    depth: Cell<usize>,
+}
+
+impl Noise for Reference<'_> {
+    fn round(&self, x: f64) -> f64 {
+        match &mut *self.noise.borrow_mut() {
+            Some(random) if x.is_finite() => x * (1.0 + 1e-12 * random.sign_unit()),
+            _ => x,
+        }
+    }
+}
+
+impl<'m> Reference<'m> {
+    /// Plain arithmetic.
+    pub fn new(market: &'m Market, universe: Option<Node>) -> Self {
+        Self {
+            market,
+            universe,
+            values: RefCell::default(),
+            bars: RefCell::default(),
+            edges: RefCell::default(),
+            kept: RefCell::default(),
+            noise: RefCell::default(),
+            week_ends: RefCell::default(),
+            depth: Cell::new(0),
+        }
+    }
+
+    /// Every result of arithmetic lies up to 1e-12 beside the right one, another way for each seed: what such a
+    /// reference answers differently hangs on rounding, not on meaning (Monte Carlo arithmetic).
+    pub fn with_noise(market: &'m Market, universe: Option<Node>, seed: u64) -> Self {
+        let reference = Self::new(market, universe);
+        *reference.noise.borrow_mut() = Some(Random::new(seed));
+        reference
+    }
+
+    /// The bars of a symbol along an axis.
+    pub fn bars(&self, symbol: usize, axis: Axis) -> Rc<Bars> {
+        if let Some(bars) = self.bars.borrow().get(&(symbol, axis)) {
+            return Rc::clone(bars);
+        }
+        let of = &self.market.symbols[symbol];
+        let bars = Rc::new(match axis {
+            Axis::Base => base_bars(of),
+            Axis::Week => weekly_bars(of, of.days.len()),
+            Axis::Forming(last) => weekly_bars(of, last + 1),
+        });
+        self.bars.borrow_mut().insert((symbol, axis), Rc::clone(&bars));
+        bars
+    }
+
+    /// The value of `node` at each of a symbol's bars. A condition is 1, 0 or NA.
+    pub fn series(&self, node: &Node, symbol: usize, frame: Frame) -> Rc<Vec<Value>> {
+        let key = (Rc::as_ptr(node), symbol, frame);
+        if let Some(values) = self.values.borrow().get(&key) {
+            return Rc::clone(values);
+        }
+        self.depth.set(self.depth.get() + 1);
+        assert!(self.depth.get() < 200, "the reference recurses without end");
+        let values = Rc::new(self.evaluate(node, symbol, frame));
+        self.depth.set(self.depth.get() - 1);
+        self.kept.borrow_mut().push(Rc::clone(node));
+        self.values.borrow_mut().insert(key, Rc::clone(&values));
+        values
+    }
+
+    fn evaluate(&self, node: &Node, symbol: usize, frame: Frame) -> Vec<Value> {
+        let bars = self.bars(symbol, frame.axis);
+        let count = bars.keys.len();
+        let of = |node: &Node| self.series(node, symbol, frame);
+        let zip = |a: &Node, b: &Node, f: &dyn Fn(Value, Value) -> Value| {
+            let (a, b) = (of(a), of(b));
+            (0..count).map(|t| f(a[t], b[t])).collect::<Vec<Value>>()
+        };
+        let label = |label: &str, test: &dyn Fn(&str) -> bool| {
+            let symbol = &self.market.symbols[symbol];
+            let at = |base: &usize| symbol.label(label, symbol.days[*base]).map(|v| f64::from(u8::from(test(v))));
+            bars.last_base.iter().map(at).collect::<Vec<Value>>()
+        };
+        match &**node {
+            Expr::Number(n) => vec![known(*n); count],
+            Expr::Truth(t) => vec![Some(f64::from(u8::from(*t))); count],
+            Expr::Name(name) => {
+                bars.rows.iter().map(|row| column(name, row).map(|x| self.round_mean(name, x))).collect()
+            }
+            Expr::Let(_, inner) => of(inner).to_vec(),
+            Expr::Negate(x) => of(x).iter().map(|x| x.map(|x| -x)).collect(),
+            Expr::Not(c) => of(c).iter().map(|c| c.map(|c| 1.0 - c)).collect(),
+            Expr::And(a, b) => zip(a, b, &kleene_and),
+            Expr::Or(a, b) => zip(a, b, &|a, b| kleene_and(a.map(|a| 1.0 - a), b.map(|b| 1.0 - b)).map(|c| 1.0 - c)),
+            Expr::Arithmetic(op, a, b) => zip(a, b, &|a, b| arithmetic(*op, a, b).map(|x| self.round(x))),
+            Expr::Chain(operands, ops) => {
+                let operands: Vec<_> = operands.iter().map(of).collect();
+                let at = |t: usize| {
+                    let each = ops.iter().enumerate().map(|(i, op)| compare(*op, operands[i][t], operands[i + 1][t]));
+                    each.fold(Some(1.0), kleene_and)
+                };
+                (0..count).map(at).collect()
+            }
+            Expr::Offset(x, n) => {
+                let x = of(x);
+                (0..count).map(|t| t.checked_sub(*n as usize).and_then(|then| x[then])).collect()
+            }
+            Expr::LabelIs { label: name, value, negated } => label(name, &|v| (v == value) != *negated),
+            Expr::LabelIn { label: name, values } => label(name, &|v| values.iter().any(|one| one == v)),
+            Expr::Call(call) => {
+                let series: Vec<Vec<Value>> = call
+                    .series
+                    .iter()
+                    .map(|(name, given)| match given {
+                        Some(node) => of(node).to_vec(),
+                        None => {
+                            let name = if *name == "real" { "close" } else { name };
+                            bars.rows.iter().map(|row| column(name, row)).collect()
+                        }
+                    })
+                    .collect();
+                let params: Vec<f64> = call.params.iter().map(|p| p.1).collect();
+                let averages: Vec<&str> = call.averages.iter().map(|a| a.1).collect();
+                function(call.name, &series, &params, &averages, call.field.unwrap_or(""), self)
+            }
+            Expr::Ref { symbol: name, of, asof } => {
+                let other = self.market.find(name).expect("the generator refers to symbols of the market");
+                let values = self.series(of, other, frame);
+                (0..count).map(|t| values[self.reference_bar(symbol, other, frame.axis, t, *asof)?]).collect()
+            }
+            Expr::Week { of, partial: false } => {
+                let values = self.series(of, symbol, Frame { axis: Axis::Week, ..frame });
+                (0..count).map(|t| values[self.complete_week(symbol, t)?]).collect()
+            }
+            Expr::Week { of, partial: true } => {
+                let forming = |t| self.series(of, symbol, Frame { axis: Axis::Forming(t), ..frame }).last().copied();
+                (0..count).map(|t| forming(t).flatten()).collect()
+            }
+            Expr::Cross { kind, of, by, only } => {
+                (0..count).map(|t| self.cross(symbol, frame, t, *kind, of, *by, only.as_ref())).collect()
+            }
+        }
+    }
+
+    /// Columns are exact, their means are not.
+    fn round_mean(&self, name: &str, x: f64) -> f64 {
+        if COLUMNS.contains(&name) { x } else { self.round(x) }
+    }
+
+    /// The bar of `other` that `symbol` reads at its bar `t`: at the same time, or with `asof` the latest one, if at
+    /// most that many of this symbol's bars are later than it.
+    pub fn reference_bar(&self, symbol: usize, other: usize, axis: Axis, t: usize, asof: Option<u32>) -> Option<usize> {
+        let (own, theirs) = (self.bars(symbol, axis), self.bars(other, axis));
+        let now = own.keys[t];
+        let at = theirs.keys.iter().rposition(|key| *key <= now)?;
+        let later = own.keys[..=t].iter().filter(|key| **key > theirs.keys[at]).count();
+        match asof {
+            None => (theirs.keys[at] == now).then_some(at),
+            Some(most) => (later <= most as usize).then_some(at),
+        }
+    }
+
+    /// The last of the symbol's weeks that is complete when its daily bar `t` has closed: the one whose last session,
+    /// by the calendar, is over.
+    pub fn complete_week(&self, symbol: usize, t: usize) -> Option<usize> {
+        let now = self.market.symbols[symbol].days[t];
+        let weeks = self.bars(symbol, Axis::Week);
+        weeks.keys.iter().rposition(|week| self.week_end(*week).is_some_and(|end| end <= now))
+    }
+
+    fn week_end(&self, week: i64) -> Option<i64> {
+        *self.week_ends.borrow_mut().entry(week).or_insert_with(|| self.market.last_session_of(week))
+    }
+
+    fn cross(
+        &self,
+        symbol: usize,
+        frame: Frame,
+        t: usize,
+        kind: Cross,
+        of: &Node,
+        by: Option<&str>,
+        only: Option<&Node>,
+    ) -> Value {
+        let key = self.bars(symbol, frame.axis).keys[t];
+        let group = match by {
+            None => None,
+            Some(label) => Some(self.label_at(symbol, frame.axis, t, label)?),
+        };
+        let mut population: Vec<f64> = Vec::new();
+        let mut own = None;
+        for other in 0..self.market.symbols.len() {
+            let bars = self.bars(other, frame.axis);
+            let Some(at) = bars.keys.iter().position(|k| *k == key) else { continue };
+            if let Some(label) = by
+                && self.label_at(other, frame.axis, at, label) != group
+            {
+                continue;
+            }
+            if let Some(universe) = self.universe.as_ref().filter(|_| !frame.in_universe) {
+                let inside = self.series(universe, other, Frame { axis: Axis::Base, in_universe: true });
+                if inside[bars.last_base[at]] != Some(1.0) {
+                    continue;
+                }
+            }
+            if only.is_some_and(|only| self.series(only, other, frame)[at] != Some(1.0)) {
+                continue;
+            }
+            let Some(value) = finite(self.series(of, other, frame)[at]) else { continue };
+            population.push(value);
+            if other == symbol {
+                own = Some(value);
+            }
+        }
+        cross_section(kind, own, &population).map(|x| match kind {
+            Cross::Z | Cross::Demean => self.round(x),
+            _ => x,
+        })
+    }
+
+    fn label_at(&self, symbol: usize, axis: Axis, t: usize, label: &str) -> Option<String> {
+        let of = &self.market.symbols[symbol];
+        of.label(label, of.days[self.bars(symbol, axis).last_base[t]]).map(str::to_owned)
+    }
+}
+
+/// A number for one member (NA when it is none) from the values of all members, its own included; or one for all.
+fn cross_section(kind: Cross, own: Option<f64>, population: &[f64]) -> Value {
+    let n = population.len() as f64;
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let larger = |x: f64| population.iter().filter(|v| **v > x).count() as f64;
+    match kind {
+        Cross::Rank => Some(1.0 + larger(own?)),
+        Cross::Top(k) => Some(f64::from(u8::from(1.0 + larger(own?) <= f64::from(k)))),
+        Cross::Pct => {
+            let own = own?;
+            let smaller = population.iter().filter(|v| **v < own).count() as f64;
+            let equal = population.iter().filter(|v| **v == own).count() as f64;
+            // Equal ones share the mean of their ascending ranks.
+            Some((smaller + (equal + 1.0) / 2.0 - 0.5) / n)
+        }
+        Cross::Z => {
+            let own = own?;
+            if population.iter().all(|v| *v == own) {
+                return None;
+            }
+            let middle = mean(population);
+            let variance = population.iter().map(|v| (v - middle).powi(2)).sum::<f64>() / n;
+            known((own - middle) / variance.sqrt())
+        }
+        Cross::Demean => known(own? - mean(population)),
+        Cross::Quantile(q) => {
+            let mut sorted = population.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            let place = q * (n - 1.0);
+            let below = *sorted.get(place.floor() as usize)?;
+            let above = *sorted.get(place.ceil() as usize)?;
+            known(below + (above - below) * (place - place.floor()))
+        }
+        Cross::Breadth => known(mean(population)),
+    }
+}
+
+fn column(name: &str, row: &[f64; 5]) -> Value {
+    let [open, high, low, close, _] = *row;
+    known(match name {
+        "hl2" => (high + low) / 2.0,
+        "hlc3" => (high + low + close) / 3.0,
+        "ohlc4" => (open + high + low + close) / 4.0,
+        name => row[COLUMNS.iter().position(|c| *c == name).expect("a column")],
+    })
+}
+
+fn kleene_and(a: Value, b: Value) -> Value {
+    match (a, b) {
+        (Some(0.0), _) | (_, Some(0.0)) => Some(0.0),
+        (Some(_), Some(_)) => Some(1.0),
+        _ => None,
+    }
+}
+
+fn compare(op: Compare, a: Value, b: Value) -> Value {
+    let (a, b) = (finite(a)?, finite(b)?);
+    let truth = match op {
+        Compare::Less => a < b,
+        Compare::LessEqual => a <= b,
+        Compare::Greater => a > b,
+        Compare::GreaterEqual => a >= b,
+        Compare::Equal => a == b,
+        Compare::NotEqual => a != b,
+    };
+    Some(f64::from(u8::from(truth)))
+}

@@ -1,0 +1,478 @@
+//! Random scans over the whole grammar, typed so that they are legal, and random markets to run them on.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::answer::Scan;
+use super::expression::{Arithmetic, Call, Compare, Cross, Expr, Node};
+use super::market::{Market, Symbol, new_york_sessions};
+use super::random::Random;
+
+/// Which parts of the language may be used.
+#[derive(Debug, Clone, Copy)]
+pub struct Grammar {
+    /// `ref`, `tf`, `xs_*`, `breadth`, labels.
+    pub frames: bool,
+    /// `iff`, `nz`, `zscore`, `percentrank`, `correl`, `valuewhen`.
+    pub helpers: bool,
+}
+
+/// The values that labels take.
+const LABELS: [(&str, &[&str]); 2] = [("sector", &["Tech", "Energy", "Banks"]), ("size", &["big", "small"])];
+
+const COMPARES: [Compare; 6] =
+    [Compare::Less, Compare::LessEqual, Compare::Greater, Compare::GreaterEqual, Compare::Equal, Compare::NotEqual];
+
+/// Makes scans.
+pub struct Generator<'r> {
+    random: &'r mut Random,
+    grammar: Grammar,
+    symbols: Vec<String>,
+    lets: Vec<(String, Node)>,
+    /// Inside `tf`, where another `tf` is illegal.
+    in_week: bool,
+    /// Inside a forming `tf`, where nothing but the symbol's own bars is legal.
+    in_forming: bool,
+}
+
+/// A random scan for a market with these symbols.
+pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
+    let symbols = market.symbols.iter().map(|s| s.name.clone()).collect();
+    let mut g = Generator { random, grammar, symbols, lets: Vec::new(), in_week: false, in_forming: false };
+    for i in 0..g.random.below(4) {
+        let depth = g.random.between(1, 2) as u32;
+        let node = if g.random.once_in(3) { g.condition(depth) } else { g.number(depth) };
+        g.lets.push((format!("v{i}"), node));
+    }
+    let universe = g.random.once_in(2).then(|| {
+        let depth = g.random.between(0, 2) as u32;
+        g.condition(depth)
+    });
+    let depth = g.random.between(1, 3) as u32;
+    // Values are told of matches only: half of the scans match everywhere.
+    let condition = if g.random.once_in(2) { Rc::new(Expr::Truth(true)) } else { g.condition(depth) };
+    let rank = (0..g.random.below(3)).map(|_| (g.number(2), g.random.once_in(2))).collect();
+    let limit = g.random.once_in(3).then(|| g.random.between(1, 5) as u32);
+    let select =
+        (0..g.random.between(1, 3)).map(|_| if g.random.once_in(4) { g.condition(3) } else { g.number(3) }).collect();
+    Scan { universe, condition, rank, limit, select, lets: g.lets }
+}
+
+impl Generator<'_> {
+    fn number(&mut self, depth: u32) -> Node {
+        Rc::new(self.number_expr(depth))
+    }
+
+    /// A number that is no constant.
+    fn series(&mut self, depth: u32) -> Node {
+        let node = self.number(depth);
+        if node.is_constant() { self.column() } else { node }
+    }
+
+    fn column(&mut self) -> Node {
+        let names = ["open", "high", "low", "close", "close", "volume", "hl2", "hlc3", "ohlc4"];
+        Rc::new(Expr::Name(self.random.pick(&names)))
+    }
+
+    fn constant(&mut self) -> Expr {
+        Expr::Number(self.random.pick(&[0.0, 0.5, 1.0, 2.0, 3.0, 9.5, 10.0, 50.0, 100.0]))
+    }
+
+    fn named(&mut self, condition: bool) -> Option<Node> {
+        // A let may hold what is illegal inside a week.
+        if self.in_week || self.in_forming {
+            return None;
+        }
+        let fitting: Vec<_> = self.lets.iter().filter(|l| l.1.is_condition() == condition).cloned().collect();
+        if fitting.is_empty() {
+            return None;
+        }
+        let (name, node) = self.random.pick(&fitting);
+        Some(Rc::new(Expr::Let(name, node)))
+    }
+
+    fn number_expr(&mut self, depth: u32) -> Expr {
+        if depth == 0 || self.random.once_in(6) {
+            if self.random.once_in(4) {
+                return self.constant();
+            }
+            if self.random.once_in(4)
+                && let Some(node) = self.named(false)
+            {
+                return (*node).clone();
+            }
+            return (*self.column()).clone();
+        }
+        let below = depth - 1;
+        match self.random.below(if self.grammar.frames { 17 } else { 12 }) {
+            0 | 1 => {
+                let ops = [
+                    Arithmetic::Add,
+                    Arithmetic::Subtract,
+                    Arithmetic::Multiply,
+                    Arithmetic::Divide,
+                    Arithmetic::Remainder,
+                ];
+                Expr::Arithmetic(self.random.pick(&ops), self.number(below), self.series(below))
+            }
+            2 => Expr::Negate(self.series(below)),
+            3 => Expr::Offset(self.series(below), self.random.pick(&[0, 1, 1, 2, 5])),
+            4 => self.element_wise(below),
+            5..=8 => self.indicator(below),
+            9 => self.of_condition(below),
+            10 | 11 => self.window(below),
+            12 => self.reference(below, false),
+            13 => self.week(below, false),
+            _ => self.cross(below, false),
+        }
+    }
+
+    fn condition(&mut self, depth: u32) -> Node {
+        Rc::new(self.condition_expr(depth))
+    }
+
+    fn condition_expr(&mut self, depth: u32) -> Expr {
+        if depth == 0 || self.random.once_in(4) {
+            if self.grammar.frames && !self.in_forming && self.random.once_in(5) {
+                return self.label_test();
+            }
+            if self.random.once_in(4)
+                && let Some(node) = self.named(true)
+            {
+                return (*node).clone();
+            }
+            return self.comparison(depth);
+        }
+        let below = depth - 1;
+        match self.random.below(if self.grammar.frames { 16 } else { 12 }) {
+            0 | 1 => Expr::And(self.condition(below), self.condition(below)),
+            2 | 3 => Expr::Or(self.condition(below), self.condition(below)),
+            4 => Expr::Not(self.condition(below)),
+            5 => Expr::Offset(self.condition(below), self.random.pick(&[0, 1, 2])),
+            6 | 7 => {
+                let name = self.random.pick(&["crosses_above", "crosses_below"]);
+                let b = if self.random.once_in(3) { Rc::new(self.constant()) } else { self.series(below) };
+                let a = self.series(below);
+                self.call(name, vec![("a", Some(a)), ("b", Some(b))], vec![])
+            }
+            8 | 9 => {
+                let n = self.random.between(1, 5) as f64;
+                let c = self.condition(below);
+                let name = self.random.pick(&["within", "streak"]);
+                self.call(name, vec![("c", Some(c))], vec![("n", n)])
+            }
+            12 => self.reference(below, true),
+            13 => self.week(below, true),
+            14 | 15 => self.cross(below, true),
+            _ => self.comparison(depth),
+        }
+    }
+
+    fn comparison(&mut self, depth: u32) -> Expr {
+        let below = depth.saturating_sub(1);
+        if self.random.once_in(5) {
+            let up = self.random.once_in(2);
+            let strict = if up { Compare::Less } else { Compare::Greater };
+            let loose = if up { Compare::LessEqual } else { Compare::GreaterEqual };
+            let operands = vec![self.number(below), self.series(below), self.series(below)];
+            return Expr::Chain(operands, vec![strict, loose]);
+        }
+        Expr::Chain(vec![self.series(below), self.number(below)], vec![self.random.pick(&COMPARES)])
+    }
+
+    fn label_test(&mut self) -> Expr {
+        let (label, values) = self.random.pick(&LABELS);
+        let value = self.random.pick(values).to_owned();
+        match self.random.below(3) {
+            0 => Expr::LabelIs { label, value, negated: true },
+            1 => Expr::LabelIs { label, value, negated: false },
+            _ => {
+                let mut both = vec![value, values[0].to_owned()];
+                both.dedup();
+                Expr::LabelIn { label, values: both }
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        name: &'static str,
+        series: Vec<(&'static str, Option<Node>)>,
+        params: Vec<(&'static str, f64)>,
+    ) -> Expr {
+        // By place only when the series that are given come first.
+        let gap = series.iter().skip_while(|s| s.1.is_some()).any(|s| s.1.is_some());
+        let by_name = gap || self.random.once_in(3);
+        Expr::Call(Call { name, series, params, averages: Vec::new(), field: None, by_name })
+    }
+
+    fn element_wise(&mut self, depth: u32) -> Expr {
+        let one = ["abs", "sqrt", "log", "exp", "sign", "round"];
+        let two = ["maximum", "minimum", "pow"];
+        match self.random.below(4) {
+            0 | 1 => {
+                let name = self.random.pick(&one);
+                let x = self.series(depth);
+                self.call(name, vec![("x", Some(x))], vec![])
+            }
+            2 => {
+                let name = self.random.pick(&two);
+                let a = self.series(depth);
+                let b = if name == "pow" { Rc::new(self.constant()) } else { self.number(depth) };
+                self.call(name, vec![("a", Some(a)), ("b", Some(b))], vec![])
+            }
+            _ => {
+                let series = vec![
+                    ("x", Some(self.series(depth))),
+                    ("low", Some(self.number(depth))),
+                    ("high", Some(self.number(depth))),
+                ];
+                self.call("clamp", series, vec![])
+            }
+        }
+    }
+
+    fn window(&mut self, depth: u32) -> Expr {
+        let n = self.random.between(2, 9) as f64;
+        let x = self.series(depth);
+        match self.random.below(if self.grammar.helpers { 5 } else { 2 }) {
+            0 => self.call("highest", vec![("x", Some(x))], vec![("n", n)]),
+            1 => self.call("lowest", vec![("x", Some(x))], vec![("n", n)]),
+            2 => self.call("zscore", vec![("x", Some(x))], vec![("n", n)]),
+            3 => self.call("percentrank", vec![("x", Some(x))], vec![("n", n)]),
+            _ => {
+                let y = self.series(depth);
+                self.call("correl", vec![("real0", Some(x)), ("real1", Some(y))], vec![("timeperiod", n)])
+            }
+        }
+    }
+
+    fn of_condition(&mut self, depth: u32) -> Expr {
+        let c = self.condition(depth);
+        match self.random.below(if self.grammar.helpers { 5 } else { 2 }) {
+            0 => {
+                let n = self.random.between(1, 6) as f64;
+                self.call("count", vec![("c", Some(c))], vec![("n", n)])
+            }
+            1 => self.call("since", vec![("c", Some(c))], vec![]),
+            2 => {
+                let x = self.series(depth);
+                self.call("valuewhen", vec![("c", Some(c)), ("x", Some(x))], vec![])
+            }
+            3 => {
+                let (a, b) = (self.number(depth), self.number(depth));
+                self.call("iff", vec![("c", Some(c)), ("a", Some(a)), ("b", Some(b))], vec![])
+            }
+            _ => {
+                let (x, value) = (self.series(depth), self.random.pick(&[0.0, 1.0, -2.0]));
+                self.call("nz", vec![("x", Some(x))], vec![("value", value)])
+            }
+        }
+    }
+
+    fn indicator(&mut self, depth: u32) -> Expr {
+        let shape = self.random.pick(&INDICATORS);
+        // As many leading series as chance gives; the others are the columns of the signature.
+        let given = self.random.below(shape.series.len() as u64 + 1) as usize;
+        let mut series: Vec<(&'static str, Option<Node>)> = Vec::new();
+        for (i, name) in shape.series.iter().enumerate() {
+            let node = (i < given).then(|| self.series(depth));
+            series.push((name, node));
+        }
+        let params = shape.params.iter().map(|(name, values)| (*name, self.random.pick(values))).collect();
+        let kinds = ["sma", "sma", "ema", "wma", "kama"];
+        let averages = shape.averages.iter().map(|name| (*name, self.random.pick(&kinds))).collect();
+        let field = if shape.fields.is_empty() { None } else { Some(self.random.pick(shape.fields)) };
+        Expr::Call(Call { name: shape.name, series, params, averages, field, by_name: self.random.once_in(3) })
+    }
+
+    fn reference(&mut self, depth: u32, condition: bool) -> Expr {
+        if self.in_forming {
+            return self.plain(condition);
+        }
+        let of = if condition { self.condition(depth) } else { self.series(depth) };
+        let of = if of.is_constant() { self.column() } else { of };
+        let asof = if self.random.once_in(2) { Some(self.random.below(4) as u32) } else { None };
+        Expr::Ref { symbol: self.random.pick(&self.symbols.clone()), of, asof }
+    }
+
+    fn week(&mut self, depth: u32, condition: bool) -> Expr {
+        if self.in_week || self.in_forming {
+            return self.plain(condition);
+        }
+        let partial = self.random.once_in(3);
+        (self.in_week, self.in_forming) = (true, partial);
+        let of = if condition { self.condition(depth) } else { self.series(depth) };
+        (self.in_week, self.in_forming) = (false, false);
+        let of = if of.is_constant() { self.column() } else { of };
+        Expr::Week { of, partial }
+    }
+
+    fn cross(&mut self, depth: u32, condition: bool) -> Expr {
+        if self.in_forming {
+            return self.plain(condition);
+        }
+        let kind = if condition {
+            Cross::Top(self.random.between(1, 4) as u32)
+        } else {
+            let quantile = Cross::Quantile(self.random.pick(&[0.0, 0.1, 0.5, 0.75, 1.0]));
+            self.random.pick(&[Cross::Rank, Cross::Pct, Cross::Z, Cross::Demean, quantile, Cross::Breadth])
+        };
+        let of = if kind == Cross::Breadth { self.condition(depth) } else { self.series(depth) };
+        let of = if of.is_constant() && kind != Cross::Breadth { self.column() } else { of };
+        let by = if self.random.once_in(3) { Some(self.random.pick(&LABELS).0) } else { None };
+        let only = self.random.once_in(3).then(|| self.condition(depth.min(1)));
+        Expr::Cross { kind, of, by, only }
+    }
+
+    fn plain(&mut self, condition: bool) -> Expr {
+        if condition { self.comparison(0) } else { (*self.column()).clone() }
+    }
+}
+
+/// How an indicator is called.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    series: &'static [&'static str],
+    params: &'static [(&'static str, &'static [f64])],
+    averages: &'static [&'static str],
+    fields: &'static [&'static str],
+}
+
+const SHORT: &[f64] = &[2.0, 3.0, 4.0, 5.0, 7.0, 10.0];
+const PERIOD: &[(&str, &[f64])] = &[("timeperiod", SHORT)];
+const BARS: &[&str] = &["high", "low", "close"];
+
+const fn shape(
+    name: &'static str,
+    series: &'static [&'static str],
+    params: &'static [(&'static str, &'static [f64])],
+    fields: &'static [&'static str],
+) -> Shape {
+    Shape { name, series, params, averages: &[], fields }
+}
+
+const INDICATORS: [Shape; 20] = [
+    shape("sma", &["real"], PERIOD, &[]),
+    shape("ema", &["real"], PERIOD, &[]),
+    shape("wma", &["real"], PERIOD, &[]),
+    shape("kama", &["real"], PERIOD, &[]),
+    shape("rsi", &["real"], PERIOD, &[]),
+    shape("roc", &["real"], PERIOD, &[]),
+    shape("max", &["real"], PERIOD, &[]),
+    shape("min", &["real"], PERIOD, &[]),
+    shape("stddev", &["real"], &[("timeperiod", SHORT), ("nbdev", &[1.0, 2.0])], &[]),
+    shape(
+        "macd",
+        &["real"],
+        &[("fastperiod", &[3.0, 5.0]), ("slowperiod", &[4.0, 9.0]), ("signalperiod", &[1.0, 3.0])],
+        &["line", "signal", "hist", "macd", "macdsignal", "macdhist"],
+    ),
+    shape("atr", BARS, PERIOD, &[]),
+    shape("adx", BARS, PERIOD, &[]),
+    shape("cci", BARS, PERIOD, &[]),
+    shape("mfi", &["high", "low", "close", "volume"], PERIOD, &[]),
+    shape("donchian", &["high", "low"], PERIOD, &["upper", "middle", "lower", "middleband"]),
+    shape("obv", &["close", "volume"], &[], &[]),
+    shape("vwap", &["high", "low", "close", "volume"], &[], &[]),
+    shape("cdlengulfing", &["open", "high", "low", "close"], &[], &[]),
+    Shape {
+        name: "bbands",
+        series: &["real"],
+        params: &[("timeperiod", SHORT), ("nbdevup", &[1.0, 2.0]), ("nbdevdn", &[1.5, 2.0])],
+        averages: &["matype"],
+        fields: &["upper", "middle", "lower", "upperband", "lowerband"],
+    },
+    Shape {
+        name: "stoch",
+        series: BARS,
+        params: &[("fastk_period", &[1.0, 3.0, 5.0]), ("slowk_period", &[2.0, 3.0]), ("slowd_period", &[2.0, 3.0])],
+        averages: &["slowk_matype", "slowd_matype"],
+        fields: &["k", "d", "slowk", "slowd"],
+    },
+];
+
+/// 2 to 12 symbols over 40 to 160 sessions: some begin late, some end early, some miss sessions or single values;
+/// equal values, flat stretches, bars without volume, labels that are missing or change.
+pub fn market(random: &mut Random) -> Market {
+    let sessions = new_york_sessions();
+    let count = random.between(40, 160) as usize;
+    let first = random.between(5, (sessions.len() - count - 10) as u64) as usize;
+    let span = &sessions[first..first + count];
+    // Half of the markets have a coarse grid: many ties within and between symbols.
+    let step = random.pick(&[0.01, 0.01, 0.25, 1.0]);
+    let dirt = random.pick(&[0u64, 0, 100, 30]);
+    let mut symbols: Vec<Symbol> = Vec::new();
+    for i in 0..random.between(2, 12) {
+        let name = if i == 0 { "SPY".to_owned() } else { format!("S{i:02}") };
+        let symbol = symbol(random, name, span, step, dirt, symbols.last());
+        symbols.push(symbol);
+    }
+    symbols.sort_by(|a, b| a.name.cmp(&b.name));
+    Market { symbols, sessions }
+}
+
+fn symbol(random: &mut Random, name: String, span: &[i64], step: f64, dirt: u64, other: Option<&Symbol>) -> Symbol {
+    let late = if random.once_in(3) { random.below(span.len() as u64 / 2) as usize } else { 0 };
+    let early = if random.once_in(5) { random.below(20) as usize } else { 0 };
+    let gaps = random.pick(&[0u64, 0, 40, 8]);
+    let mut symbol = Symbol { name, ..Symbol::default() };
+    let mut price = random.between(20, 400) as i64;
+    let mut flat = 0;
+    for &day in &span[late..span.len() - early] {
+        if gaps > 0 && random.once_in(gaps) {
+            continue;
+        }
+        let mut row = if flat > 0 {
+            flat -= 1;
+            let still = price as f64 * step;
+            [still, still, still, still, 0.0]
+        } else {
+            let open = (price + random.below(5) as i64 - 2).max(1);
+            price = (price + random.below(13) as i64 - 6).max(1);
+            let high = open.max(price) + random.below(4) as i64;
+            let low = (open.min(price) - random.below(4) as i64).max(1);
+            let volume = if random.once_in(10) { 0.0 } else { random.between(1, 50) as f64 * 100.0 };
+            if random.once_in(25) {
+                flat = random.between(2, 15);
+            }
+            [open as f64 * step, high as f64 * step, low as f64 * step, price as f64 * step, volume]
+        };
+        // Now and then the same bar as another symbol's.
+        if let Some(other) = other.filter(|_| random.once_in(12))
+            && let Ok(at) = other.days.binary_search(&day)
+        {
+            row = other.bars[at];
+        }
+        if dirt > 0 {
+            for value in &mut row {
+                if random.once_in(dirt) {
+                    *value = f64::NAN;
+                }
+            }
+        }
+        symbol.days.push(day);
+        symbol.bars.push(row);
+    }
+    if symbol.days.is_empty() {
+        symbol.days.push(span[span.len() - 1]);
+        symbol.bars.push([step; 5]);
+    }
+    symbol.labels = labels(random, span);
+    symbol
+}
+
+fn labels(random: &mut Random, span: &[i64]) -> BTreeMap<String, Vec<(i64, Option<String>)>> {
+    let mut labels = BTreeMap::new();
+    for (label, values) in LABELS {
+        let mut value = || (!random.once_in(5)).then(|| random.pick(values).to_owned());
+        let mut spans = vec![(i64::MIN, value())];
+        let change = value();
+        if random.once_in(4) {
+            spans.push((random.pick(span), change));
+        }
+        labels.insert(label.to_owned(), spans);
+    }
+    labels
+}

@@ -1,0 +1,162 @@
+//! Markets as the reference sees them: daily bars of some symbols, their labels, and the sessions of the exchange.
+
+use std::collections::BTreeMap;
+
+/// Microseconds in a day: bars carry midnight of their date.
+pub const DAY: i64 = 86_400_000_000;
+
+/// The columns of every market, in order.
+pub const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+
+/// Days without a session of the New York exchanges, 2012 to 2014 (days since 1970-01-01 of year, month, day).
+const HOLIDAYS: [(i64, i64, i64); 29] = [
+    (2012, 1, 2),
+    (2012, 1, 16),
+    (2012, 2, 20),
+    (2012, 4, 6),
+    (2012, 5, 28),
+    (2012, 7, 4),
+    (2012, 9, 3),
+    (2012, 10, 29),
+    (2012, 10, 30),
+    (2012, 11, 22),
+    (2012, 12, 25),
+    (2013, 1, 1),
+    (2013, 1, 21),
+    (2013, 2, 18),
+    (2013, 3, 29),
+    (2013, 5, 27),
+    (2013, 7, 4),
+    (2013, 9, 2),
+    (2013, 11, 28),
+    (2013, 12, 25),
+    (2014, 1, 1),
+    (2014, 1, 20),
+    (2014, 2, 17),
+    (2014, 4, 18),
+    (2014, 5, 26),
+    (2014, 7, 4),
+    (2014, 9, 1),
+    (2014, 11, 27),
+    (2014, 12, 25),
+];
+
+/// Days since 1970-01-01 in the Gregorian calendar (Hinnant's `days_from_civil`).
+pub fn day_number(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year - era * 400;
+    let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// Weeks since the one that holds 1970-01-01; each begins on a Monday.
+pub fn week_of(day: i64) -> i64 {
+    (day + 3).div_euclid(7)
+}
+
+/// Every session (day number) of the New York exchanges from 2012 to 2014.
+pub fn new_york_sessions() -> Vec<i64> {
+    let closed: Vec<i64> = HOLIDAYS.iter().map(|&(y, m, d)| day_number(y, m, d)).collect();
+    (day_number(2012, 1, 1)..=day_number(2014, 12, 31))
+        .filter(|day| (day + 3).rem_euclid(7) < 5 && !closed.contains(day))
+        .collect()
+}
+
+/// A label's value from a day on, until the next one; `None` for a missing value.
+pub type LabelSpan = (i64, Option<String>);
+
+/// One symbol.
+#[derive(Debug, Clone, Default)]
+pub struct Symbol {
+    pub name: String,
+    /// Day numbers, ascending.
+    pub days: Vec<i64>,
+    /// One row a bar, in the order of [`COLUMNS`]; NaN = NA.
+    pub bars: Vec<[f64; 5]>,
+    /// By label, ascending by day.
+    pub labels: BTreeMap<String, Vec<LabelSpan>>,
+}
+
+impl Symbol {
+    /// The label's value on a day.
+    pub fn label(&self, label: &str, day: i64) -> Option<&str> {
+        let spans = self.labels.get(label)?;
+        spans.iter().rfind(|(from, _)| *from <= day).and_then(|(_, value)| value.as_deref())
+    }
+}
+
+/// A whole market.
+#[derive(Debug, Clone, Default)]
+pub struct Market {
+    /// Sorted by name.
+    pub symbols: Vec<Symbol>,
+    /// Day numbers of every session of the exchange, beyond both ends of the bars.
+    pub sessions: Vec<i64>,
+}
+
+impl Market {
+    /// The index of a symbol.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.symbols.iter().position(|s| s.name == name)
+    }
+
+    /// Every day on which some symbol has a bar, ascending.
+    pub fn days(&self) -> Vec<i64> {
+        let mut days: Vec<i64> = self.symbols.iter().flat_map(|s| s.days.iter().copied()).collect();
+        days.sort_unstable();
+        days.dedup();
+        days
+    }
+
+    /// The last session of a week: with it the week is complete.
+    pub fn last_session_of(&self, week: i64) -> Option<i64> {
+        self.sessions.iter().copied().rfind(|day| week_of(*day) == week)
+    }
+}
+
+/// Bars that an expression runs along.
+#[derive(Debug, Clone, Default)]
+pub struct Bars {
+    /// What two symbols' bars are matched by: the day number, or the number of the week.
+    pub keys: Vec<i64>,
+    pub rows: Vec<[f64; 5]>,
+    /// The base bar that ends each of them.
+    pub last_base: Vec<usize>,
+}
+
+/// The symbol's own daily bars.
+pub fn base_bars(symbol: &Symbol) -> Bars {
+    Bars { keys: symbol.days.clone(), rows: symbol.bars.clone(), last_base: (0..symbol.days.len()).collect() }
+}
+
+/// Weekly bars made of the first `count` daily ones. A week in which the symbol has no bar is no bar. What is NA in
+/// one of the days is NA in the week; the open is the first bar's, the close the last one's.
+pub fn weekly_bars(symbol: &Symbol, count: usize) -> Bars {
+    let mut weeks = Bars::default();
+    for t in 0..count {
+        let [open, high, low, close, volume] = symbol.bars[t];
+        let week = week_of(symbol.days[t]);
+        if weeks.keys.last() == Some(&week) {
+            let at = weeks.rows.len() - 1;
+            let [first_open, h, l, _, v] = weeks.rows[at];
+            weeks.rows[at] = [first_open, larger(h, high), -larger(-l, -low), close, v + volume];
+            weeks.last_base[at] = t;
+        } else {
+            weeks.keys.push(week);
+            weeks.rows.push([open, high, low, close, volume]);
+            weeks.last_base.push(t);
+        }
+    }
+    weeks
+}
+
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if a > b {
+        a
+    } else {
+        b
+    }
+}

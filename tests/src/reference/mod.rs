@@ -1,0 +1,23 @@
+//! The reference: scans evaluated slowly and obviously, from the specification alone.
+//!
+//! One symbol and one bar at a time, windows from scratch, cross-sections by looking at every symbol. It shares no code
+//! with the engine: not its parser, not its graph, not its arithmetic. Scans are trees of its own ([`expression`]) that
+//! are written out as text for the engine; [`generate`] makes random ones and random markets for them.
+//!
+//! Where the specification is silent the reference follows the decisions written at the functions that take them.
+//! It deliberately does not know of shards, caches, history limits, adjustments or any timeframe but days and weeks.
+
+pub mod answer;
+pub mod edges;
+pub mod evaluate;
+pub mod expression;
+pub mod generate;
+pub mod indicators;
+pub mod market;
+pub mod minimise;
+pub mod random;
+
+pub use answer::{Row, Scan, answers};
+pub use evaluate::Reference;
+pub use expression::{Expr, Node};
+pub use market::Market;

@@ -1,0 +1,237 @@
+//! One scan on one market: the engine's answer beside the reference's.
+
+use std::cell::OnceCell;
+use std::fmt;
+
+use trawl_tests::reference::answer::{Row, Scan, Status, answers};
+use trawl_tests::reference::{Market, Reference};
+
+use super::engine::{EngineRow, engine_answers};
+
+/// Relative difference of values that agree.
+const TOLERANCE: f64 = 1e-9;
+/// Disturbed references that are asked when a row differs.
+const DISTURBED: u64 = 8;
+
+/// What was compared.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    pub rows: u64,
+    pub matched: u64,
+    pub values: u64,
+    pub flagged: u64,
+    /// Decisions that differ in rows flagged `edge`.
+    pub edge_decisions: u64,
+    /// Decisions and flags that differ where disturbed arithmetic differs too.
+    pub rounded_decisions: u64,
+    /// Values likewise.
+    pub rounded_values: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.matched += other.matched;
+        self.values += other.values;
+        self.flagged += other.flagged;
+        self.edge_decisions += other.edge_decisions;
+        self.rounded_decisions += other.rounded_decisions;
+        self.rounded_values += other.rounded_values;
+    }
+
+    /// Rows that differ and were let pass.
+    pub fn excused(&self) -> u64 {
+        self.edge_decisions + self.rounded_decisions + self.rounded_values
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} rows, {} matches, {} values, {} flagged; differing by rounding: {} flagged decisions, {} others, {} values",
+            self.rows,
+            self.matched,
+            self.values,
+            self.flagged,
+            self.edge_decisions,
+            self.rounded_decisions,
+            self.rounded_values
+        )
+    }
+}
+
+/// What does not agree.
+#[derive(Debug, Clone)]
+pub struct Disagreement {
+    /// Refused, rows, status, edge, value, order.
+    pub kind: &'static str,
+    pub text: String,
+}
+
+type Told<T> = Result<T, Box<Disagreement>>;
+
+fn differ<T>(kind: &'static str, text: String) -> Told<T> {
+    Err(Box::new(Disagreement { kind, text }))
+}
+
+/// References whose arithmetic is disturbed, made when they are first needed.
+struct Disturbed<'a> {
+    market: &'a Market,
+    scan: &'a Scan,
+    answers: OnceCell<Vec<Vec<(i64, Vec<Row>)>>>,
+}
+
+impl Disturbed<'_> {
+    /// The same row by each of them.
+    fn rows(&self, day: usize, symbol: usize) -> Vec<&Row> {
+        let all = self.answers.get_or_init(|| {
+            let of = |seed| {
+                let reference = Reference::with_noise(self.market, self.scan.universe.clone(), seed);
+                answers(&reference, self.scan)
+            };
+            (0..DISTURBED).map(of).collect()
+        });
+        all.iter().map(|answer| &answer[day].1[symbol]).collect()
+    }
+}
+
+/// Compares every row; the tally of what was compared comes with a disagreement too.
+pub fn compare(market: &Market, scan: &Scan) -> Result<Tally, (Disagreement, Tally)> {
+    let mut tally = Tally::default();
+    match compare_all(market, scan, &mut tally) {
+        Ok(()) => Ok(tally),
+        Err(disagreement) => Err((*disagreement, tally)),
+    }
+}
+
+fn compare_all(market: &Market, scan: &Scan, tally: &mut Tally) -> Told<()> {
+    let engine = match engine_answers(market, scan) {
+        Ok(engine) => engine,
+        Err(message) => return differ("refused", message),
+    };
+    let reference = Reference::new(market, scan.universe.clone());
+    let disturbed = Disturbed { market, scan, answers: OnceCell::new() };
+    let wanted = answers(&reference, scan);
+    let days: Vec<i64> = engine.iter().map(|e| e.0).collect();
+    if days != wanted.iter().map(|w| w.0).collect::<Vec<i64>>() {
+        return differ("rows", format!("the engine answered {} times, not {}", days.len(), wanted.len()));
+    }
+    for (at, ((day, got), (_, want))) in engine.iter().zip(&wanted).enumerate() {
+        let mut names: Vec<&str> = got.iter().map(|r| r.symbol.as_str()).collect();
+        names.sort_unstable();
+        if names != market.symbols.iter().map(|s| s.name.as_str()).collect::<Vec<_>>() {
+            return differ("rows", format!("day {day}: rows of {names:?}"));
+        }
+        for row in got {
+            let symbol = market.find(&row.symbol).expect("checked above");
+            compare_row(*day, row, &want[symbol], &|| disturbed.rows(at, symbol), tally)?;
+        }
+        order(*day, got, scan)?;
+    }
+    Ok(())
+}
+
+fn compare_row<'a>(
+    day: i64,
+    got: &EngineRow,
+    want: &Row,
+    disturbed: &dyn Fn() -> Vec<&'a Row>,
+    tally: &mut Tally,
+) -> Told<()> {
+    let place = || format!("{} on day {day}", got.symbol);
+    tally.rows += 1;
+    tally.flagged += u64::from(want.edge.must);
+    if let Some(edge) = got.edge
+        && ((want.edge.must && !edge) || (edge && !want.edge.may))
+    {
+        if !disturbed().iter().any(|row| row.edge.may == edge || row.edge.must == edge) {
+            let text = format!("{}: the engine's edge is {edge}, the reference's {:?}", place(), want.edge);
+            return differ("edge", text);
+        }
+        tally.rounded_decisions += 1;
+    }
+    if got.status != want.status {
+        if want.edge.may {
+            tally.edge_decisions += 1;
+        } else if disturbed().iter().any(|row| row.status == got.status) {
+            tally.rounded_decisions += 1;
+        } else {
+            let text = format!("{}: the engine says {:?}, the reference {:?}", place(), got.status, want.status);
+            return differ("status", text);
+        }
+        return Ok(());
+    }
+    if got.status != Status::Matched {
+        return match got.rank.is_empty() && got.select.is_empty() {
+            true => Ok(()),
+            false => differ("value", format!("{}: values in a row that is no match", place())),
+        };
+    }
+    tally.matched += 1;
+    if got.rank.len() != want.rank.len() || got.select.len() != want.select.len() {
+        return differ("value", format!("{}: another number of values", place()));
+    }
+    let both = |row: &Row| row.rank.iter().chain(&row.select).map(|v| v.unwrap_or(f64::NAN)).collect::<Vec<f64>>();
+    let wanted = both(want);
+    for (i, (&got, &want)) in got.rank.iter().chain(&got.select).zip(&wanted).enumerate() {
+        tally.values += 1;
+        if close(got, want, TOLERANCE) {
+            continue;
+        }
+        let others: Vec<f64> = disturbed().iter().map(|row| both(row).get(i).copied().unwrap_or(f64::NAN)).collect();
+        if !rounding_explains(got, want, &others) {
+            let text = format!("{}: value {i} is {got:?}, the reference has {want:?}", place());
+            return differ("value", text);
+        }
+        tally.rounded_values += 1;
+    }
+    Ok(())
+}
+
+fn close(a: f64, b: f64, tolerance: f64) -> bool {
+    (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1.0)
+}
+
+/// Whether a disturbed reference gives the value, or they scatter so widely that it lies among them.
+fn rounding_explains(got: f64, want: f64, others: &[f64]) -> bool {
+    if others.iter().any(|o| close(got, *o, TOLERANCE)) {
+        return true;
+    }
+    let known = || others.iter().chain([&want]).copied().filter(|v| v.is_finite());
+    let (low, high) = (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
+    let room = 2.0 * (high - low);
+    room > TOLERANCE * want.abs().max(1.0) && got >= low - room && got <= high + room
+}
+
+/// Matches stand in the order of their rank keys, NA last, ties by symbol; the others by symbol.
+fn order(day: i64, rows: &[EngineRow], scan: &Scan) -> Told<()> {
+    if super::engine::SORTED_BY_SYMBOL {
+        return Ok(());
+    }
+    for pair in rows.windows(2) {
+        let [a, b] = pair else { continue };
+        let right = match (a.status == Status::Matched, b.status == Status::Matched) {
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => a.symbol < b.symbol,
+            (true, true) => before(a, b, scan),
+        };
+        if !right {
+            return differ("order", format!("day {day}: {} stands before {}", a.symbol, b.symbol));
+        }
+    }
+    Ok(())
+}
+
+fn before(a: &EngineRow, b: &EngineRow, scan: &Scan) -> bool {
+    for ((x, y), (_, ascending)) in a.rank.iter().zip(&b.rank).zip(&scan.rank) {
+        match (x.is_nan(), y.is_nan()) {
+            (false, true) => return true,
+            (true, false) => return false,
+            (false, false) if x != y => return (x < y) == *ascending,
+            _ => {}
+        }
+    }
+    a.symbol < b.symbol
+}
