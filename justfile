@@ -36,3 +36,11 @@ demo:
 same-bytes *options:
     cargo build --release -p trawl
     tools/same_bytes.py {{ options }}
+
+# Random scans on random markets: the engine against the reference evaluator. `just agreement 100000 SEED`
+agreement cases="100000" seed="1":
+    TRAWL_AGREEMENT_CASES={{ cases }} TRAWL_AGREEMENT_SEED={{ seed }} cargo test --profile ci -p trawl-tests --test integration agreement:: -- --nocapture
+
+# Parser and planner under random and mutated text for so many seconds: `just fuzz 300 SEED`
+fuzz seconds="60" seed="1":
+    cargo run --profile ci -p trawl-plan --example fuzz -- {{ seconds }} {{ seed }}

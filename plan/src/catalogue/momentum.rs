@@ -234,5 +234,7 @@ fn roc(f: &mut Formula<'_>) -> Vec<NodeId> {
     let one = f.constant(1.0);
     let change = f.subtract(ratio, one);
     let percent = f.scale(change, 100.0);
-    vec![f.select(nothing, zero, percent)]
+    let change = f.select(nothing, zero, percent);
+    // NA stays NA where x[timeperiod] is 0.
+    vec![f.gate(change, x)]
 }

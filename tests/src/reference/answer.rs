@@ -91,6 +91,8 @@ pub struct Row {
     /// Keys and columns whatever the status is, empty for a symbol without a bar.
     pub rank: Vec<Value>,
     pub select: Vec<Value>,
+    /// Whether a comparison behind each of these, keys first, is near: rounding may decide the value.
+    pub near: Vec<bool>,
 }
 
 /// The rows of every symbol, in the market's order, at every day on which some symbol has a bar.
@@ -105,7 +107,8 @@ fn rows(reference: &Reference<'_>, scan: &Scan, day: i64) -> Vec<Row> {
 
 fn row(reference: &Reference<'_>, scan: &Scan, symbol: usize, day: i64) -> Row {
     let Ok(t) = reference.market.symbols[symbol].days.binary_search(&day) else {
-        return Row { symbol, status: Status::Stale, edge: Edge::default(), rank: Vec::new(), select: Vec::new() };
+        let (status, edge) = (Status::Stale, Edge::default());
+        return Row { symbol, status, edge, rank: Vec::new(), select: Vec::new(), near: Vec::new() };
     };
     let outside = Frame { axis: Axis::Base, in_universe: false };
     let inside = Frame { in_universe: true, ..outside };
@@ -122,5 +125,7 @@ fn row(reference: &Reference<'_>, scan: &Scan, symbol: usize, day: i64) -> Row {
         edge = edge | reference.edges(universe, symbol, inside)[t];
     }
     let rank = scan.rank.iter().map(|(key, _)| value(key)).collect();
-    Row { symbol, status, edge, rank, select: scan.select.iter().map(value).collect() }
+    let shown = scan.rank.iter().map(|r| &r.0).chain(&scan.select);
+    let near = shown.map(|node| reference.edges(node, symbol, outside)[t].may).collect();
+    Row { symbol, status, edge, rank, select: scan.select.iter().map(value).collect(), near }
 }

@@ -40,17 +40,48 @@ pub struct Reference<'m> {
     pub(super) edges: RefCell<HashMap<Key, Rc<Vec<super::edges::Edge>>>>,
     /// Keeps the trees alive whose addresses are keys.
     kept: RefCell<Vec<Node>>,
-    noise: RefCell<Option<Random>>,
+    rounding: RefCell<Option<Rounding>>,
     /// Where each week's last session is.
     week_ends: RefCell<HashMap<i64, Option<i64>>>,
     depth: Cell<usize>,
 }
 
+/// How a disturbed reference rounds.
+#[derive(Debug, Clone)]
+enum Rounding {
+    /// So many bits are dropped, so that what is equal but for rounding becomes equal.
+    Coarse(u32),
+    /// Up to 1e-12 beside it.
+    Noisy(Random),
+    /// One or the other by chance.
+    Mixed(Random),
+}
+
+/// Drops low bits of the mantissa.
+fn coarse(x: f64, bits: u32) -> f64 {
+    let scale = x * f64::from(1u32 << bits);
+    // Adding and taking away a multiple rounds the low bits off.
+    (x + scale) - scale
+}
+
+fn noisy(x: f64, random: &mut Random) -> f64 {
+    x * (1.0 + 1e-12 * random.sign_unit())
+}
+
 impl Noise for Reference<'_> {
     fn round(&self, x: f64) -> f64 {
-        match &mut *self.noise.borrow_mut() {
-            Some(random) if x.is_finite() => x * (1.0 + 1e-12 * random.sign_unit()),
-            _ => x,
+        match &mut *self.rounding.borrow_mut() {
+            _ if !x.is_finite() || x.abs() > 1e300 => x,
+            None => x,
+            Some(Rounding::Coarse(bits)) => coarse(x, *bits),
+            Some(Rounding::Noisy(random)) => noisy(x, random),
+            Some(Rounding::Mixed(random)) => {
+                if random.once_in(2) {
+                    coarse(x, 13)
+                } else {
+                    noisy(x, random)
+                }
+            }
         }
     }
 }
@@ -65,17 +96,22 @@ impl<'m> Reference<'m> {
             bars: RefCell::default(),
             edges: RefCell::default(),
             kept: RefCell::default(),
-            noise: RefCell::default(),
+            rounding: RefCell::default(),
             week_ends: RefCell::default(),
             depth: Cell::new(0),
         }
     }
 
-    /// Every result of arithmetic lies up to 1e-12 beside the right one, another way for each seed: what such a
-    /// reference answers differently hangs on rounding, not on meaning (Monte Carlo arithmetic).
-    pub fn with_noise(market: &'m Market, universe: Option<Node>, seed: u64) -> Self {
+    /// Every result of arithmetic is rounded to 12 digits (seeds 0 to 3), lies up to 1e-12 beside the right one (another way
+    /// for each odd seed), or either by chance (even ones): what such a reference answers differently hangs on
+    /// rounding, not on meaning (Monte Carlo arithmetic).
+    pub fn disturbed(market: &'m Market, universe: Option<Node>, seed: u64) -> Self {
         let reference = Self::new(market, universe);
-        *reference.noise.borrow_mut() = Some(Random::new(seed));
+        *reference.rounding.borrow_mut() = Some(match seed {
+            0..=3 => Rounding::Coarse(11 + seed as u32),
+            odd if odd % 2 == 1 => Rounding::Noisy(Random::new(odd)),
+            even => Rounding::Mixed(Random::new(even)),
+        });
         reference
     }
 
@@ -156,7 +192,7 @@ impl<'m> Reference<'m> {
                         Some(node) => of(node).to_vec(),
                         None => {
                             let name = if *name == "real" { "close" } else { name };
-                            bars.rows.iter().map(|row| column(name, row)).collect()
+                            bars.rows.iter().map(|row| column(name, row).map(|x| self.round_mean(name, x))).collect()
                         }
                     })
                     .collect();
@@ -183,9 +219,10 @@ impl<'m> Reference<'m> {
         }
     }
 
-    /// Columns are exact, their means are not.
+    /// Columns are exact, their means are not; in a coarse world all are coarse.
     fn round_mean(&self, name: &str, x: f64) -> f64 {
-        if COLUMNS.contains(&name) { x } else { self.round(x) }
+        let exact = COLUMNS.contains(&name) && !matches!(*self.rounding.borrow(), Some(Rounding::Coarse(_)));
+        if exact { x } else { self.round(x) }
     }
 
     /// The bar of `other` that `symbol` reads at its bar `t`: at the same time, or with `asof` the latest one, if at

@@ -172,7 +172,7 @@ fn rsi(x: &[Value], n: usize) -> Vec<Value> {
 fn macd(x: &[Value], fast: usize, slow: usize, signal: usize, field: &str) -> Vec<Value> {
     let (fast, slow) = (fast.min(slow), fast.max(slow));
     let line = pointwise([&ema(x, slow - fast, fast), &ema(x, 0, slow)], |[f, s]| Some(f - s));
-    let signal = if signal == 1 { line.clone() } else { ema(&line, 0, signal) };
+    let signal = ema(&line, 0, signal);
     match field {
         "line" | "macd" => pointwise([&line, &signal], |[line, _]| Some(line)),
         "signal" | "macdsignal" => signal,
@@ -184,7 +184,8 @@ fn stoch(x: &[Vec<Value>], params: &[usize], averages: &[&str], field: &str) -> 
     let fast = each(x[0].len(), |t| {
         let highest = window(&x[0], t, params[0])?.into_iter().fold(f64::NEG_INFINITY, f64::max);
         let lowest = window(&x[1], t, params[0])?.into_iter().fold(f64::INFINITY, f64::min);
-        let close = finite(x[2][t])?;
+        // Read at this bar only: no window, so an infinity is one.
+        let close = x[2][t]?;
         let hundredth = (highest - lowest) / 100.0;
         Some(if hundredth == 0.0 { 0.0 } else { (close - lowest) / hundredth })
     });
@@ -353,6 +354,17 @@ pub fn function(
     noise: &dyn Noise,
 ) -> Vec<Value> {
     let bars = x[0].len();
+    // What is summed or subtracted inside is disturbed too; functions that decide on equal inputs get them as they are.
+    let smooth =
+        ["sma", "ema", "wma", "kama", "rsi", "macd", "bbands", "atr", "adx", "stoch", "cci", "stddev", "zscore"];
+    let disturbed: Vec<Vec<Value>>;
+    let x = if smooth.contains(&name) || name == "correl" {
+        let each = |series: &Vec<Value>| series.iter().map(|v| v.map(|v| noise.round(v))).collect();
+        disturbed = x.iter().map(each).collect();
+        &disturbed
+    } else {
+        x
+    };
     let counts: Vec<usize> = params.iter().map(|p| *p as usize).collect();
     let n = counts.first().copied().unwrap_or(0);
     let noisy = |series: Vec<Value>| series.into_iter().map(|v| v.map(|v| noise.round(v))).collect();
@@ -375,16 +387,18 @@ pub fn function(
         "adx" => adx(x, n),
         "stoch" => stoch(x, &counts, averages, field),
         "cci" => over_windows(&typical(x), n, |w| {
-            if flat(w) {
+            // Whether a flat window's deviation is 0 or one rounding hangs on how its mean is summed.
+            let w: Vec<f64> = w.iter().map(|x| noise.round(*x)).collect();
+            if flat(&w) {
                 return Some(0.0);
             }
-            let middle = mean(w);
+            let middle = mean(&w);
             let apart = w.iter().map(|x| (x - middle).abs()).sum::<f64>() / n as f64;
-            Some((noise.round(w[n - 1]) - middle) / (0.015 * apart))
+            Some((w[n - 1] - middle) / (0.015 * apart))
         }),
         "mfi" => mfi(x, n),
         "roc" => each(bars, |t| {
-            let (now, then) = (x[0][t]?, x[0][t.checked_sub(n)?]?);
+            let (now, then) = (finite(x[0][t])?, finite(x[0][t.checked_sub(n)?])?);
             known(if then == 0.0 { 0.0 } else { 100.0 * (noise.round(now / then) - 1.0) })
         }),
         "stddev" => over_windows(&x[0], n, |w| Some(params[1] * talib_deviation(w))),

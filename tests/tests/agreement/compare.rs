@@ -11,7 +11,7 @@ use super::engine::{EngineRow, engine_answers};
 /// Relative difference of values that agree.
 const TOLERANCE: f64 = 1e-9;
 /// Disturbed references that are asked when a row differs.
-const DISTURBED: u64 = 8;
+const DISTURBED: u64 = 16;
 
 /// What was compared.
 #[derive(Debug, Default, Clone)]
@@ -87,7 +87,7 @@ impl Disturbed<'_> {
     fn rows(&self, day: usize, symbol: usize) -> Vec<&Row> {
         let all = self.answers.get_or_init(|| {
             let of = |seed| {
-                let reference = Reference::with_noise(self.market, self.scan.universe.clone(), seed);
+                let reference = Reference::disturbed(self.market, self.scan.universe.clone(), seed);
                 answers(&reference, self.scan)
             };
             (0..DISTURBED).map(of).collect()
@@ -174,14 +174,19 @@ fn compare_row<'a>(
     }
     let both = |row: &Row| row.rank.iter().chain(&row.select).map(|v| v.unwrap_or(f64::NAN)).collect::<Vec<f64>>();
     let wanted = both(want);
+    let want_row = want;
     for (i, (&got, &want)) in got.rank.iter().chain(&got.select).zip(&wanted).enumerate() {
         tally.values += 1;
         if close(got, want, TOLERANCE) {
             continue;
         }
+        if want_row.near[i] {
+            tally.rounded_values += 1;
+            continue;
+        }
         let others: Vec<f64> = disturbed().iter().map(|row| both(row).get(i).copied().unwrap_or(f64::NAN)).collect();
         if !rounding_explains(got, want, &others) {
-            let text = format!("{}: value {i} is {got:?}, the reference has {want:?}", place());
+            let text = format!("{}: value {i} is {got:?}, the reference has {want:?}, disturbed {others:?}", place());
             return differ("value", text);
         }
         tally.rounded_values += 1;
@@ -200,7 +205,7 @@ fn rounding_explains(got: f64, want: f64, others: &[f64]) -> bool {
     }
     let known = || others.iter().chain([&want]).copied().filter(|v| v.is_finite());
     let (low, high) = (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
-    let room = 2.0 * (high - low);
+    let room = 10.0 * (high - low);
     room > TOLERANCE * want.abs().max(1.0) && got >= low - room && got <= high + room
 }
 
