@@ -4,6 +4,7 @@ mod calls;
 mod mistakes;
 mod robustness;
 mod sameness;
+mod soup;
 
 use trawl_plan::{Diagnostic, Plan, ScanDocument, Schema, compile_scan};
 

@@ -3,7 +3,96 @@
 use proptest::prelude::*;
 use trawl_plan::{ScanDocument, compile_scan};
 
+use crate::soup::{check, document, long_texts};
 use crate::{mistake, plan, scan, schema};
+
+/// Stack of the threads that must suffice whatever the text is: a quarter of what Rust gives a thread.
+const STACK_BYTES: usize = 512 * 1024;
+/// Random documents when nothing else is said.
+const DOCUMENTS: u64 = 30_000;
+
+/// Runs `f` on a thread with little stack: an overflow ends the test run, and a panic fails the test.
+fn on_a_small_stack(f: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(f).expect("a thread");
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn mutated_scans_and_soups_of_words_give_plans_or_mistakes_inside_their_text() {
+    on_a_small_stack(|| {
+        let mut good = 0;
+        for seed in 0..DOCUMENTS {
+            let document = document(seed);
+            let result = std::panic::catch_unwind(|| check(&document, &schema()));
+            good += u64::from(result.unwrap_or_else(|_| panic!("seed {seed}: {document:?}")).is_ok());
+        }
+        // Both ends of the planner are reached.
+        assert!(good > DOCUMENTS / 1000, "only {good} documents compile");
+    });
+}
+
+#[test]
+fn the_longest_and_deepest_texts_end_without_a_panic_on_a_small_stack() {
+    on_a_small_stack(|| {
+        for text in long_texts(trawl_plan::limits::CLAUSE_BYTES_MAX) {
+            let everywhere = ScanDocument {
+                condition: text.clone(),
+                universe: Some(text.clone()),
+                rank: Some(text.clone()),
+                select: vec![text.clone()],
+                lets: [("x".to_owned(), text)].into(),
+                ..ScanDocument::default()
+            };
+            let _ = check(&everywhere, &schema());
+            for depth in [100, 200, 250, 255, 256, 257] {
+                let nested = format!("{}close{} > 1", "abs(-".repeat(depth / 2), ")".repeat(depth / 2));
+                let _ = check(&ScanDocument { condition: nested, ..ScanDocument::default() }, &schema());
+            }
+        }
+    });
+}
+
+/// Four times the text may take ten times as long, and whatever takes less than a second is fine: quadratic work on
+/// 64 KiB would take minutes.
+#[test]
+fn time_grows_with_the_length_of_the_text() {
+    let fastest = |text: &String| {
+        let once = || {
+            let begin = std::time::Instant::now();
+            let _ = scan(text);
+            begin.elapsed().as_secs_f64()
+        };
+        (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
+    };
+    let most = trawl_plan::limits::CLAUSE_BYTES_MAX;
+    for (short, long) in long_texts(most / 4).iter().zip(&long_texts(most)) {
+        let (quarter, whole) = (fastest(short), fastest(long));
+        let start: String = long.chars().take(20).collect();
+        assert!(whole <= 10.0 * quarter + 1.0, "{start}...: {quarter} s for a quarter, {whole} s for all");
+    }
+}
+
+#[test]
+fn lets_that_use_one_another_twice_or_in_a_circle_end() {
+    on_a_small_stack(|| {
+        for link in ["{} + {}", "maximum({}, {})", "sma({}, 2) - {}[1]", "iff({} > 1, {}, 0)"] {
+            for count in [50, 256, 257] {
+                let lets = (0..count).map(|i| {
+                    let before = format!("v{:03}", if i == 0 { count - 1 } else { i - 1 });
+                    let text = if i == 0 { "close".to_owned() } else { link.replace("{}", &before) };
+                    (format!("v{i:03}"), text)
+                });
+                let condition = format!("v{:03} > 1", count - 1);
+                let straight = ScanDocument { condition, lets: lets.collect(), ..ScanDocument::default() };
+                let result = check(&straight, &schema());
+                assert!(count != 50 || result.is_ok() || link.starts_with("iff"), "{link}: {result:?}");
+                let mut circle = straight;
+                circle.lets.insert("v000".to_owned(), format!("v{:03} + 1", count - 1));
+                assert!(check(&circle, &schema()).is_err());
+            }
+        }
+    });
+}
 
 #[test]
 fn deep_nesting_is_refused_with_its_limit() {
