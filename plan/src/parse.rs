@@ -220,11 +220,13 @@ impl<'a> Parser<'a> {
     fn chain(&mut self, first: Expr) -> Result<Expr, Box<Diagnostic>> {
         let mut operands = vec![first];
         let mut ops: Vec<CompareOp> = Vec::new();
+        let mut direction = 0;
         while let TokenKind::Mark(m) = &self.peek().kind {
             let Some(op) = compare_op(m) else { break };
             let span = self.next().span;
-            let mixed = ops.iter().any(|o| o.direction() * op.direction() < 0);
-            if !ops.is_empty() && (mixed || op == CompareOp::NotEqual || ops.contains(&CompareOp::NotEqual)) {
+            // What stands before is in order already: the last direction tells them all, and a `!=` stands alone.
+            let mixed = direction * op.direction() < 0;
+            if !ops.is_empty() && (mixed || op == CompareOp::NotEqual || ops[0] == CompareOp::NotEqual) {
                 return Err(self.error(
                     "a chain of comparisons goes in one direction only, and without '!='".to_owned(),
                     span,
@@ -232,6 +234,7 @@ impl<'a> Parser<'a> {
                     Some("write two comparisons joined by 'and'".to_owned()),
                 ));
             }
+            direction = if op.direction() == 0 { direction } else { op.direction() };
             ops.push(op);
             operands.push(self.expression(4)?);
         }

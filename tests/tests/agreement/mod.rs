@@ -8,6 +8,7 @@
 
 mod compare;
 mod engine;
+mod rules;
 
 use std::collections::BTreeMap;
 
