@@ -2,6 +2,7 @@
 //!
 //! Fixtures clean up when they are dropped, capture what their processes say, and wait on conditions with a bound.
 //! Of Trawl's rooms it links the protocol only, to ask a coordinator for its workers: the tests see what a user sees.
+//! `reference` is apart: an evaluator of its own, which `tests/agreement` holds against the engine.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

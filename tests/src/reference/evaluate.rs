@@ -214,7 +214,7 @@ impl<'m> Reference<'m> {
                 (0..count).map(|t| forming(t).flatten()).collect()
             }
             Expr::Cross { kind, of, by, only } => {
-                (0..count).map(|t| self.cross(symbol, frame, t, *kind, of, *by, only.as_ref())).collect()
+                (0..count).map(|t| self.cross(symbol, frame, t, (*kind, of, *by, only.as_ref()))).collect()
             }
         }
     }
@@ -250,16 +250,15 @@ impl<'m> Reference<'m> {
         *self.week_ends.borrow_mut().entry(week).or_insert_with(|| self.market.last_session_of(week))
     }
 
+    /// `section` is what is ranked how, by which label, among whom.
     fn cross(
         &self,
         symbol: usize,
         frame: Frame,
         t: usize,
-        kind: Cross,
-        of: &Node,
-        by: Option<&str>,
-        only: Option<&Node>,
+        section: (Cross, &Node, Option<&str>, Option<&Node>),
     ) -> Value {
+        let (kind, of, by, only) = section;
         let key = self.bars(symbol, frame.axis).keys[t];
         let group = match by {
             None => None,

@@ -1,11 +1,10 @@
-//! Random scans over the whole grammar, typed so that they are legal, and random markets to run them on.
+//! Random scans over the whole grammar, typed so that they are legal.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::answer::Scan;
 use super::expression::{Arithmetic, Call, Compare, Cross, Expr, Node};
-use super::market::{Market, Symbol, new_york_sessions};
+use super::market::Market;
 use super::random::Random;
 
 /// Which parts of the language may be used.
@@ -18,7 +17,7 @@ pub struct Grammar {
 }
 
 /// The values that labels take.
-const LABELS: [(&str, &[&str]); 2] = [("sector", &["Tech", "Energy", "Banks"]), ("size", &["big", "small"])];
+pub(super) const LABELS: [(&str, &[&str]); 2] = [("sector", &["Tech", "Energy", "Banks"]), ("size", &["big", "small"])];
 
 const COMPARES: [Compare; 6] =
     [Compare::Less, Compare::LessEqual, Compare::Greater, Compare::GreaterEqual, Compare::Equal, Compare::NotEqual];
@@ -414,87 +413,3 @@ const INDICATORS: [Shape; 20] = [
         fields: &["k", "d", "slowk", "slowd"],
     },
 ];
-
-/// 2 to 12 symbols over 40 to 160 sessions: some begin late, some end early, some miss sessions or single values;
-/// equal values, flat stretches, bars without volume, labels that are missing or change.
-pub fn market(random: &mut Random) -> Market {
-    let sessions = new_york_sessions();
-    let count = random.between(40, 160) as usize;
-    let first = random.between(5, (sessions.len() - count - 10) as u64) as usize;
-    let span = &sessions[first..first + count];
-    // Half of the markets have a coarse grid: many ties within and between symbols.
-    let step = random.pick(&[0.01, 0.01, 0.25, 1.0]);
-    let dirt = random.pick(&[0u64, 0, 100, 30]);
-    let mut symbols: Vec<Symbol> = Vec::new();
-    for i in 0..random.between(2, 12) {
-        let name = if i == 0 { "SPY".to_owned() } else { format!("S{i:02}") };
-        let symbol = symbol(random, name, span, step, dirt, symbols.last());
-        symbols.push(symbol);
-    }
-    symbols.sort_by(|a, b| a.name.cmp(&b.name));
-    Market { symbols, sessions }
-}
-
-fn symbol(random: &mut Random, name: String, span: &[i64], step: f64, dirt: u64, other: Option<&Symbol>) -> Symbol {
-    let late = if random.once_in(3) { random.below(span.len() as u64 / 2) as usize } else { 0 };
-    let early = if random.once_in(5) { random.below(20) as usize } else { 0 };
-    let gaps = random.pick(&[0u64, 0, 40, 8]);
-    let mut symbol = Symbol { name, ..Symbol::default() };
-    let mut price = random.between(20, 400) as i64;
-    let mut flat = 0;
-    for &day in &span[late..span.len() - early] {
-        if gaps > 0 && random.once_in(gaps) {
-            continue;
-        }
-        let mut row = if flat > 0 {
-            flat -= 1;
-            let still = price as f64 * step;
-            [still, still, still, still, 0.0]
-        } else {
-            let open = (price + random.below(5) as i64 - 2).max(1);
-            price = (price + random.below(13) as i64 - 6).max(1);
-            let high = open.max(price) + random.below(4) as i64;
-            let low = (open.min(price) - random.below(4) as i64).max(1);
-            let volume = if random.once_in(10) { 0.0 } else { random.between(1, 50) as f64 * 130.0 };
-            if random.once_in(25) {
-                flat = random.between(2, 15);
-            }
-            [open as f64 * step, high as f64 * step, low as f64 * step, price as f64 * step, volume]
-        };
-        // Now and then the same bar as another symbol's.
-        if let Some(other) = other.filter(|_| random.once_in(12))
-            && let Ok(at) = other.days.binary_search(&day)
-        {
-            row = other.bars[at];
-        }
-        if dirt > 0 {
-            for value in &mut row {
-                if random.once_in(dirt) {
-                    *value = f64::NAN;
-                }
-            }
-        }
-        symbol.days.push(day);
-        symbol.bars.push(row);
-    }
-    if symbol.days.is_empty() {
-        symbol.days.push(span[span.len() - 1]);
-        symbol.bars.push([step; 5]);
-    }
-    symbol.labels = labels(random, span);
-    symbol
-}
-
-fn labels(random: &mut Random, span: &[i64]) -> BTreeMap<String, Vec<(i64, Option<String>)>> {
-    let mut labels = BTreeMap::new();
-    for (label, values) in LABELS {
-        let mut value = || (!random.once_in(5)).then(|| random.pick(values).to_owned());
-        let mut spans = vec![(i64::MIN, value())];
-        let change = value();
-        if random.once_in(4) {
-            spans.push((random.pick(span), change));
-        }
-        labels.insert(label.to_owned(), spans);
-    }
-    labels
-}

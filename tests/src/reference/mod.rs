@@ -2,7 +2,7 @@
 //!
 //! One symbol and one bar at a time, windows from scratch, cross-sections by looking at every symbol. It shares no code
 //! with the engine: not its parser, not its graph, not its arithmetic. Scans are trees of its own ([`expression`]) that
-//! are written out as text for the engine; [`generate`] makes random ones and random markets for them.
+//! are written out as text for the engine; [`generate`] makes random ones, [`generate_market`] random markets for them.
 //!
 //! Where the specification is silent the reference follows the decisions written at the functions that take them.
 //! It deliberately does not know of shards, caches, history limits, adjustments or any timeframe but days and weeks.
@@ -12,6 +12,7 @@ pub mod edges;
 pub mod evaluate;
 pub mod expression;
 pub mod generate;
+pub mod generate_market;
 pub mod indicators;
 pub mod market;
 pub mod minimise;

@@ -75,11 +75,14 @@ fn differ<T>(kind: &'static str, text: String) -> Told<T> {
     Err(Box::new(Disagreement { kind, text }))
 }
 
+/// A reference's rows at every day.
+type Answers = Vec<(i64, Vec<Row>)>;
+
 /// References whose arithmetic is disturbed, made when they are first needed.
 struct Disturbed<'a> {
     market: &'a Market,
     scan: &'a Scan,
-    answers: OnceCell<Vec<Vec<(i64, Vec<Row>)>>>,
+    answers: OnceCell<Vec<Answers>>,
 }
 
 impl Disturbed<'_> {

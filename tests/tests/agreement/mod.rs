@@ -16,7 +16,7 @@ use compare::{Disagreement, Tally, compare};
 use engine::GRAMMAR;
 use trawl_tests::reference::minimise::minimise;
 use trawl_tests::reference::random::Random;
-use trawl_tests::reference::{Market, Scan, generate};
+use trawl_tests::reference::{Market, Scan, generate, generate_market};
 
 /// Scans when nothing else is said: well below two minutes on two cores.
 const CASES: u64 = 4_000;
@@ -36,7 +36,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 }
 
 fn case(seed: u64) -> (Market, Scan) {
-    let market = generate::market(&mut Random::new(seed / SCANS_PER_MARKET));
+    let market = generate_market::market(&mut Random::new(seed / SCANS_PER_MARKET));
     let scan = generate::scan(&mut Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)), GRAMMAR, &market);
     (market, scan)
 }

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use trawl_tests::reference::expression::{Call, Compare, Cross, Expr, Node};
-use trawl_tests::reference::generate::{Grammar, market, scan};
+use trawl_tests::reference::generate::{Grammar, scan};
+use trawl_tests::reference::generate_market::market;
 use trawl_tests::reference::indicators::Value;
 use trawl_tests::reference::market::{Symbol, day_number, new_york_sessions};
 use trawl_tests::reference::random::Random;
