@@ -78,14 +78,10 @@ impl<'a> StageRun<'a> {
         axis.window_row(&frame.bars).min(from).saturating_sub(piece.program.reach())
     }
 
-    fn reader<'r>(&'r self, frame: &Frame, axis: &'r Axis<'_>, source: &Frame, how: Read) -> Option<(usize, Reader<'r>)>
-    where
-        'a: 'r,
-    {
+    fn reader(&self, frame: &Frame, a: usize, source: &Frame, how: Read) -> Option<(usize, Reader<'_>)> {
+        let axis = &self.axes[a];
         let at = match &source.subject {
-            subject if *subject == frame.subject => {
-                self.axes.iter().position(|a| std::ptr::eq(a, axis)).unwrap_or_default()
-            }
+            subject if *subject == frame.subject => a,
             _ => self.axes_of(source).next()?,
         };
         let found = &self.axes[at];
@@ -121,7 +117,7 @@ impl<'a> StageRun<'a> {
                     match input {
                         Input::Read { piece: source, how, .. } => {
                             let source_frame = self.frame(&self.stage.pieces[*source]);
-                            if let Some((at, reader)) = self.reader(frame, axis, source_frame, *how) {
+                            if let Some((at, reader)) = self.reader(frame, a, source_frame, *how) {
                                 let first = reader.first(begin);
                                 needed[*source][at] = needed[*source][at].min(first);
                             }
@@ -228,7 +224,7 @@ impl<'a> StageRun<'a> {
             }
             Input::Read { piece, output, how } => {
                 let source = self.frame(&self.stage.pieces[*piece]);
-                let Some((at, reader)) = self.reader(frame, axis, source, *how) else { return filled(&mut |_| f64::NAN) };
+                let Some((at, reader)) = self.reader(frame, a, source, *how) else { return filled(&mut |_| f64::NAN) };
                 let found = &computed[*piece][at];
                 filled(&mut |row| reader.row(row).map_or(f64::NAN, |source| found.at(*output, source)))
             }

@@ -1,13 +1,26 @@
-//! One segment: load the group's bars, evaluate the plan at the as-of bar, give every symbol a status and a reason.
+//! One step of a scan for one segment: load the group's bars, run the stage, say what came of it.
 //!
-//! The result depends on (plan, snapshot, as-of, segment) alone. Nothing here knows of attempts, caches or networks.
+//! The result depends on (plan, snapshot, as-of, adjustment, segment, step input) alone. Nothing here knows of attempts,
+//! caches or networks.
 
-use trawl_kernels::{Cancel, LastValues, SymbolInput, evaluate_last};
-use trawl_market::{Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, format_time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trawl_kernels::Cancel;
+use trawl_market::{
+    Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, SymbolTable, TimeMicros, Timeframe, higher_bars,
+};
 use trawl_plan::Plan;
+use trawl_plan::frame::{BarSize, Frame};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, Status, SymbolRow};
+use trawl_protocol::{
+    CrossTimes, CrossValues, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow,
+};
+
+use crate::axis::{Axis, Higher};
+use crate::evaluate::{Computed, StageRun};
+use crate::status;
 
 /// Why a segment has no result.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +28,9 @@ pub enum ExecuteError {
     /// The group's bars could not be read.
     #[error(transparent)]
     Market(#[from] MarketError),
+    /// The bars of a reference could not be read.
+    #[error("reference {symbol}: {error}")]
+    Reference { symbol: String, error: MarketError },
     /// Nobody wants the result any more.
     #[error("cancelled")]
     Cancelled,
@@ -29,8 +45,10 @@ impl ExecuteError {
     /// Damaged or missing bars are a property of the snapshot, the same everywhere.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Market(error) if error.kind() == MarketErrorKind::Retryable => ErrorKind::Retryable,
-            Self::Market(_) | Self::Inconsistent(_) => ErrorKind::Permanent,
+            Self::Market(error) | Self::Reference { error, .. } if error.kind() == MarketErrorKind::Retryable => {
+                ErrorKind::Retryable
+            }
+            Self::Market(_) | Self::Reference { .. } | Self::Inconsistent(_) => ErrorKind::Permanent,
             Self::Cancelled => ErrorKind::Cancelled,
         }
     }
@@ -42,256 +60,285 @@ impl From<ExecuteError> for Failure {
     }
 }
 
-/// Loads and evaluates one segment on the calling thread; rows come sorted by symbol.
-///
-/// # Errors
-/// [`ExecuteError`].
-pub fn execute_segment(
-    plan: &Plan,
-    dataset: &Dataset,
-    as_of: TimeMicros,
-    segment: u32,
-    cancel: &dyn Cancel,
-) -> Result<SegmentResultV1, ExecuteError> {
-    if cancel.cancelled() {
-        return Err(ExecuteError::Cancelled);
-    }
-    let bars = load_segment(plan, dataset, segment)?;
-    evaluate_segment(plan, &bars, as_of, segment, cancel)
+/// What all steps and segments of a scan share.
+#[derive(Debug, Clone)]
+pub struct ScanSource {
+    pub plan: Arc<Plan>,
+    pub dataset: Dataset,
+    /// Time of the bar that is looked at; nothing later is seen.
+    pub as_of: TimeMicros,
+    /// As of a date, with the scan's own filled in.
+    pub adjustment: Adjustment,
 }
 
-/// Reads the columns of `plan` for one segment's symbols, sorted by symbol.
-///
-/// # Errors
-/// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
-pub fn load_segment(plan: &Plan, dataset: &Dataset, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
-    let span = tracing::info_span!("load", segment, symbols = tracing::field::Empty, bars = tracing::field::Empty);
-    let _entered = span.enter();
-    let bars = dataset.load_group(segment, &plan.columns)?;
-    for symbol in &bars {
-        let rows = symbol.times.len();
-        if symbol.columns.len() != plan.columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
-            return Err(ExecuteError::Inconsistent(format!("columns of unequal length at symbol '{}'", symbol.symbol)));
-        }
-    }
-    span.record("symbols", bars.len());
-    span.record("bars", bars.iter().map(|s| s.times.len()).sum::<usize>());
-    Ok(bars)
+/// What a step of a scan does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// Says at which times its symbols read cross-sections.
+    Times,
+    /// Gives its symbols' values for the stage's cross-sections; of the last stage the answer's rows.
+    Values,
 }
 
-/// What is known of a symbol before the plan is evaluated.
-enum Visible {
-    /// Its bars up to and including the as-of bar.
-    Bars(usize),
-    /// No bar at the as-of time; the reason.
-    Stale(String),
+/// One step: a stage of the plan, and what is done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Index into the plan's stages.
+    pub stage: usize,
+    pub kind: StepKind,
 }
 
-/// Where a symbol stands at the as-of time.
-fn visible(times: &[TimeMicros], as_of: TimeMicros) -> Visible {
-    match times.binary_search(&as_of) {
-        Ok(index) => Visible::Bars(index + 1),
-        Err(0) => Visible::Stale(times.first().map_or_else(
-            || "no bars".to_owned(),
-            |first| format!("first bar is {}, after the as-of", format_time(*first)),
-        )),
-        Err(index) if index == times.len() => Visible::Stale(format!("no bar since {}", format_time(times[index - 1]))),
-        Err(index) => Visible::Stale(format!(
-            "no bar at the as-of time {}; the one before is {}",
-            format_time(as_of),
-            format_time(times[index - 1])
-        )),
-    }
-}
+/// Bars of the symbols that the plan refers to, by symbol.
+pub type References = BTreeMap<String, SymbolBars>;
 
-/// Evaluates loaded bars (as [`load_segment`] gives them: one column per entry of `plan.columns`).
-///
-/// # Errors
-/// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`].
-pub fn evaluate_segment(
-    plan: &Plan,
-    bars: &[SymbolBars],
-    as_of: TimeMicros,
-    segment: u32,
-    cancel: &dyn Cancel,
-) -> Result<SegmentResultV1, ExecuteError> {
-    let span = tracing::info_span!("compute", segment, symbols = bars.len());
-    let _entered = span.enter();
-    let places: Vec<Visible> = bars.iter().map(|symbol| visible(&symbol.times, as_of)).collect();
-    let inputs: Vec<SymbolInput<'_>> = bars
-        .iter()
-        .zip(&places)
-        .filter_map(|(symbol, place)| match place {
-            Visible::Bars(visible) => {
-                Some(SymbolInput { columns: symbol.columns.iter().map(Vec::as_slice).collect(), visible: *visible })
-            }
-            Visible::Stale(_) => None,
-        })
-        .collect();
-    let values = evaluate_last(plan, &inputs, cancel).map_err(|_| ExecuteError::Cancelled)?;
-    if values.len() != inputs.len() {
-        return Err(ExecuteError::Inconsistent("the engine answered another number of symbols".to_owned()));
-    }
-    // The bars that the condition needs, not those of a longer select column.
-    let needed = plan.condition.map_or(0, |id| plan.look_back_of(id)) + 1;
-    let mut values = values.into_iter();
-    let mut rows: Vec<SymbolRow> = Vec::with_capacity(bars.len());
-    for (symbol, place) in bars.iter().zip(places) {
-        let (status, reason, kept) = match place {
-            Visible::Stale(reason) => (Status::Stale, reason, None),
-            Visible::Bars(visible) => match values.next() {
-                Some(values) => status_of(values, visible, needed),
-                None => (Status::Failed, "the engine gave no value".to_owned(), None),
-            },
-        };
-        let (rank, values) = kept.map_or_else(Default::default, |v| (canonical(v.rank), canonical(v.select)));
-        rows.push(SymbolRow { symbol: symbol.symbol.to_string(), status, reason, rank, values });
-    }
-    rows.sort_by(|a, b| a.symbol.cmp(&b.symbol));
-    Ok(SegmentResultV1 { segment, rows })
-}
-
-/// Status and reason of a symbol that has a bar at the as-of time; its values when it matched.
-fn status_of(values: LastValues, visible: usize, needed: usize) -> (Status, String, Option<LastValues>) {
-    if values.universe.is_nan() {
-        (Status::Outside, "universe is unknown (NA)".to_owned(), None)
-    } else if values.universe != 1.0 {
-        (Status::Outside, "universe is false".to_owned(), None)
-    } else if values.condition.is_nan() {
-        let reason = if visible < needed {
-            format!("too short: {visible} {}, {needed} needed", if visible == 1 { "bar" } else { "bars" })
-        } else {
-            "the condition is NA at the as-of bar".to_owned()
-        };
-        (Status::Unknown, reason, None)
-    } else if values.condition == 1.0 {
-        (Status::Matched, String::new(), Some(values))
-    } else {
-        (Status::NotMatched, String::new(), None)
-    }
-}
-
-/// One NaN for NA, so that the same answer has the same bytes.
-fn canonical(mut values: Vec<f64>) -> Vec<f64> {
-    for value in &mut values {
-        if value.is_nan() {
-            *value = f64::NAN;
-        }
-    }
-    values
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-    use trawl_kernels::NoCancel;
-    use trawl_plan::{ScanDocument, Schema, compile_scan};
-
-    const DAY: TimeMicros = 86_400_000_000;
-
-    fn plan(universe: Option<&str>, condition: &str, rank: Option<&str>) -> Plan {
-        let document = ScanDocument {
-            universe: universe.map(str::to_owned),
-            condition: condition.to_owned(),
-            rank: rank.map(str::to_owned),
-            ..ScanDocument::default()
-        };
-        let schema = Schema { columns: vec!["close".to_owned()], timeframe: None };
-        compile_scan(&document, &schema).unwrap()
-    }
-
-    fn bars(symbol: &str, days: &[i64], close: &[f64]) -> SymbolBars {
-        SymbolBars {
-            symbol: Arc::from(symbol),
-            times: days.iter().map(|d| d * DAY).collect(),
-            columns: vec![close.to_vec()],
-        }
-    }
-
-    fn run(plan: &Plan, bars: &[SymbolBars], as_of_day: i64) -> Vec<SymbolRow> {
-        evaluate_segment(plan, bars, as_of_day * DAY, 3, &NoCancel).unwrap().rows
-    }
-
-    #[test]
-    fn every_symbol_has_the_first_status_that_applies_and_a_reason() {
-        let plan = plan(Some("close > 0"), "sma(close, 2) > 5", Some("close"));
-        let negative_nan = f64::from_bits(f64::NAN.to_bits() | 1 << 63);
-        let group = [
-            bars("AHEAD", &[4], &[9.0]),
-            bars("EMPTY", &[], &[]),
-            bars("GAP", &[1, 4], &[9.0, 9.0]),
-            bars("GONE", &[0, 1], &[9.0, 9.0]),
-            bars("HIGH", &[1, 3], &[9.0, 9.0]),
-            bars("HOLE", &[1, 2, 3], &[9.0, negative_nan, 9.0]),
-            bars("LOW", &[1, 3], &[1.0, 1.0]),
-            bars("MINUS", &[1, 3], &[9.0, -9.0]),
-            bars("NA", &[1, 3], &[9.0, f64::NAN]),
-            bars("SHORT", &[3], &[9.0]),
-        ];
-        let rows = run(&plan, &group, 3);
-        let seen: Vec<(&str, Status, &str)> =
-            rows.iter().map(|r| (r.symbol.as_str(), r.status, r.reason.as_str())).collect();
-        assert_eq!(
-            seen,
-            [
-                ("AHEAD", Status::Stale, "first bar is 1970-01-05, after the as-of"),
-                ("EMPTY", Status::Stale, "no bars"),
-                ("GAP", Status::Stale, "no bar at the as-of time 1970-01-04; the one before is 1970-01-02"),
-                ("GONE", Status::Stale, "no bar since 1970-01-02"),
-                ("HIGH", Status::Matched, ""),
-                ("HOLE", Status::Unknown, "the condition is NA at the as-of bar"),
-                ("LOW", Status::NotMatched, ""),
-                ("MINUS", Status::Outside, "universe is false"),
-                ("NA", Status::Outside, "universe is unknown (NA)"),
-                ("SHORT", Status::Unknown, "too short: 1 bar, 2 needed"),
-            ]
-        );
-        let filled: Vec<&str> = rows.iter().filter(|r| !r.values.is_empty()).map(|r| r.symbol.as_str()).collect();
-        assert_eq!(filled, ["HIGH"]);
-        assert_eq!((rows[4].rank.as_slice(), rows[4].values.as_slice()), (&[9.0][..], &[9.0][..]));
-    }
-
-    #[test]
-    fn bars_after_the_as_of_change_nothing() {
-        let plan = plan(None, "close > 5", None);
-        let short = [bars("A", &[1, 2], &[1.0, 9.0])];
-        let long = [bars("A", &[1, 2, 3], &[1.0, 9.0, -1.0])];
-        assert_eq!(run(&plan, &short, 2), run(&plan, &long, 2));
-    }
-
-    #[test]
-    fn every_na_in_a_result_has_the_same_bits() {
-        let odd_nan = f64::from_bits(f64::NAN.to_bits() | 1 << 63 | 5);
-        let document = ScanDocument {
-            condition: "close > 5".to_owned(),
-            rank: Some("volume".to_owned()),
-            select: vec!["volume".to_owned()],
-            ..ScanDocument::default()
-        };
-        let schema = Schema { columns: vec!["close".to_owned(), "volume".to_owned()], timeframe: None };
-        let plan = compile_scan(&document, &schema).unwrap();
-        let column = |name: &String| if name == "close" { vec![9.0] } else { vec![odd_nan] };
-        let columns = plan.columns.iter().map(column).collect();
-        let group = [SymbolBars { symbol: Arc::from("A"), times: vec![DAY], columns }];
-        let rows = run(&plan, &group, 1);
-        assert_eq!(rows[0].status, Status::Matched);
-        let bits: Vec<u64> = rows[0].rank.iter().chain(&rows[0].values).map(|v| v.to_bits()).collect();
-        assert_eq!(bits, [f64::NAN.to_bits(); 2]);
-        // The engine of today makes no other NaN; what enters an answer does not depend on that.
-        assert_eq!(canonical(vec![odd_nan, 1.0])[0].to_bits(), f64::NAN.to_bits());
-    }
-
-    #[test]
-    fn a_cancelled_run_gives_nothing() {
-        struct Always;
-        impl Cancel for Always {
-            fn cancelled(&self) -> bool {
-                true
+impl ScanSource {
+    /// Reads the columns of the plan for one segment's symbols, sorted by symbol.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
+    pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
+        let span = tracing::info_span!("load", segment, symbols = tracing::field::Empty, bars = tracing::field::Empty);
+        let _entered = span.enter();
+        let bars = self.dataset.load_group_adjusted(segment, &self.plan.columns, &self.adjustment)?;
+        for symbol in &bars {
+            let rows = symbol.times.len();
+            if symbol.columns.len() != self.plan.columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
+                let what = format!("columns of unequal length at symbol '{}'", symbol.symbol);
+                return Err(ExecuteError::Inconsistent(what));
             }
         }
-        let plan = plan(None, "close > 5", None);
-        let error = evaluate_segment(&plan, &[bars("A", &[1], &[1.0])], DAY, 0, &Always).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        span.record("symbols", bars.len());
+        span.record("bars", bars.iter().map(|s| s.times.len()).sum::<usize>());
+        Ok(bars)
+    }
+
+    /// Reads the bars of every symbol that the plan refers to.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Reference`].
+    pub fn load_references(&self) -> Result<References, ExecuteError> {
+        let mut references = References::new();
+        for symbol in self.plan.references() {
+            let failed = |error| ExecuteError::Reference { symbol: symbol.to_owned(), error };
+            let Some(entry) = self.dataset.manifest.symbol(symbol) else { continue };
+            let group = self.dataset.load_group_adjusted(entry.group, &self.plan.columns, &self.adjustment);
+            let found = group.map_err(failed)?.into_iter().find(|b| *b.symbol == *symbol);
+            references.extend(found.map(|bars| (symbol.to_owned(), bars)));
+        }
+        Ok(references)
+    }
+
+    /// Loads and runs one step of one segment on the calling thread.
+    ///
+    /// # Errors
+    /// [`ExecuteError`].
+    pub fn execute(
+        &self,
+        segment: u32,
+        step: Step,
+        input: &StepInputV1,
+        references: &References,
+        cancel: &dyn Cancel,
+    ) -> Result<SegmentResultV2, ExecuteError> {
+        if cancel.cancelled() {
+            return Err(ExecuteError::Cancelled);
+        }
+        let bars = self.load_segment(segment)?;
+        self.evaluate(segment, step, input, &bars, references, cancel)
+    }
+
+    /// Runs one step over loaded bars.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar.
+    pub fn evaluate(
+        &self,
+        segment: u32,
+        step: Step,
+        input: &StepInputV1,
+        bars: &[SymbolBars],
+        references: &References,
+        cancel: &dyn Cancel,
+    ) -> Result<SegmentResultV2, ExecuteError> {
+        let times = [self.as_of];
+        let output = self.run(segment, step, input, &times, bars, references, cancel)?;
+        let output = match output {
+            StepOutput::Times(times) => SegmentOutput::Times(times),
+            StepOutput::Values(values) => SegmentOutput::Values(values),
+            StepOutput::Rows(mut rows) => SegmentOutput::Rows(rows.pop().unwrap_or_default()),
+        };
+        Ok(SegmentResultV2 { segment, output })
+    }
+
+    /// As [`Self::evaluate`], with the last stage's rows at each of `times` (ascending, at most the as-of).
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn run(
+        &self,
+        segment: u32,
+        step: Step,
+        input: &StepInputV1,
+        times: &[TimeMicros],
+        bars: &[SymbolBars],
+        references: &References,
+        cancel: &dyn Cancel,
+    ) -> Result<StepOutput, ExecuteError> {
+        let span = tracing::info_span!("compute", segment, stage = step.stage, symbols = bars.len());
+        let _entered = span.enter();
+        let stage = self.plan.stages().get(step.stage).ok_or_else(|| {
+            ExecuteError::Inconsistent(format!("the plan has no stage {}", step.stage))
+        })?;
+        let last = step.stage + 1 == self.plan.stages().len();
+        let horizon = times.last().copied().unwrap_or(self.as_of);
+        let labels = self.dataset.symbol_table()?;
+        let names: Vec<String> = references.keys().cloned().collect();
+        let subjects = bars.iter().chain(references.values());
+        let axes = subjects.map(|bars| self.axis(bars, horizon)).collect::<Result<Vec<_>, _>>()?;
+        let run = StageRun {
+            plan: &self.plan,
+            stage,
+            axes: &axes,
+            own: bars.len(),
+            references: &names,
+            labels: &labels,
+            tables: input.tables.iter().map(|table| (table.cross, table)).collect(),
+        };
+        let wanted: BTreeMap<u16, &[TimeMicros]> =
+            input.wanted.iter().map(|w| (w.cross, w.times.as_slice())).collect();
+        let mut needed = run.nothing_needed();
+        if last {
+            let piece = stage.pieces.len() - 1;
+            for (a, axis) in axes[..bars.len()].iter().enumerate() {
+                let first = times.first().copied().unwrap_or(horizon);
+                needed[piece][a] = axis.base_times().partition_point(|t| *t < first);
+            }
+        }
+        for (cross, piece, _) in &stage.crosses {
+            let Some(first) = wanted.get(cross).and_then(|times| times.first()) else { continue };
+            let size = &self.plan.frames[stage.pieces[*piece].frame.index()].bars;
+            for (a, axis) in axes[..bars.len()].iter().enumerate() {
+                let row = axis.times(size).partition_point(|t| t < first);
+                needed[*piece][a] = needed[*piece][a].min(row);
+            }
+        }
+        let reads = run.demand(&mut needed);
+        if step.kind == StepKind::Times {
+            let times = |(cross, times): (u16, std::collections::BTreeSet<TimeMicros>)| CrossTimes {
+                cross,
+                times: times.into_iter().collect(),
+            };
+            return Ok(StepOutput::Times(reads.into_iter().map(times).collect()));
+        }
+        let computed = run.evaluate(&needed, cancel).map_err(|_| ExecuteError::Cancelled)?;
+        if !last {
+            return Ok(StepOutput::Values(self.values(&run, &wanted, &computed)));
+        }
+        let outputs = computed.last().ok_or_else(|| ExecuteError::Inconsistent("a stage without pieces".to_owned()))?;
+        let rows = times.iter().map(|time| self.rows(&axes, bars.len(), &names, outputs, *time)).collect();
+        Ok(StepOutput::Rows(rows))
+    }
+
+    fn axis<'b>(&self, bars: &'b SymbolBars, horizon: TimeMicros) -> Result<Axis<'b>, MarketError> {
+        let visible = bars.times.partition_point(|t| *t <= horizon);
+        let mut higher = BTreeMap::new();
+        let sizes = self.plan.frames.iter().filter_map(|frame: &Frame| match &frame.bars {
+            BarSize::Base => None,
+            BarSize::Higher { timeframe, .. } => Some(timeframe),
+        });
+        let manifest = &self.dataset.manifest;
+        for timeframe in sizes {
+            if higher.contains_key(timeframe) {
+                continue;
+            }
+            let (base, wanted): (Timeframe, Timeframe) = (manifest.timeframe.parse()?, timeframe.parse()?);
+            let built = higher_bars(&manifest.calendar(), base, wanted, &bars.times[..visible])?;
+            let column = |(name, values): (&String, &Vec<f64>)| built.aggregate(name, &values[..visible]);
+            let columns = self.plan.columns.iter().zip(&bars.columns).map(column).collect();
+            higher.insert(timeframe.clone(), Higher { bars: built, columns });
+        }
+        let window = self.plan.history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
+        Ok(Axis { bars, visible, higher, window })
+    }
+
+    fn values(
+        &self,
+        run: &StageRun<'_>,
+        wanted: &BTreeMap<u16, &[TimeMicros]>,
+        computed: &[Vec<Computed>],
+    ) -> Vec<CrossValues> {
+        let mut all = Vec::with_capacity(run.stage.crosses.len());
+        for (cross, piece, output) in &run.stage.crosses {
+            let times = wanted.get(cross).copied().unwrap_or(&[]);
+            let size = &self.plan.frames[run.stage.pieces[*piece].frame.index()].bars;
+            let mut values = Vec::with_capacity(times.len() * run.own);
+            for (a, axis) in run.axes[..run.own].iter().enumerate() {
+                let rows = axis.times(size);
+                values.extend(times.iter().map(|time| {
+                    let row = rows.binary_search(time).ok();
+                    let value = row.map_or(f64::NAN, |row| computed[*piece][a].at(*output, row));
+                    // An infinity is no value: it has no place among numbers.
+                    if value.is_finite() { value } else { f64::NAN }
+                }));
+            }
+            all.push(CrossValues { cross: *cross, times: times.to_vec(), values });
+        }
+        all
+    }
+
+    /// The rows of all points at one time, by point and symbol.
+    fn rows(
+        &self,
+        axes: &[Axis<'_>],
+        own: usize,
+        references: &[String],
+        computed: &[Computed],
+        time: TimeMicros,
+    ) -> Vec<SymbolRow> {
+        let outputs: Vec<trawl_plan::graph::NodeId> = self.plan.outputs().collect();
+        let provisional = self.dataset.is_forming(time);
+        let missing = || {
+            let absent = |axis: &&Axis<'_>| axis.base_times().binary_search(&time).is_err();
+            axes[own..].iter().zip(references).find(|(axis, _)| absent(axis)).map(|(_, name)| name.as_str())
+        };
+        let mut by_point: Vec<Vec<SymbolRow>> = vec![Vec::with_capacity(own); self.plan.points.len()];
+        for (axis, computed) in axes[..own].iter().zip(computed) {
+            let row = axis.base_times().binary_search(&time);
+            let values: Vec<f64> = match row {
+                Ok(row) => (0..outputs.len()).map(|output| computed.at(output, row)).collect(),
+                Err(_) => Vec::new(),
+            };
+            let mut values = values.iter();
+            for ((number, point), rows) in (0u32..).zip(&self.plan.points).zip(&mut by_point) {
+                let mut made = match row {
+                    Err(_) => status::stale(axis.base_times(), &axis.bars.times, time),
+                    Ok(row) => {
+                        let needed = point.condition.map_or(0, |id| self.plan.look_back_of(id)) + 1;
+                        status::of(point.values(&mut values), row + 1, needed, &missing)
+                    }
+                };
+                made.point = number;
+                made.symbol = axis.bars.symbol.to_string();
+                made.provisional = provisional && row.is_ok();
+                rows.push(made);
+            }
+        }
+        for rows in &mut by_point {
+            rows.sort_by(|a, b| a.symbol.cmp(&b.symbol));
+        }
+        by_point.into_iter().flatten().collect()
     }
 }
+
+/// What [`ScanSource::run`] gives.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutput {
+    /// Times at which the segment's symbols read cross-sections.
+    Times(Vec<CrossTimes>),
+    /// What its symbols give to cross-sections.
+    Values(Vec<CrossValues>),
+    /// For each time the rows of all points, by point and symbol.
+    Rows(Vec<Vec<SymbolRow>>),
+}
+

@@ -5,13 +5,15 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cache;
+pub mod axis;
+mod cache;
+mod evaluate;
 pub mod execute;
 pub mod registration;
 pub mod server;
 mod service;
 
-pub use execute::{ExecuteError, evaluate_segment, execute_segment, load_segment};
+pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
 
 use trawl_protocol::record::ExecutionClass;
 

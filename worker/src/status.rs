@@ -1,0 +1,77 @@
+//! A symbol's status and its reason: the first that applies.
+
+use trawl_market::{TimeMicros, format_time};
+use trawl_plan::PointValues;
+use trawl_protocol::{Status, SymbolRow};
+
+fn row(status: Status, reason: String) -> SymbolRow {
+    SymbolRow {
+        point: 0,
+        symbol: String::new(),
+        status,
+        edge: false,
+        provisional: false,
+        reason,
+        rank: Vec::new(),
+        values: Vec::new(),
+    }
+}
+
+/// A symbol without a bar at `time`. `seen` are its bars up to the horizon, `all` every one.
+pub(crate) fn stale(seen: &[TimeMicros], all: &[TimeMicros], time: TimeMicros) -> SymbolRow {
+    let before = seen.partition_point(|t| *t < time);
+    let reason = match (before.checked_sub(1).map(|i| seen[i]), seen.get(before)) {
+        (None, _) => all.first().map_or_else(
+            || "no bars".to_owned(),
+            |first| format!("first bar is {}, after the as-of", format_time(*first)),
+        ),
+        (Some(last), None) if all.len() == seen.len() => format!("no bar since {}", format_time(last)),
+        (Some(last), _) => {
+            format!("no bar at the as-of time {}; the one before is {}", format_time(time), format_time(last))
+        }
+    };
+    row(Status::Stale, reason)
+}
+
+/// A symbol with a bar: its values, how many bars it has up to there, how many the condition needs, and a reference
+/// without a bar at that time.
+pub(crate) fn of<'r>(
+    values: PointValues,
+    visible: usize,
+    needed: usize,
+    missing: &dyn Fn() -> Option<&'r str>,
+) -> SymbolRow {
+    let edge = values.edge;
+    let mut made = if values.universe.is_nan() {
+        row(Status::Outside, "universe is unknown (NA)".to_owned())
+    } else if values.universe != 1.0 {
+        row(Status::Outside, "universe is false".to_owned())
+    } else if values.condition.is_nan() {
+        let reason = if visible < needed {
+            format!("too short: {visible} {}, {needed} needed", if visible == 1 { "bar" } else { "bars" })
+        } else if let Some(symbol) = missing() {
+            format!("missing reference: {symbol} has no bar at this time")
+        } else {
+            "the condition is NA at the as-of bar".to_owned()
+        };
+        row(Status::Unknown, reason)
+    } else if values.condition == 1.0 {
+        let mut matched = row(Status::Matched, String::new());
+        (matched.rank, matched.values) = (canonical(values.rank), canonical(values.select));
+        matched
+    } else {
+        row(Status::NotMatched, String::new())
+    };
+    made.edge = edge;
+    made
+}
+
+/// One NaN for NA, so that the same answer has the same bytes.
+pub(crate) fn canonical(mut values: Vec<f64>) -> Vec<f64> {
+    for value in &mut values {
+        if value.is_nan() {
+            *value = f64::NAN;
+        }
+    }
+    values
+}
