@@ -201,15 +201,10 @@ fn close(a: f64, b: f64, tolerance: f64) -> bool {
     (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1.0)
 }
 
-/// Whether a disturbed reference gives the value, or they scatter so widely that it lies among them.
+/// Whether a disturbed reference gives the value, or changes it beyond all bounds: twelve digits in, not six out.
 fn rounding_explains(got: f64, want: f64, others: &[f64]) -> bool {
-    if others.iter().any(|o| close(got, *o, TOLERANCE)) {
-        return true;
-    }
-    let known = || others.iter().chain([&want]).copied().filter(|v| v.is_finite());
-    let (low, high) = (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
-    let room = 10.0 * (high - low);
-    room > TOLERANCE * want.abs().max(1.0) && got >= low - room && got <= high + room
+    let scatter = others.iter().map(|o| (o - want).abs()).fold(0.0, f64::max);
+    others.iter().any(|o| close(got, *o, TOLERANCE) || !close(want, *o, 1e-6)) || (got - want).abs() <= 4.0 * scatter
 }
 
 /// Matches stand in the order of their rank keys, NA last, ties by symbol; the others by symbol.

@@ -24,9 +24,10 @@ const CASES: u64 = 4_000;
 const SCANS_PER_MARKET: u64 = 8;
 /// Excused rows per thousand, beyond which the excuses hide something.
 const EXCUSED_PER_MILLE_MAX: u64 = 5;
-/// What `cci` makes of a window that is flat but for rounding is noise (as in TA-Lib: a deviation of one rounding divides
-/// another), whose signs no disturbed reference can guess. So scans with it may fail, this many of a thousand.
-const NOISY: &str = "cci(";
+/// Functions that make much of one rounding, as TA-Lib's do: a `cci` of a window that is flat but for rounding divides one
+/// rounding by another, `obv` and `mfi` add whole volumes when a computed price rises by one. No disturbed reference can
+/// guess the signs of all of them. So scans with these may fail, this many of a thousand.
+const NOISY: [&str; 3] = ["cci(", "obv(", "mfi("];
 const NOISY_PER_MILLE_MAX: u64 = 1;
 /// Disagreements shown in full.
 const SHOWN_MAX: usize = 5;
@@ -92,10 +93,17 @@ fn the_engine_agrees_with_the_reference_on_random_scans_and_markets() {
         tally.add(&one);
         failures.extend(more);
     }
-    let noisy: Vec<u64> = failures.keys().copied().filter(|seed| case(*seed).1.text().contains(NOISY)).collect();
+    let noisy: Vec<u64> = failures
+        .keys()
+        .copied()
+        .filter(|seed| {
+            let text = case(*seed).1.text();
+            NOISY.iter().any(|name| text.contains(name))
+        })
+        .collect();
     if noisy.len() as u64 * 1000 <= cases * NOISY_PER_MILLE_MAX + 1000 {
         failures.retain(|seed, _| !noisy.contains(seed));
-        println!("let pass for {NOISY}...): seeds {noisy:?}");
+        println!("let pass, with one of {NOISY:?}: seeds {noisy:?}");
     }
     println!("{cases} scans from seed {first}: {tally}");
     // One of each kind first: the same mistake fails many scans.
