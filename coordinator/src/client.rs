@@ -12,7 +12,7 @@ use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::pb::coordinator_client::CoordinatorClient;
 use trawl_protocol::{
-    Answer, ErrorKind, Failure, Identity, SegmentResultV1, answer_digest, envelope, pb, segment_digest, trace,
+    Answer, ErrorKind, Failure, Identity, SegmentResultV2, answer_digest, envelope, pb, segment_digest, trace,
 };
 
 use crate::merge::{FailedSegment, MergeSpec, merge_results};
@@ -188,7 +188,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 #[derive(Debug, Default)]
 struct Gathered {
     header: Option<pb::Accepted>,
-    results: BTreeMap<u32, SegmentResultV1>,
+    results: BTreeMap<u32, SegmentResultV2>,
     failures: BTreeMap<u32, FailedSegment>,
 }
 
@@ -252,8 +252,14 @@ impl Gathered {
             serde_json::from_str(&header.identity_json).map_err(|e| wrong(format!("the identity: {e}")))?;
         let mut report: RunReport =
             serde_json::from_str(&summary.report_json).map_err(|e| wrong(format!("the report: {e}")))?;
-        let spec =
-            MergeSpec { identity, select: header.select, descending: header.rank_descending, limit: header.limit };
+        let points = serde_json::from_str(&header.points_json).map_err(|e| wrong(format!("the sweep: {e}")))?;
+        let spec = MergeSpec {
+            identity,
+            select: header.select,
+            points,
+            descending: header.rank_descending,
+            limit: header.limit,
+        };
         let started = Instant::now();
         let results = std::mem::take(&mut self.results).into_values().collect();
         let failures = std::mem::take(&mut self.failures).into_values().collect();

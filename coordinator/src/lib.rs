@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod cross;
 pub mod local;
 pub mod merge;
+pub mod passes;
 pub mod planner;
 pub mod prepare;
 pub mod report;
@@ -16,6 +18,6 @@ pub mod server;
 
 pub use merge::{FailedSegment, MergeSpec, merge, merge_results};
 pub use planner::ShardSpec;
-pub use prepare::{PrepareError, PreparedScan, prepare};
+pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport};
 pub use trawl_protocol::answer_digest;

@@ -9,9 +9,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use trawl_protocol::{Answer, ErrorKind, SegmentResultV1};
+use trawl_protocol::{Answer, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1};
+use trawl_worker::Step;
 
 use crate::merge::{FailedSegment, merge};
+use crate::passes::{PassError, Passes};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since};
@@ -39,84 +41,54 @@ pub enum LocalError {
     /// The operating system gave no threads.
     #[error("cannot start the threads of the scan")]
     Threads(#[from] rayon::ThreadPoolBuildError),
+    /// The cross-sections could not be made.
+    #[error(transparent)]
+    Pass(#[from] PassError),
 }
 
 /// What a thread says.
 enum Said {
-    Segment { attempt: AttemptId, segment: u32, result: Result<SegmentResultV1, (ErrorKind, String)>, busy_ms: f64 },
+    Segment { attempt: AttemptId, segment: u32, result: Result<SegmentResultV2, (ErrorKind, String)>, busy_ms: f64 },
     End { attempt: AttemptId },
 }
 
-/// Runs a scan on threads of this process: `execute` is called once for each segment (again if it says retryable).
+/// Runs a scan on threads of this process: `execute` is called once for each segment and step (again if it says
+/// retryable).
 ///
 /// Segments that fail are in the answer (their symbols failed, with the reason) and in the report.
 ///
 /// # Errors
-/// [`LocalError::Threads`].
+/// [`LocalError`].
 pub fn run(
     prepared: &PreparedScan,
     options: LocalOptions,
-    execute: impl Fn(u32) -> Result<SegmentResultV1, (ErrorKind, String)> + Sync,
+    execute: impl Fn(u32, Step, &StepInputV1) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync,
     progress: &dyn Progress,
 ) -> Result<(Answer, RunReport), LocalError> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads)
         .thread_name(|i| format!("trawl-compute-{i}"))
         .build()?;
-    let threads = pool.current_num_threads();
-    let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME) };
-    let affinity = name_key(&prepared.identity.dataset);
-    let shards = plan_shards(&prepared.segment_costs(), &[seat], options.shards, affinity);
-    progress.accepted(prepared.segments.len(), shards.len(), prepared.symbol_count());
-    let mut run = Run {
-        prepared,
-        progress,
-        started: Instant::now(),
-        scheduler: Scheduler::new(Limits::default(), 0),
-        held: None,
-        results: Vec::with_capacity(prepared.segments.len()),
-        failures: Vec::new(),
-        messages: BTreeMap::new(),
-        report: RunReport {
-            mode: "embedded".to_owned(),
-            threads: u32::try_from(threads).unwrap_or(u32::MAX),
-            shards: u32::try_from(shards.len()).unwrap_or(u32::MAX),
-            segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
-            symbols: prepared.symbol_count() as u64,
-            bars: prepared.bar_count(),
-            ..RunReport::default()
-        },
-    };
-    let parent = tracing::Span::current();
-    let (sender, receiver) = channel();
-    pool.in_place_scope(|scope| {
-        let start = |attempt: AttemptId, segments: Vec<u32>| {
-            let (sender, parent, execute) = (sender.clone(), parent.clone(), &execute);
-            scope.spawn(move |_| run_shard(attempt, &segments, execute, &sender, &parent));
-        };
-        run.step(Event::WorkerJoined { worker: WORKER, slots: threads }, &start);
-        run.step(Event::Submitted { scan: 1, shards }, &start);
-        while !run.scheduler.is_idle() {
-            match receiver.recv_timeout(TICK) {
-                Ok(said) => run.hear(said, &start),
-                Err(RecvTimeoutError::Timeout) => run.step(Event::Tick, &start),
-                // Cannot be: `sender` lives as long as the loop.
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
+    let mut passes = Passes::new(prepared)?;
+    let mut run = Run::new(prepared, options, pool.current_num_threads(), progress);
+    loop {
+        let step = passes.step();
+        // One input for all: no segment is given more than it could read.
+        let input = passes.input(&prepared.segments);
+        run.pass(&pool, step, &|segment| execute(segment, step, &input));
+        if passes.is_last() {
+            return Ok(run.finish());
         }
-    });
-    // All threads are done: what they said last is how their shards ended.
-    while let Ok(said) = receiver.try_recv() {
-        run.hear(said, &|_, _| {});
+        let (results, failures) = run.take_pass();
+        passes.advance(results, &failures)?;
     }
-    Ok(run.finish())
 }
 
 /// One shard on the pool; says how each segment ended, then that the shard did.
 fn run_shard(
     attempt: AttemptId,
     segments: &[u32],
-    execute: &(impl Fn(u32) -> Result<SegmentResultV1, (ErrorKind, String)> + Sync),
+    execute: &Execute<'_>,
     sender: &Sender<Said>,
     parent: &tracing::Span,
 ) {
@@ -133,41 +105,122 @@ fn run_shard(
     let _ = sender.send(Said::End { attempt });
 }
 
+/// Runs one segment of the present step.
+type Execute<'a> = dyn Fn(u32) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync + 'a;
+
 /// State of one run; belongs to the thread that called [`run`].
 struct Run<'a> {
     prepared: &'a PreparedScan,
     progress: &'a dyn Progress,
     started: Instant,
     scheduler: Scheduler,
+    options: LocalOptions,
+    step: Step,
+    /// The scheduler's scan of the present step; each has its own.
+    scan: u64,
     /// The result that is being reported to the scheduler.
-    held: Option<(SegmentResultV1, SegmentRun)>,
-    results: Vec<SegmentResultV1>,
+    held: Option<(SegmentResultV2, SegmentRun)>,
+    results: Vec<SegmentResultV2>,
     failures: Vec<FailedSegment>,
     /// What the last attempt of a segment said.
     messages: BTreeMap<u32, String>,
     report: RunReport,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(
+        prepared: &'a PreparedScan,
+        options: LocalOptions,
+        threads: usize,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        let mut scheduler = Scheduler::new(Limits::default(), 0);
+        scheduler.step(Event::WorkerJoined { worker: WORKER, slots: threads }, 0);
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self {
+            prepared,
+            progress,
+            started: Instant::now(),
+            scheduler,
+            options,
+            step: Step { stage: 0, kind: trawl_worker::StepKind::Values },
+            scan: 0,
+            held: None,
+            results: Vec::with_capacity(prepared.segments.len()),
+            failures: Vec::new(),
+            messages: BTreeMap::new(),
+            report: RunReport {
+                mode: "embedded".to_owned(),
+                threads: count(threads),
+                segments: count(prepared.segments.len()),
+                symbols: prepared.symbol_count() as u64,
+                bars: prepared.bar_count(),
+                ..RunReport::default()
+            },
+        }
+    }
+
+    /// Runs every segment through one step.
+    fn pass(&mut self, pool: &rayon::ThreadPool, step: Step, execute: &Execute<'_>) {
+        self.step = step;
+        self.scan += 1;
+        let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME) };
+        let affinity = name_key(&self.prepared.identity.dataset);
+        let shards = plan_shards(&self.prepared.segment_costs(), &[seat], self.options.shards, affinity);
+        self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);
+        self.progress.accepted(self.prepared.segments.len(), shards.len(), self.prepared.symbol_count());
+        let parent = tracing::Span::current();
+        let (sender, receiver) = channel();
+        pool.in_place_scope(|scope| {
+            let start = |attempt: AttemptId, segments: Vec<u32>| {
+                let (sender, parent) = (sender.clone(), parent.clone());
+                scope.spawn(move |_| run_shard(attempt, &segments, execute, &sender, &parent));
+            };
+            self.event(Event::Submitted { scan: self.scan, shards }, &start);
+            while !self.scheduler.is_idle() {
+                match receiver.recv_timeout(TICK) {
+                    Ok(said) => self.hear(said, &start),
+                    Err(RecvTimeoutError::Timeout) => self.event(Event::Tick, &start),
+                    // Cannot be: `sender` lives as long as the loop.
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        });
+        // All threads are done: what they said last is how their shards ended.
+        while let Ok(said) = receiver.try_recv() {
+            self.hear(said, &|_, _| {});
+        }
+    }
+
+    /// What a step that is not the last gave.
+    fn take_pass(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
+        self.messages.clear();
+        self.report.failed.clear();
+        (std::mem::take(&mut self.results), std::mem::take(&mut self.failures))
+    }
+
     fn hear(&mut self, said: Said, start: &dyn Fn(AttemptId, Vec<u32>)) {
         match said {
             Said::Segment { attempt, segment, result, busy_ms } => {
-                let checked = result.and_then(|result| match self.prepared.check_result(&result) {
+                let checked = result.and_then(|result| match self.prepared.check_step(self.step, &result) {
                     Ok(()) => Ok(result),
                     Err(message) => Err((ErrorKind::Permanent, message)),
                 });
                 match checked {
                     Ok(result) => {
                         let worker = WORKER_NAME.to_owned();
-                        let symbols = result.rows.len() as u64;
+                        let symbols = match &result.output {
+                            SegmentOutput::Rows(rows) => rows.len() as u64,
+                            _ => 0,
+                        };
                         let run =
                             SegmentRun { segment, attempt, worker, busy_ms, load_ms: None, symbols, resident: false };
                         self.held = Some((result, run));
-                        self.step(Event::SegmentDone { scan: 1, attempt, segment }, start);
+                        self.event(Event::SegmentDone { scan: self.scan, attempt, segment }, start);
                     }
                     Err((kind, message)) => {
                         self.messages.insert(segment, message);
-                        self.step(Event::SegmentFailed { attempt, segment, kind }, start);
+                        self.event(Event::SegmentFailed { attempt, segment, kind }, start);
                     }
                 }
             }
@@ -176,12 +229,12 @@ impl Run<'_> {
                 if let Some(run) = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt) {
                     (run.ended_ms, run.ending) = (Some(ended_ms), "done".to_owned());
                 }
-                self.step(Event::AttemptEnded { attempt }, start);
+                self.event(Event::AttemptEnded { attempt }, start);
             }
         }
     }
 
-    fn step(&mut self, event: Event, start: &dyn Fn(AttemptId, Vec<u32>)) {
+    fn event(&mut self, event: Event, start: &dyn Fn(AttemptId, Vec<u32>)) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         for command in self.scheduler.step(event, now_ms) {
             match command {

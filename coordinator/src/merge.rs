@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentResultV1, Status, SymbolRow};
+use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
 use crate::prepare::PreparedScan;
 
@@ -16,6 +16,8 @@ pub struct MergeSpec {
     pub identity: Identity,
     /// Headings of the values.
     pub select: Vec<String>,
+    /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
+    pub points: Vec<Vec<(String, f64)>>,
     /// One for each rank key: largest first.
     pub descending: Vec<bool>,
     /// Matches that get a place.
@@ -38,8 +40,8 @@ pub struct FailedSegment {
 /// Merges what a scan's segments gave. Each segment of the scan should be in `results` or in `failures`; one that is
 /// in neither, or whose result is not about its symbols, fails. Of two results for a segment the first counts, and a
 /// result counts more than a failure.
-pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV1>, failures: Vec<FailedSegment>) -> Answer {
-    let mut answered: BTreeMap<u32, SegmentResultV1> = BTreeMap::new();
+pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
+    let mut answered: BTreeMap<u32, SegmentResultV2> = BTreeMap::new();
     for result in results {
         answered.entry(result.segment).or_insert(result);
     }
@@ -63,28 +65,56 @@ pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV1>, failures: V
 }
 
 /// The same from a header alone, as a client has it.
-pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV1>, failures: Vec<FailedSegment>) -> Answer {
-    let failed = failures.into_iter().flat_map(|failure| {
-        let reason = failure.message;
-        failure.symbols.into_iter().map(move |symbol| SymbolRow {
-            symbol,
-            status: Status::Failed,
-            reason: reason.clone(),
-            rank: Vec::new(),
-            values: Vec::new(),
-        })
+pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
+    let failed = |failure: FailedSegment| {
+        let points = 0..u32::try_from(spec.points.len()).unwrap_or(u32::MAX);
+        points
+            .flat_map(|point| {
+                let row = |symbol: &String| SymbolRow {
+                    point,
+                    symbol: symbol.clone(),
+                    status: Status::Failed,
+                    edge: false,
+                    provisional: false,
+                    reason: failure.message.clone(),
+                    rank: Vec::new(),
+                    values: Vec::new(),
+                };
+                failure.symbols.iter().map(row).collect::<Vec<_>>()
+            })
+            .collect::<Vec<_>>()
+    };
+    let given = results.into_iter().flat_map(|result| match result.output {
+        SegmentOutput::Rows(rows) => rows,
+        SegmentOutput::Times(_) | SegmentOutput::Values(_) => Vec::new(),
     });
-    let rows = results.into_iter().flat_map(|result| result.rows).chain(failed);
-    let (mut matched, mut others): (Vec<SymbolRow>, Vec<SymbolRow>) = rows.partition(|r| r.status == Status::Matched);
-    matched.sort_by(|a, b| by_rank(a, b, &spec.descending));
-    others.sort_by(|a, b| a.symbol.cmp(&b.symbol));
-    let places = spec.limit.unwrap_or(u32::MAX);
-    let matched = matched
-        .into_iter()
-        .zip(1u32..)
-        .map(|(row, place)| AnswerRow { place: (place <= places).then_some(place), row });
-    let rows = matched.chain(others.into_iter().map(|row| AnswerRow { place: None, row })).collect();
-    Answer { identity: spec.identity.clone(), select: spec.select.clone(), rows }
+    let rows = given.chain(failures.into_iter().flat_map(failed)).collect();
+    Answer {
+        identity: spec.identity.clone(),
+        select: spec.select.clone(),
+        points: spec.points.clone(),
+        rows: place_rows(rows, &spec.descending, spec.limit),
+    }
+}
+
+/// Orders the rows of an answer and gives the matches of each point their places.
+pub(crate) fn place_rows(mut rows: Vec<SymbolRow>, descending: &[bool], limit: Option<u32>) -> Vec<AnswerRow> {
+    let others = |r: &SymbolRow| r.status != Status::Matched;
+    rows.sort_by(|a, b| {
+        let part = (a.point, others(a)).cmp(&(b.point, others(b)));
+        part.then_with(|| if others(a) { a.symbol.cmp(&b.symbol) } else { by_rank(a, b, descending) })
+    });
+    let most = limit.unwrap_or(u32::MAX);
+    let (mut point, mut matches) = (None, 0);
+    let placed = |row: SymbolRow| {
+        if point != Some(row.point) {
+            (point, matches) = (Some(row.point), 0);
+        }
+        matches += u32::from(row.status == Status::Matched);
+        let place = (row.status == Status::Matched && matches <= most).then_some(matches);
+        AnswerRow { place, row }
+    };
+    rows.into_iter().map(placed).collect()
 }
 
 /// The order of matches: key by key, NA last whichever the direction, ties by symbol.
@@ -124,12 +154,16 @@ mod tests {
             numerics: text(),
             backend: text(),
             precision: text(),
+            adjustment: text(),
         };
-        MergeSpec { identity, select: vec!["close".to_owned()], descending: descending.to_vec(), limit }
+        MergeSpec { identity, points: vec![Vec::new()], select: vec!["close".to_owned()], descending: descending.to_vec(), limit }
     }
 
     fn matched(symbol: &str, rank: &[f64]) -> SymbolRow {
         SymbolRow {
+            point: 0,
+            edge: false,
+            provisional: false,
             symbol: symbol.to_owned(),
             status: Status::Matched,
             reason: String::new(),
@@ -151,7 +185,7 @@ mod tests {
             matched("B", &[-0.0, 1.0]),
             matched("A", &[0.0, 1.0]),
         ];
-        let result = SegmentResultV1 { segment: 0, rows };
+        let result = SegmentResultV2 { segment: 0, output: SegmentOutput::Rows(rows) };
         let places = |descending: &[bool]| {
             let answer = merge_results(&spec(descending, Some(4)), vec![result.clone()], Vec::new());
             order(&answer).into_iter().map(|(s, p)| format!("{s}{}", p.unwrap_or(0))).collect::<Vec<_>>().join(" ")
@@ -165,7 +199,7 @@ mod tests {
     fn matches_come_first_then_all_others_by_symbol_with_failed_ones_among_them() {
         let mut stale = matched("B", &[]);
         (stale.status, stale.reason, stale.values) = (Status::Stale, "no bars".to_owned(), Vec::new());
-        let result = SegmentResultV1 { segment: 0, rows: vec![stale, matched("Z", &[])] };
+        let result = SegmentResultV2 { segment: 0, output: SegmentOutput::Rows(vec![stale, matched("Z", &[])]) };
         let failure = FailedSegment {
             segment: 1,
             symbols: vec!["A".to_owned(), "C".to_owned()],
@@ -180,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_digest_sees_every_field() {
-        let result = SegmentResultV1 { segment: 0, rows: vec![matched("A", &[1.0]), matched("B", &[2.0])] };
+        let result = SegmentResultV2 { segment: 0, output: SegmentOutput::Rows(vec![matched("A", &[1.0]), matched("B", &[2.0])]) };
         let answer = merge_results(&spec(&[true], Some(1)), vec![result], Vec::new());
         let changes: [fn(&mut Answer); 9] = [
             |a| a.identity.as_of.push('x'),
@@ -216,10 +250,10 @@ mod tests {
                 let key = |k: u8| if k == 0 { f64::NAN } else { f64::from(k) };
                 matched(&format!("S{i:03}"), &[key(*a), key(*b)])
             }).collect();
-            let mut results: Vec<SegmentResultV1> = rows
+            let mut results: Vec<SegmentResultV2> = rows
                 .chunks(rows.len().div_ceil(cuts))
                 .enumerate()
-                .map(|(segment, rows)| SegmentResultV1 { segment: segment as u32, rows: rows.to_vec() })
+                .map(|(segment, rows)| SegmentResultV2 { segment: segment as u32, output: SegmentOutput::Rows(rows.to_vec()) })
                 .collect();
             let spec = spec(&[true, false], Some(3));
             let before = answer_digest(&merge_results(&spec, results.clone(), Vec::new()));

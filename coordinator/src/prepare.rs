@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_market::{Dataset, Manifest, MarketError, Store, TimeMicros, format_time};
-use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
+use trawl_market::{
+    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
+};
+use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
-use trawl_protocol::record::ExecutionClass;
-use trawl_protocol::{Identity, SegmentResultV1};
+use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2};
+use trawl_worker::{ScanSource, Step, StepKind, execution_class, schema_of};
 
 use crate::merge::MergeSpec;
 use crate::planner::SegmentCost;
@@ -68,21 +70,13 @@ pub struct PreparedScan {
     pub plan: Arc<Plan>,
     /// Time of the bar that is looked at, resolved.
     pub as_of: TimeMicros,
+    /// Corrections of prices, as of a date.
+    pub adjustment: Adjustment,
     /// What makes the answer what it is.
     pub identity: Identity,
     /// The groups that hold a symbol, ascending.
     pub segments: Arc<Vec<u32>>,
     index: Arc<SegmentIndex>,
-}
-
-/// The class that scans are pinned to: this build's. Workers of another class are not given work.
-pub fn execution_class() -> ExecutionClass {
-    ExecutionClass {
-        engine: trawl_protocol::limits::ENGINE.to_owned(),
-        numerics: trawl_kernels::NUMERICS_ID.to_owned(),
-        backend: trawl_kernels::BACKEND_CPU.to_owned(),
-        precision: trawl_kernels::PRECISION_F64.to_owned(),
-    }
 }
 
 /// Opens the dataset, compiles the plan and resolves the as-of (the newest bar at or before `as_of`, or of all).
@@ -98,14 +92,32 @@ pub fn prepare(
     let _entered = span.enter();
     let reference = document.dataset.as_deref().ok_or(PrepareError::NoDataset)?;
     span.record("dataset", reference);
-    let dataset = store.open(reference)?;
+    let dataset = match document.timeframe.as_deref().filter(|t| t.parse::<Timeframe>().is_ok()) {
+        Some(timeframe) => store.sibling(reference, timeframe)?,
+        None => store.open(reference)?,
+    };
+    prepare_opened(dataset, document, as_of)
+}
+
+/// As [`prepare`], over a dataset that is open.
+///
+/// # Errors
+/// [`PrepareError`].
+pub fn prepare_opened(
+    dataset: Dataset,
+    document: &ScanDocument,
+    as_of: Option<TimeMicros>,
+) -> Result<PreparedScan, PrepareError> {
+    let span = tracing::Span::current();
     let manifest = Arc::clone(&dataset.manifest);
-    let schema = Schema { columns: manifest.columns.clone(), timeframe: Some(manifest.timeframe.clone()) };
-    let plan = compile_scan(document, &schema).map_err(PrepareError::Plan)?;
-    let as_of = dataset.resolve_as_of(as_of)?.ok_or_else(|| PrepareError::NoBar {
+    let wanted = AsOf { wanted: as_of, forming: document.forming };
+    let as_of = dataset.resolve_as_of(wanted)?.ok_or_else(|| PrepareError::NoBar {
         dataset: manifest.name.clone(),
         as_of: as_of.map_or_else(|| "any time".to_owned(), format_time),
     })?;
+    let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
+    let schema = schema_of(&dataset, as_of)?;
+    let plan = compile_scan(document, &schema).map_err(PrepareError::Plan)?;
     let needed = workspace_bytes(&plan, &manifest);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         return Err(PrepareError::TooMuchMemory { needed });
@@ -128,12 +140,14 @@ pub fn prepare(
         numerics: class.numerics,
         backend: class.backend,
         precision: class.precision,
+        adjustment: adjustment_text(adjustment),
     };
     Ok(PreparedScan {
         document: Arc::new(document.clone()),
         dataset,
         plan: Arc::new(plan),
         as_of,
+        adjustment,
         identity,
         segments: Arc::new(index.keys().copied().collect()),
         index: Arc::new(index),
@@ -143,10 +157,32 @@ pub fn prepare(
 /// Bytes that one thread needs beside the bars: a function of the plan and the longest history.
 fn workspace_bytes(plan: &Plan, manifest: &Manifest) -> u64 {
     let longest = manifest.symbols.iter().map(|s| s.rows).max().unwrap_or(0);
-    trawl_kernels::workspace_bytes(plan, usize::try_from(longest).unwrap_or(usize::MAX))
+    let bars = usize::try_from(longest).unwrap_or(usize::MAX);
+    let programs = plan.stages().iter().flat_map(|stage| &stage.pieces).map(|piece| &piece.program);
+    programs.map(|program| trawl_kernels::workspace_bytes(program, bars)).max().unwrap_or(0)
+}
+
+/// As it stands in the identity, and as a worker reads it.
+fn adjustment_text(adjustment: Adjustment) -> String {
+    let date = format_time(adjustment.as_of);
+    match adjustment.mode {
+        AdjustmentMode::None => "none".to_owned(),
+        AdjustmentMode::Split => format!("split@{date}"),
+        AdjustmentMode::SplitAndDividend => format!("split+dividend@{date}"),
+    }
 }
 
 impl PreparedScan {
+    /// What executing a step of the scan needs.
+    pub fn source(&self) -> ScanSource {
+        ScanSource {
+            plan: Arc::clone(&self.plan),
+            dataset: self.dataset.clone(),
+            as_of: self.as_of,
+            adjustment: self.adjustment,
+        }
+    }
+
     /// `NAME@SNAPSHOT`, the snapshot in full: what every worker opens.
     pub fn dataset_reference(&self) -> String {
         format!("{}@{}", self.identity.dataset, self.identity.snapshot)
@@ -192,28 +228,60 @@ impl PreparedScan {
     pub fn merge_spec(&self) -> MergeSpec {
         MergeSpec {
             identity: self.identity.clone(),
-            select: self.plan.select.iter().map(|o| o.name.clone()).collect(),
-            descending: self.plan.rank.iter().map(|k| k.direction == Direction::Descending).collect(),
+            select: self.plan.headings.clone(),
+            points: self.plan.points.iter().map(|p| p.settings.clone()).collect(),
+            descending: self.plan.rank.iter().map(|d| *d == Direction::Descending).collect(),
             limit: self.plan.limit,
         }
     }
 
-    /// Whether a result answers exactly the symbols of its segment, with as many values as the plan has.
+    /// Whether a result of the last step answers exactly the symbols of its segment at every point, with as many values
+    /// as the plan has.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check_result(&self, result: &SegmentResultV1) -> Result<(), String> {
-        if !self.index.contains_key(&result.segment) {
-            return Err(format!("segment {} is none of this scan's", result.segment));
+    pub fn check_result(&self, result: &SegmentResultV2) -> Result<(), String> {
+        let segment = result.segment;
+        if !self.index.contains_key(&segment) {
+            return Err(format!("segment {segment} is none of this scan's"));
         }
-        if !self.symbol_names(result.segment).eq(result.rows.iter().map(|r| r.symbol.as_str())) {
-            return Err(format!("the result of segment {} is not about its symbols", result.segment));
+        let SegmentOutput::Rows(rows) = &result.output else {
+            return Err(format!("the result of segment {segment} has no rows"));
+        };
+        let symbols = || self.symbol_names(segment);
+        let expected = (0u32..).zip(&self.plan.points).flat_map(|(point, _)| symbols().map(move |s| (point, s)));
+        if !expected.eq(rows.iter().map(|r| (r.point, r.symbol.as_str()))) {
+            return Err(format!("the result of segment {segment} is not about its symbols"));
         }
-        let matched = result.rows.iter().filter(|r| r.status == trawl_protocol::Status::Matched);
-        let (rank, select) = (self.plan.rank.len(), self.plan.select.len());
+        let matched = rows.iter().filter(|r| r.status == trawl_protocol::Status::Matched);
+        let (rank, select) = (self.plan.rank.len(), self.plan.headings.len());
         if matched.into_iter().any(|r| r.rank.len() != rank || r.values.len() != select) {
-            return Err(format!("the result of segment {} has another number of values", result.segment));
+            return Err(format!("the result of segment {segment} has another number of values"));
         }
         Ok(())
+    }
+
+    /// Whether a result is what `step` gives for its segment.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_step(&self, step: Step, result: &SegmentResultV2) -> Result<(), String> {
+        let segment = result.segment;
+        if step.stage + 1 == self.plan.stages().len() && step.kind == StepKind::Values {
+            return self.check_result(result);
+        }
+        if !self.index.contains_key(&segment) {
+            return Err(format!("segment {segment} is none of this scan's"));
+        }
+        let symbols = self.symbol_names(segment).count();
+        let known = |cross: u16| usize::from(cross) < self.plan.crosses.len();
+        let fits = match (&result.output, step.kind) {
+            (SegmentOutput::Times(needs), StepKind::Times) => needs.iter().all(|n| known(n.cross)),
+            (SegmentOutput::Values(given), StepKind::Values) => {
+                given.iter().all(|v| known(v.cross) && v.values.len() == v.times.len() * symbols)
+            }
+            _ => false,
+        };
+        if fits { Ok(()) } else { Err(format!("the result of segment {segment} is none of this step's")) }
     }
 }

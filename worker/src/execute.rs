@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use trawl_kernels::Cancel;
 use trawl_market::{
-    Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, SymbolTable, TimeMicros, Timeframe, higher_bars,
+    Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars,
 };
 use trawl_plan::Plan;
 use trawl_plan::frame::{BarSize, Frame};

@@ -5,15 +5,18 @@
 
 #![forbid(unsafe_code)]
 
-pub mod axis;
-mod cache;
+mod axis;
+pub mod cache;
 mod evaluate;
-pub mod execute;
+mod execute;
 pub mod registration;
 pub mod server;
 mod service;
+mod source;
+mod status;
 
 pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
+pub use source::schema_of;
 
 use trawl_protocol::record::ExecutionClass;
 

@@ -11,15 +11,15 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use trawl_kernels::Cancel;
-use trawl_market::{Dataset, Store};
-use trawl_plan::{Plan, ScanDocument, Schema, compile_scan};
+use trawl_market::{Adjustment, Dataset, Store};
+use trawl_plan::{ScanDocument, compile_scan};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, SEGMENTS_MAX, bounded_reason};
 use trawl_protocol::record::ExecutionClass;
-use trawl_protocol::{ErrorKind, Failure, envelope, pb, trace};
+use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
 use crate::cache::{GroupCache, GroupKey};
-use crate::execute::{ExecuteError, evaluate_segment, load_segment};
+use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
 use crate::execution_class;
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
@@ -52,11 +52,12 @@ pub(crate) struct WorkerService {
 
 /// A request that was checked.
 struct Shard {
-    plan: Plan,
-    dataset: Dataset,
+    source: ScanSource,
+    step: Step,
+    input: StepInputV1,
+    references: References,
     reference: Arc<str>,
     columns: Arc<[String]>,
-    as_of: i64,
     segments: Vec<u32>,
 }
 
@@ -130,7 +131,8 @@ impl WorkerService {
             .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
         let dataset = self.open(&request.dataset)?;
         let manifest = &dataset.manifest;
-        let schema = Schema { columns: manifest.columns.clone(), timeframe: Some(manifest.timeframe.clone()) };
+        let unreadable = |error: trawl_market::MarketError| Failure::from(ExecuteError::from(error));
+        let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
         let plan = compile_scan(&document, &schema).map_err(|mistakes| {
             invalid(mistakes.first().map_or_else(|| "the document does not compile".to_owned(), ToString::to_string))
         })?;
@@ -141,9 +143,21 @@ impl WorkerService {
                 "plan {asked} was asked for, this worker compiles the document to {fingerprint}"
             )));
         }
-        let reference = Arc::from(format!("{}@{}", manifest.name, manifest.snapshot));
+        let adjustment = Adjustment::parse(&request.adjustment).map_err(unreadable)?;
+        let input = request.input.as_ref().map(envelope::decode_input).transpose().map_err(Failure::from)?;
+        let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
+        let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
-        Ok(Shard { plan, dataset, reference, columns, as_of: request.as_of_us, segments: request.segments })
+        let source = ScanSource { plan: Arc::new(plan), dataset, as_of: request.as_of_us, adjustment };
+        Ok(Shard {
+            references: source.load_references()?,
+            source,
+            step: Step { stage: request.stage as usize, kind },
+            input: input.unwrap_or_default(),
+            reference,
+            columns,
+            segments: request.segments,
+        })
     }
 
     /// Opens a snapshot, or takes one that is open. Retryable: another worker may see the data.
@@ -189,14 +203,17 @@ impl WorkerService {
         let started = Instant::now();
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
-        let load = || load_segment(&shard.plan, &shard.dataset, segment);
+        let load = || shard.source.load_segment(segment);
         let (bars, resident) = self.cache.get_or_load(&key, load).map_err(Failure::from)?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         timings.symbols = bars.len() as u64;
         timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
         let started = Instant::now();
-        let result = evaluate_segment(&shard.plan, &bars, shard.as_of, segment, cancel).map_err(Failure::from)?;
+        let result = shard
+            .source
+            .evaluate(segment, shard.step, &shard.input, &bars, &shard.references, cancel)
+            .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
         envelope::encode(&result).map_err(Failure::from)
     }

@@ -160,14 +160,14 @@ fn screen(args: &ScreenArgs) -> Result<Report> {
 
 /// Fastest of the repeats, in nanoseconds per bar.
 fn time(outputs: &[String], tiles: &Tiles, bars: Bars, args: &ScreenArgs) -> Result<f64> {
-    let schema = Schema { columns: COLUMNS.map(str::to_owned).to_vec(), timeframe: None };
+    let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
     let plan = compile_expressions(outputs, "bench", &schema)
         .map_err(|all| anyhow!("{}", all.first().map(ToString::to_string).unwrap_or_default()))
         .context("the benchmark's own expressions")?;
     let mut best = f64::INFINITY;
     for _ in 0..args.repeats {
         let start = Instant::now();
-        black_box(evaluate_tiles(&plan, tiles, bars, &NoCancel)?);
+        black_box(evaluate_tiles(plan.program(), tiles, bars, &NoCancel)?);
         best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(best * 1e9 / (f64::from(args.symbols) * f64::from(args.bars)))

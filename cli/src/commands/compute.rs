@@ -58,16 +58,16 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     let source =
         if args.input == Path::new("-") { "standard input".to_owned() } else { args.input.display().to_string() };
     let csv = BarCsv::read(open(&args.input)?, &source, &map)?;
-    let schema = Schema { columns: csv.series_names(), timeframe: None };
+    let schema = Schema::of_columns(csv.series_names());
     let plan = trawl_plan::compile_expressions(&args.exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
-    if plan.select.iter().any(|o| o.name == csv.date_heading()) {
+    if plan.headings.iter().any(|name| name == csv.date_heading()) {
         let message = format!("an expression is headed '{}', as the date column is", csv.date_heading());
         return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
     }
     if let Some(path) = &args.output {
         StagedFile::create(path)?;
     }
-    let needed = trawl_kernels::workspace_bytes(&plan, csv.rows());
+    let needed = trawl_kernels::workspace_bytes(plan.program(), csv.rows());
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         let most = trawl_kernels::WORKSPACE_BYTES_MAX;
         let message = format!("these expressions need {needed} bytes beside the bars, at most {most} are taken");
@@ -105,15 +105,15 @@ fn open(path: &Path) -> Result<Box<dyn Read>, UserMistake> {
 
 fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize) -> anyhow::Result<Vec<Vec<f64>>> {
     if rows == 0 {
-        return Ok(vec![Vec::new(); plan.select.len()]);
+        return Ok(vec![Vec::new(); plan.headings.len()]);
     }
     let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
-    Ok(trawl_kernels::evaluate_all(plan, &input, &NoCancel)?)
+    Ok(trawl_kernels::evaluate_all(plan.program(), &input, &NoCancel)?)
 }
 
 fn write(csv: &BarCsv, plan: &Plan, outputs: &[Vec<f64>], writer: &mut impl Write) -> anyhow::Result<()> {
     let mut out = ::csv::Writer::from_writer(writer);
-    let headings = plan.select.iter().map(|o| o.name.as_str());
+    let headings = plan.headings.iter().map(String::as_str);
     out.write_record(std::iter::once(csv.date_heading()).chain(headings))?;
     let mut text = String::new();
     for (row, date) in csv.dates().enumerate() {
@@ -136,7 +136,7 @@ mod tests {
     fn compute(text: &str, exprs: &[&str], map: &[&str]) -> anyhow::Result<String> {
         let map: Vec<String> = map.iter().map(ToString::to_string).collect();
         let csv = BarCsv::read(text.as_bytes(), "test.csv", &ColumnMap::parse(&map)?)?;
-        let schema = Schema { columns: csv.series_names(), timeframe: None };
+        let schema = Schema::of_columns(csv.series_names());
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
         let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
         let columns = csv.series(&plan.columns)?;

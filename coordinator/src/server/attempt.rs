@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
+use trawl_worker::Step;
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::pb::worker_client::WorkerClient;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, envelope, pb, trace};
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, trace};
 
 use crate::prepare::PreparedScan;
 use crate::scheduler::{AttemptId, ScanId};
@@ -36,7 +37,7 @@ pub(crate) enum Ending {
 /// A valid result, and where its time went.
 #[derive(Debug)]
 pub(crate) struct Found {
-    pub result: SegmentResultV1,
+    pub result: SegmentResultV2,
     pub envelope: pb::Envelope,
     pub timings: pb::SegmentTimings,
 }
@@ -71,10 +72,10 @@ pub(crate) async fn run(
     channel: Channel,
     request: pb::ShardRequest,
     (attempt, scan): (AttemptId, ScanId),
-    prepared: Arc<PreparedScan>,
+    (prepared, step): (Arc<PreparedScan>, Step),
     said: mpsc::Sender<Said>,
 ) {
-    let ending = replies(channel, request, (attempt, scan), &prepared, &said).await;
+    let ending = replies(channel, request, (attempt, scan), (&prepared, step), &said).await;
     // Refused only when the coordinator is ending.
     let _ = said.send(Said::End { attempt, ending }).await;
 }
@@ -83,7 +84,7 @@ async fn replies(
     channel: Channel,
     request: pb::ShardRequest,
     (attempt, scan): (AttemptId, ScanId),
-    prepared: &PreparedScan,
+    (prepared, step): (&PreparedScan, Step),
     said: &mpsc::Sender<Said>,
 ) -> Ending {
     let mut client = WorkerClient::new(channel)
@@ -100,7 +101,7 @@ async fn replies(
         match stream.message().await {
             Ok(Some(reply)) => {
                 let segment = reply.segment;
-                let outcome = outcome_of(reply, prepared);
+                let outcome = outcome_of(reply, prepared, step);
                 if said.send(Said::Segment { attempt, scan, segment, outcome }).await.is_err() {
                     return Ending::Done;
                 }
@@ -119,7 +120,7 @@ fn ending_of(status: &tonic::Status) -> Ending {
 }
 
 /// The result in a reply, checked against envelope, segment and the snapshot's symbols.
-fn outcome_of(reply: pb::SegmentReply, prepared: &PreparedScan) -> Result<Box<Found>, Failure> {
+fn outcome_of(reply: pb::SegmentReply, prepared: &PreparedScan, step: Step) -> Result<Box<Found>, Failure> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
     match reply.outcome {
         Some(pb::segment_reply::Outcome::Result(envelope)) => {
@@ -127,7 +128,7 @@ fn outcome_of(reply: pb::SegmentReply, prepared: &PreparedScan) -> Result<Box<Fo
             if result.segment != reply.segment {
                 return Err(retryable(format!("segment {} came for segment {}", result.segment, reply.segment)));
             }
-            prepared.check_result(&result).map_err(retryable)?;
+            prepared.check_step(step, &result).map_err(retryable)?;
             Ok(Box::new(Found { result, envelope, timings: reply.timings.unwrap_or_default() }))
         }
         Some(pb::segment_reply::Outcome::Failure(failure)) => Err(failure.into()),

@@ -11,12 +11,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, WorkerRecord, envelope, pb};
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, WorkerRecord, envelope, pb};
+
+use trawl_worker::{StepKind, execution_class};
 
 use super::attempt::{self, Ending, Found, Said};
 use super::membership::Member;
 use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
-use crate::prepare::{PreparedScan, execution_class};
+use crate::passes::Passes;
+use crate::prepare::PreparedScan;
 use crate::report::SegmentRun;
 use crate::scheduler::{
     AttemptId, Command, Event, Limits, Outcome, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, Scheduler, WorkerId,
@@ -36,7 +39,7 @@ const PING_BACK_OFF_MAX: Duration = Duration::from_secs(5);
 pub(crate) enum News {
     Started { attempt: AttemptId, worker: String, segments: Vec<u32> },
     Over { attempt: AttemptId, ending: String },
-    Result { result: SegmentResultV1, envelope: pb::Envelope, run: SegmentRun },
+    Result { result: SegmentResultV2, envelope: pb::Envelope, run: SegmentRun },
     Failed { segment: u32, failure: Failure, attempts: u32 },
     WorkerLost { worker: String },
     End(Outcome),
@@ -46,6 +49,8 @@ pub(crate) enum News {
 pub(crate) struct Submission {
     pub scan_name: String,
     pub prepared: Arc<PreparedScan>,
+    /// Where the scan is in its steps; this is one of them.
+    pub passes: Arc<Passes>,
     pub shards: ShardSpec,
     /// Parent of every shard's span.
     pub trace: Option<pb::TraceContext>,
@@ -395,6 +400,22 @@ impl State {
         let submission = &scan.submission;
         let prepared = &submission.prepared;
         let _ = submission.news.send(News::Started { attempt, worker: id.clone(), segments: segments.clone() });
+        let step = submission.passes.step();
+        // Only what these segments read: a shard never carries the whole market's tables.
+        let input = match envelope::encode_input(&submission.passes.input(&segments)) {
+            Ok(input) => input,
+            Err(error) => {
+                let message = format!("the cross-sections of a shard cannot be sent: {error}; ask for more shards");
+                let ending = Ending::Refused(Failure::new(ErrorKind::Permanent, message));
+                let said = self.said.clone();
+                let task = tokio::spawn(async move {
+                    let _ = said.send(Said::End { attempt, ending }).await;
+                });
+                let task = task.abort_handle();
+                self.attempts.insert(attempt, Running { scan: scan_id, worker, task });
+                return;
+            }
+        };
         let request = pb::ShardRequest {
             protocol_version: PROTOCOL_VERSION,
             scan_id: submission.scan_name.clone(),
@@ -406,12 +427,16 @@ impl State {
             execution_class: Some(execution_class().into()),
             segments,
             trace: submission.trace.clone(),
+            stage: u32::try_from(step.stage).unwrap_or(u32::MAX),
+            times_only: step.kind == StepKind::Times,
+            input: Some(input),
+            adjustment: prepared.identity.adjustment.clone(),
         };
         let running = attempt::run(
             registered.channel.clone(),
             request,
             (attempt, scan_id),
-            Arc::clone(prepared),
+            (Arc::clone(prepared), step),
             self.said.clone(),
         );
         let task = tokio::spawn(running).abort_handle();

@@ -15,10 +15,11 @@ use trawl_plan::ScanDocument;
 use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, bounded_reason};
 use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV1, answer_digest, pb, segment_digest, trace};
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, answer_digest, pb, segment_digest, trace};
 
 use super::dispatcher::{Dispatcher, News, Submission, Submitted, no_worker};
 use crate::merge::{FailedSegment, merge};
+use crate::passes::{PassError, Passes};
 use crate::planner::ShardSpec;
 use crate::prepare::{PrepareError, PreparedScan, prepare};
 use crate::report::{FailedRun, RunReport, ShardRun, ms_since};
@@ -172,24 +173,73 @@ async fn run(
             return send(client, refused(failure)).await;
         }
     };
-    let (news, told) = mpsc::unbounded_channel();
-    let submission = Submission {
-        scan_name: name.clone(),
-        prepared: Arc::clone(&prepared),
-        shards,
-        trace: trace::context_of(&span),
-        news,
+    let refuse = |error: &dyn std::error::Error, kind| refused(Failure::new(kind, bounded_reason(text_of(error))));
+    let mut passes = match Passes::new(&prepared) {
+        Ok(passes) => Arc::new(passes),
+        Err(error) => return send(client, refuse(&error, ErrorKind::Permanent)).await,
     };
-    let Some(submitted) = service.dispatcher.submit(submission).await else {
-        let failure = Failure::new(ErrorKind::Retryable, "this coordinator is ending");
-        return send(client, refused(failure)).await;
-    };
-    let mut scan = RunningScan::new(name, prepared, submitted, started);
-    let ended = scan.follow(told, client, service.no_worker_timeout_ms).await;
-    if ended.is_err() {
-        service.dispatcher.cancel(submitted.scan).await;
+    let mut scan: Option<RunningScan> = None;
+    loop {
+        let (news, told) = mpsc::unbounded_channel();
+        let submission = Submission {
+            scan_name: name.clone(),
+            prepared: Arc::clone(&prepared),
+            passes: Arc::clone(&passes),
+            shards,
+            trace: trace::context_of(&span),
+            news,
+        };
+        let Some(submitted) = service.dispatcher.submit(submission).await else {
+            let failure = Failure::new(ErrorKind::Retryable, "this coordinator is ending");
+            return send(client, refused(failure)).await;
+        };
+        let running = match &mut scan {
+            Some(running) => running,
+            None => {
+                let running = scan.insert(RunningScan::new(name.clone(), Arc::clone(&prepared), submitted, started));
+                send(client, running.header()).await?;
+                running
+            }
+        };
+        running.last = passes.is_last();
+        match running.follow(told, client, service.no_worker_timeout_ms).await {
+            Ok(Followed::Over) => return Ok(()),
+            Ok(Followed::PassDone) => {}
+            Err(lost) => {
+                service.dispatcher.cancel(submitted.scan).await;
+                return Err(lost);
+            }
+        }
+        let (results, failures) = (std::mem::take(&mut running.results), std::mem::take(&mut running.failures));
+        let advanced = tokio::task::spawn_blocking(move || {
+            // The dispatcher may hold its share of the pass before for a moment longer.
+            let mut passes = Arc::try_unwrap(passes).unwrap_or_else(|shared| Passes::clone(&shared));
+            passes.advance(results, &failures).map(|()| Arc::new(passes))
+        });
+        passes = match advanced.await {
+            Ok(Ok(passes)) => passes,
+            Ok(Err(error)) => {
+                let kind = match &error {
+                    PassError::TooLarge { .. } => ErrorKind::Invalid,
+                    PassError::Incomplete { kind, .. } => *kind,
+                    PassError::Labels(_) => ErrorKind::Permanent,
+                };
+                return send(client, refuse(&error, kind)).await;
+            }
+            Err(_) => {
+                let failure = Failure::new(ErrorKind::Permanent, "internal error while cross-sections were made");
+                return send(client, refused(failure)).await;
+            }
+        };
     }
-    ended
+}
+
+/// How following the news of a step ended.
+enum Followed {
+    /// The client has its last event.
+    Over,
+    /// A step that is not the last is done.
+    PassDone,
 }
 
 /// What one scan has so far.
@@ -197,8 +247,10 @@ struct RunningScan {
     prepared: Arc<PreparedScan>,
     accepted: Instant,
     submitted: Submitted,
-    results: Vec<SegmentResultV1>,
+    results: Vec<SegmentResultV2>,
     failures: Vec<FailedSegment>,
+    /// Whether the step that runs gives the answer's rows.
+    last: bool,
     report: RunReport,
 }
 
@@ -217,7 +269,7 @@ impl RunningScan {
             ..RunReport::default()
         };
         let (results, failures) = (Vec::new(), Vec::new());
-        Self { prepared, accepted: Instant::now(), submitted, results, failures, report }
+        Self { prepared, accepted: Instant::now(), submitted, results, failures, last: true, report }
     }
 
     /// Passes on what the dispatcher tells until the scan ends.
@@ -226,21 +278,22 @@ impl RunningScan {
         mut told: mpsc::UnboundedReceiver<News>,
         client: &Client,
         no_worker_timeout_ms: u64,
-    ) -> Result<(), ClientLost> {
-        send(client, self.header()).await?;
+    ) -> Result<Followed, ClientLost> {
+        let over = |sent: Result<(), ClientLost>| sent.map(|()| Followed::Over);
         loop {
             let news = tokio::select! {
                 news = told.recv() => news,
                 () = client.closed() => return Err(ClientLost),
             };
             match news {
-                Some(News::End(Outcome::Complete)) => return send(client, self.summary()).await,
+                Some(News::End(Outcome::Complete)) if !self.last => return Ok(Followed::PassDone),
+                Some(News::End(Outcome::Complete)) => return over(send(client, self.summary()).await),
                 Some(News::End(Outcome::NoWorker)) => {
-                    return send(client, refused(no_worker(no_worker_timeout_ms))).await;
+                    return over(send(client, refused(no_worker(no_worker_timeout_ms))).await);
                 }
                 Some(News::End(Outcome::Cancelled)) | None => {
                     let failure = Failure::new(ErrorKind::Cancelled, "the scan was cancelled");
-                    return send(client, refused(failure)).await;
+                    return over(send(client, refused(failure)).await);
                 }
                 Some(news) => {
                     if let Some(event) = self.take(news) {
@@ -265,6 +318,7 @@ impl RunningScan {
             symbols: self.report.symbols,
             synthetic: manifest.synthetic,
             timeframe: manifest.timeframe.clone(),
+            points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
         })
     }
 
@@ -290,13 +344,21 @@ impl RunningScan {
                 let segment = result.segment;
                 self.results.push(result);
                 self.report.segment_runs.push(run);
+                if !self.last {
+                    return None;
+                }
                 Some(Event::SegmentDone(pb::SegmentDone { segment, result: Some(envelope), digest }))
             }
             News::Failed { segment, failure, attempts } => {
                 let symbols = self.prepared.symbols_of(segment);
                 let Failure { kind, message } = failure.clone();
-                self.report.failed.push(FailedRun { segment, kind, message: message.clone(), attempts });
+                if self.last {
+                    self.report.failed.push(FailedRun { segment, kind, message: message.clone(), attempts });
+                }
                 self.failures.push(FailedSegment { segment, symbols: symbols.clone(), kind, message });
+                if !self.last {
+                    return None;
+                }
                 Some(Event::SegmentFailed(pb::SegmentFailed { segment, failure: Some(failure.into()), symbols }))
             }
             News::WorkerLost { worker } => {

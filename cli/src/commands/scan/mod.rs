@@ -18,7 +18,10 @@ use trawl_coordinator::{PrepareError, PreparedScan, RunReport, ShardSpec, answer
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
 use trawl_plan::{Diagnostic, ScanDocument};
-use trawl_protocol::{Answer, Failure, Status};
+use trawl_protocol::error::text_of;
+use trawl_protocol::limits::bounded_reason;
+use trawl_protocol::{Answer, Failure, Status, StepInputV1};
+use trawl_worker::ExecuteError;
 
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
@@ -202,14 +205,16 @@ fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
 
 fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {
     let options = LocalOptions { shards: args.shards, threads: threads(args) };
-    let execute = |segment| {
-        trawl_worker::execute_segment(&prepared.plan, &prepared.dataset, prepared.as_of, segment, &NoCancel).map_err(
-            |error| {
-                // Told as a worker of a cluster tells it: the reason is part of the answer.
-                let failure = Failure::from(error);
-                (failure.kind, failure.message)
-            },
-        )
+    let source = prepared.source();
+    // Told as a worker of a cluster tells it: the reason is part of the answer.
+    let told = |error: &ExecuteError| {
+        let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));
+        (failure.kind, failure.message)
+    };
+    let references = source.load_references();
+    let execute = |segment, step, input: &StepInputV1| {
+        let references = references.as_ref().map_err(told)?;
+        source.execute(segment, step, input, references, &NoCancel).map_err(|error| told(&error))
     };
     let waiting = Waiting::new(args.quiet);
     let (answer, report) = local::run(prepared, options, execute, &waiting)?;
