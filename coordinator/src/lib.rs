@@ -1,10 +1,11 @@
 //! Turns a scan into shards, has them run, and merges what comes back.
 //!
 //! `planner` and `scheduler` are pure; `local` runs them around threads (embedded mode), `server` around etcd and gRPC.
-//! Nothing here reads a bar or evaluates an expression.
+//! `passes` says in which steps; what a step does for a segment is the worker room's.
 
 #![forbid(unsafe_code)]
 
+mod all_bars;
 pub mod client;
 pub mod cross;
 pub mod local;
@@ -16,6 +17,7 @@ pub mod report;
 pub mod scheduler;
 pub mod server;
 
+pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars};
 pub use merge::{FailedSegment, MergeSpec, merge, merge_results};
 pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};

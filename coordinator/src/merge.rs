@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
+use crate::all_bars::failed_rows;
 use crate::prepare::PreparedScan;
 
 /// What merging needs to know of a scan; travels to a client in the header of its stream.
@@ -66,29 +67,13 @@ pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV2>, failures: V
 
 /// The same from a header alone, as a client has it.
 pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
-    let failed = |failure: FailedSegment| {
-        let points = 0..u32::try_from(spec.points.len()).unwrap_or(u32::MAX);
-        points
-            .flat_map(|point| {
-                let row = |symbol: &String| SymbolRow {
-                    point,
-                    symbol: symbol.clone(),
-                    status: Status::Failed,
-                    edge: false,
-                    provisional: false,
-                    reason: failure.message.clone(),
-                    rank: Vec::new(),
-                    values: Vec::new(),
-                };
-                failure.symbols.iter().map(row).collect::<Vec<_>>()
-            })
-            .collect::<Vec<_>>()
-    };
+    let points = 0..u32::try_from(spec.points.len()).unwrap_or(u32::MAX);
+    let failed = failures.iter().flat_map(|failure| points.clone().flat_map(|point| failed_rows(failure, point)));
     let given = results.into_iter().flat_map(|result| match result.output {
         SegmentOutput::Rows(rows) => rows,
         SegmentOutput::Times(_) | SegmentOutput::Values(_) => Vec::new(),
     });
-    let rows = given.chain(failures.into_iter().flat_map(failed)).collect();
+    let rows = given.chain(failed).collect();
     Answer {
         identity: spec.identity.clone(),
         select: spec.select.clone(),

@@ -2,12 +2,13 @@
 //!
 //! Prints the document before a panic ends it; `just fuzz SECONDS SEED` does the same.
 
+#[path = "../tests/language/market.rs"]
+mod market;
 #[path = "../tests/language/soup.rs"]
 mod soup;
 
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
-
-use trawl_plan::Schema;
 
 /// As in the tests: a quarter of a thread's usual stack.
 const STACK_BYTES: usize = 512 * 1024;
@@ -16,8 +17,7 @@ fn main() {
     let number = |at: usize| std::env::args().nth(at).and_then(|text| text.parse::<u64>().ok());
     let (seconds, first) = (number(1).unwrap_or(60), number(2).unwrap_or(1));
     let run = move || {
-        let columns = ["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec();
-        let schema = Schema { columns, timeframe: Some("1d".to_owned()) };
+        let schema = market::schema();
         let end = Instant::now() + Duration::from_secs(seconds);
         let (mut seed, mut good) = (first << 32, 0u64);
         let texts = soup::long_texts(1 << 14);
@@ -27,7 +27,7 @@ fn main() {
             if seed % 64 == 0 {
                 document.lets.insert("rs".to_owned(), texts[(seed / 64) as usize % texts.len()].clone());
             }
-            let result = std::panic::catch_unwind(|| soup::check(&document, &schema));
+            let result = std::panic::catch_unwind(AssertUnwindSafe(|| soup::check(&document, &schema)));
             match result {
                 Ok(result) => good += u64::from(result.is_ok()),
                 Err(_) => {

@@ -1,19 +1,20 @@
 //! The answer as Arrow IPC and Parquet files, with the identity in the schema's metadata.
 //!
-//! Columns: `place` (u32, null without one), `symbol`, `status`, `reason` (text, never null), then each select column
+//! Columns: the sweep's variables (f64), `place` (u32, null without one), `symbol`, `status` (text), `edge`,
+//! `provisional` (boolean), `reason` (text), then each select column
 //! (f64, null for NA). No compression: any reader opens them, and answers are small.
 
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use trawl_protocol::{Answer, AnswerRow};
 
-use super::{About, DIGEST_KEY, FIXED_COLUMNS, IDENTITY_KEY};
+use super::{About, DIGEST_KEY, FIXED_COLUMNS, IDENTITY_KEY, setting_names, settings_of};
 
 /// Rows in one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
@@ -23,9 +24,11 @@ fn metadata(about: &About<'_>) -> [(String, String); 2] {
 }
 
 fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
-    let types = [DataType::UInt32, DataType::Utf8, DataType::Utf8, DataType::Utf8];
-    let fixed = FIXED_COLUMNS.into_iter().zip(types).enumerate();
-    let mut fields: Vec<Field> = fixed.map(|(i, (name, kind))| Field::new(name, kind, i == 0)).collect();
+    use DataType::{Boolean, UInt32, Utf8};
+    let fixed = FIXED_COLUMNS.into_iter().zip([UInt32, Utf8, Utf8, Boolean, Boolean, Utf8]).enumerate();
+    let settings = setting_names(answer).into_iter().map(|name| Field::new(name, DataType::Float64, false));
+    let mut fields: Vec<Field> = settings.collect();
+    fields.extend(fixed.map(|(i, (name, kind))| Field::new(name, kind, i == 0)));
     fields.extend(answer.select.iter().map(|name| Field::new(name, DataType::Float64, true)));
     Arc::new(Schema::new(fields).with_metadata(arrow_schema::Metadata::from_iter(metadata(about))))
 }
@@ -33,12 +36,21 @@ fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
 fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::Result<RecordBatch> {
     let text =
         |of: fn(&AnswerRow) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(rows.iter().map(of))) };
-    let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(rows.iter().map(|r| r.place).collect::<UInt32Array>()),
+    let flag =
+        |of: fn(&AnswerRow) -> bool| -> ArrayRef { Arc::new(rows.iter().map(|r| Some(of(r))).collect::<BooleanArray>()) };
+    let setting = |i: usize| -> ArrayRef {
+        let value = |row| settings_of(answer, row).get(i).map_or(f64::NAN, |(_, value)| *value);
+        Arc::new(Float64Array::from_iter_values(rows.iter().map(value)))
+    };
+    let mut columns: Vec<ArrayRef> = (0..setting_names(answer).len()).map(setting).collect();
+    columns.extend([
+        Arc::new(rows.iter().map(|r| r.place).collect::<UInt32Array>()) as ArrayRef,
         text(|r| &r.row.symbol),
         text(|r| r.row.status.name()),
+        flag(|r| r.row.edge),
+        flag(|r| r.row.provisional),
         text(|r| &r.row.reason),
-    ];
+    ]);
     for i in 0..answer.select.len() {
         let values = rows.iter().map(|r| r.row.values.get(i).copied().filter(|v| !v.is_nan()));
         columns.push(Arc::new(values.collect::<Float64Array>()));
@@ -89,7 +101,7 @@ mod tests {
     fn assert_same_rows(answer: &Answer, batches: &[RecordBatch]) {
         let schema = batches[0].schema();
         let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-        assert_eq!(names, ["place", "symbol", "status", "reason", "close", "a, \"b\""]);
+        assert_eq!(names, ["place", "symbol", "status", "edge", "provisional", "reason", "close", "a, \"b\""]);
         let mut at = 0;
         for batch in batches {
             let place = batch.column(0).as_primitive::<UInt32Type>();
@@ -98,8 +110,10 @@ mod tests {
                 assert_eq!(place.is_valid(i).then(|| place.value(i)), row.place);
                 assert_eq!(batch.column(1).as_string::<i32>().value(i), row.row.symbol);
                 assert_eq!(batch.column(2).as_string::<i32>().value(i), row.row.status.name());
-                assert_eq!(batch.column(3).as_string::<i32>().value(i), row.row.reason);
-                for (j, column) in batch.columns()[4..].iter().enumerate() {
+                assert_eq!(batch.column(3).as_boolean().value(i), row.row.edge);
+                assert_eq!(batch.column(4).as_boolean().value(i), row.row.provisional);
+                assert_eq!(batch.column(5).as_string::<i32>().value(i), row.row.reason);
+                for (j, column) in batch.columns()[6..].iter().enumerate() {
                     let column = column.as_primitive::<Float64Type>();
                     let read = if column.is_valid(i) { column.value(i) } else { f64::NAN };
                     let wrote = row.row.values.get(j).copied().unwrap_or(f64::NAN);
@@ -150,6 +164,6 @@ mod tests {
         let path = folder.path().join("a.parquet");
         write_parquet(&answer, &About::new(&answer, "d1"), &mut File::create(&path).unwrap()).unwrap();
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
-        assert_eq!(builder.schema().fields().len(), 6);
+        assert_eq!(builder.schema().fields().len(), 8);
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use trawl_protocol::Answer;
 
-use super::FIXED_COLUMNS;
+use super::{FIXED_COLUMNS, setting_names, settings_of};
 use crate::number::push_exact;
 
 /// Writes all rows. Select columns are empty for symbols that did not match.
@@ -13,11 +13,22 @@ use crate::number::push_exact;
 /// What the writer says.
 pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
     let mut csv = ::csv::Writer::from_writer(writer);
-    csv.write_record(FIXED_COLUMNS.into_iter().chain(answer.select.iter().map(String::as_str)))?;
+    let settings = setting_names(answer);
+    let select = answer.select.iter().map(String::as_str);
+    csv.write_record(settings.into_iter().chain(FIXED_COLUMNS).chain(select))?;
     let mut text = String::new();
     for row in &answer.rows {
         let place = row.place.map_or_else(String::new, |place| place.to_string());
-        let fixed = [&place, &row.row.symbol, row.row.status.name(), &row.row.reason];
+        for (_, value) in settings_of(answer, row) {
+            text.clear();
+            push_exact(&mut text, *value);
+            csv.write_field(&text)?;
+        }
+        let told = |flag: bool| if flag { "true" } else { "false" };
+        let flagged = &row.row;
+        let fixed = [
+            &place, &flagged.symbol, flagged.status.name(), told(flagged.edge), told(flagged.provisional), &flagged.reason,
+        ];
         for field in fixed {
             csv.write_field(field)?;
         }
@@ -43,15 +54,15 @@ mod tests {
         write(&sample(), &mut bytes).unwrap();
         assert_eq!(
             String::from_utf8(bytes).unwrap(),
-            "place,symbol,status,reason,close,\"a, \"\"b\"\"\"\n\
-             1,IBM,matched,,201.09,\n\
-             2,ÅÄÖ,matched,,0.10000000000000001,inf\n\
-             ,ZZZ,matched,,-9.9999999999999995e-08,-inf\n\
-             ,AAPL,not_matched,,,\n\
-             ,FB,unknown,\"too short: 120 bars, 202 needed\",,\n\
-             ,GOOG,stale,\"no bar since \"\"2012\"\", sorry\",,\n\
-             ,MSFT,failed,checksum differs,,\n\
-             ,XOM,outside,universe is false,,\n"
+            "place,symbol,status,edge,provisional,reason,close,\"a, \"\"b\"\"\"\n\
+             1,IBM,matched,false,false,,201.09,\n\
+             2,ÅÄÖ,matched,false,false,,0.10000000000000001,inf\n\
+             ,ZZZ,matched,true,false,,-9.9999999999999995e-08,-inf\n\
+             ,AAPL,not_matched,false,false,,,\n\
+             ,FB,unknown,false,false,\"too short: 120 bars, 202 needed\",,\n\
+             ,GOOG,stale,false,false,\"no bar since \"\"2012\"\", sorry\",,\n\
+             ,MSFT,failed,false,false,checksum differs,,\n\
+             ,XOM,outside,false,false,universe is false,,\n"
         );
     }
 }

@@ -7,7 +7,7 @@ use std::io::Write;
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use trawl_protocol::{Answer, AnswerRow};
 
-use super::About;
+use super::{About, settings_of};
 
 /// Writes the whole answer.
 ///
@@ -43,25 +43,30 @@ impl Serialize for Rows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut rows = serializer.serialize_seq(Some(self.0.rows.len()))?;
         for row in &self.0.rows {
-            rows.serialize_element(&Row { select: &self.0.select, row })?;
+            rows.serialize_element(&Row { answer: self.0, row })?;
         }
         rows.end()
     }
 }
 
 struct Row<'a> {
-    select: &'a [String],
+    answer: &'a Answer,
     row: &'a AnswerRow,
 }
 
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
+        for (name, value) in settings_of(self.answer, self.row) {
+            map.serialize_entry(name, &Number(*value))?;
+        }
         map.serialize_entry("place", &self.row.place)?;
         map.serialize_entry("symbol", &self.row.row.symbol)?;
         map.serialize_entry("status", self.row.row.status.name())?;
+        map.serialize_entry("edge", &self.row.row.edge)?;
+        map.serialize_entry("provisional", &self.row.row.provisional)?;
         map.serialize_entry("reason", &self.row.row.reason)?;
-        for (i, name) in self.select.iter().enumerate() {
+        for (i, name) in self.answer.select.iter().enumerate() {
             map.serialize_entry(name, &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)))?;
         }
         map.end()
@@ -100,7 +105,7 @@ mod tests {
         assert_eq!(rows.len(), answer.rows.len());
         assert_eq!(
             rows[0],
-            json!({"place": 1, "symbol": "IBM", "status": "matched", "reason": "", "close": 201.09, "a, \"b\"": null})
+            json!({"place": 1, "symbol": "IBM", "status": "matched", "edge": false, "provisional": false, "reason": "", "close": 201.09, "a, \"b\"": null})
         );
         assert_eq!(rows[1]["a, \"b\""], "inf");
         assert_eq!(rows[2]["a, \"b\""], "-inf");

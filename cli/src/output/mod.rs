@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_plan::{Diagnostic, ScanDocument};
-use trawl_protocol::{Answer, Identity, Status};
+use trawl_protocol::{Answer, AnswerRow, Identity, Status};
 
 use crate::failure::UserMistake;
 use staged::StagedFile;
 
-/// Columns that every answer file begins with; no select column may be called so.
-pub const FIXED_COLUMNS: [&str; 4] = ["place", "symbol", "status", "reason"];
+/// Columns that every answer file begins with, after the sweep's variables; no select column may be called so.
+pub const FIXED_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
 /// Key of the identity, as JSON, in the metadata of Parquet and Arrow files.
 pub const IDENTITY_KEY: &str = "trawl.identity";
 /// Key of the answer's digest in the metadata of Parquet and Arrow files.
@@ -138,6 +138,16 @@ impl AnswerFile {
     }
 }
 
+/// Names of the sweep's variables: the first columns of an answer file.
+pub fn setting_names(answer: &Answer) -> Vec<&str> {
+    answer.points.first().map_or_else(Vec::new, |point| point.iter().map(|(name, _)| name.as_str()).collect())
+}
+
+/// Their values at a row's point.
+pub fn settings_of<'a>(answer: &'a Answer, row: &AnswerRow) -> &'a [(String, f64)] {
+    answer.points.get(row.row.point as usize).map_or(&[], Vec::as_slice)
+}
+
 /// `answer.csv` -> `answer.identity.json`.
 pub fn identity_path(path: &Path) -> PathBuf {
     path.with_extension("identity.json")
@@ -161,17 +171,30 @@ pub fn heading_clashes(document: &ScanDocument) -> Vec<Diagnostic> {
             help: Some("give it another name: EXPR as NAME".to_owned()),
         })
     };
-    document.select.iter().enumerate().filter_map(clash).collect()
+    let sweep = |name: &&String| FIXED_COLUMNS.contains(&name.as_str()) || document.select.contains(*name);
+    let taken = |name: &String| Diagnostic {
+        message: format!("every answer has a column '{name}' already"),
+        clause: "sweep".to_owned(),
+        text: name.clone(),
+        span: 0..name.len(),
+        label: "taken".to_owned(),
+        help: Some("give the variable another name: it becomes a column of the answer".to_owned()),
+    };
+    let select = document.select.iter().enumerate().filter_map(clash);
+    select.chain(document.sweep.keys().filter(sweep).map(taken)).collect()
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use trawl_protocol::{AnswerRow, SymbolRow};
+    use trawl_protocol::SymbolRow;
 
     /// An answer with every status, an NA, infinities, a match beyond the limit and a reason that CSV must quote.
     pub fn sample() -> Answer {
         let row = |symbol: &str, status, reason: &str, values: &[f64]| SymbolRow {
+            point: 0,
+            edge: symbol == "ZZZ",
+            provisional: false,
             symbol: symbol.to_owned(),
             status,
             reason: reason.to_owned(),
@@ -198,7 +221,9 @@ pub mod tests {
                 numerics: "n1".to_owned(),
                 backend: "cpu".to_owned(),
                 precision: "f64".to_owned(),
+                adjustment: "none".to_owned(),
             },
+            points: vec![Vec::new()],
             select: vec!["close".to_owned(), "a, \"b\"".to_owned()],
             rows: rows.into_iter().map(|(place, row)| AnswerRow { place, row }).collect(),
         }

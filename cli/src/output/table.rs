@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trawl_protocol::{Answer, AnswerRow, Status};
 
+use super::{setting_names, settings_of};
 use crate::number::{counted, readable};
 
 /// Datasets up to this many symbols list every symbol's status unasked.
@@ -18,6 +19,8 @@ const MATCHES_SHOWN_MAX: usize = 50;
 const REASONS_SHOWN_MAX: usize = 3;
 /// Symbols named as examples of a reason.
 const EXAMPLES_SHOWN_MAX: usize = 3;
+/// Combinations of a sweep that are shown.
+const POINTS_SHOWN_MAX: usize = 50;
 /// Hex digits of a snapshot id that are shown; enough to name it as `NAME@SNAPSHOT`.
 const SNAPSHOT_DIGITS: usize = 12;
 /// Characters of a heading or cell; a long expression is cut.
@@ -38,7 +41,9 @@ pub struct Options<'a> {
 pub fn render(answer: &Answer, options: Options<'_>) -> String {
     let mut text = String::new();
     matches(&mut text, answer, options);
-    if options.all || answer.rows.len() <= LISTED_SYMBOLS_MAX {
+    if answer.points.len() > 1 {
+        points(&mut text, answer);
+    } else if options.all || answer.rows.len() <= LISTED_SYMBOLS_MAX {
         every_symbol(&mut text, answer);
     } else {
         reasons(&mut text, answer);
@@ -47,7 +52,8 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     if counts[Status::Outside as usize] > 0 && counts[Status::Outside as usize] == answer.rows.len() {
         text.push_str("no symbol is in the universe\n");
     }
-    let _ = writeln!(text, "{}", counts_line(counts));
+    let times = if answer.points.len() > 1 { format!(", {} combinations each", answer.points.len()) } else { String::new() };
+    let _ = writeln!(text, "{}{times}", counts_line(counts, answer.points.len()));
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
     let _ = writeln!(
@@ -62,11 +68,11 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
 }
 
 /// `1 matched, 4 not matched: 5 symbols in all`.
-fn counts_line(counts: [usize; 6]) -> String {
+fn counts_line(counts: [usize; 6], points: usize) -> String {
     let order = [Status::Matched, Status::NotMatched, Status::Unknown, Status::Outside, Status::Stale, Status::Failed];
     let parts: Vec<String> =
         order.iter().map(|&s| format!("{} {}", counts[s as usize], s.name().replace('_', " "))).collect();
-    format!("{} = {}", parts.join(" + "), counted(counts.iter().sum(), "symbol"))
+    format!("{} = {}", parts.join(" + "), counted(counts.iter().sum::<usize>() / points.max(1), "symbol"))
 }
 
 /// A table as all of them look: a line under the header, no other lines, nothing wrapped.
@@ -113,15 +119,23 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     }
     let shown = if options.all { placed.len() } else { placed.len().min(MATCHES_SHOWN_MAX) };
     let mut table = new_table();
-    let headings = ["place", "symbol"].into_iter().chain(answer.select.iter().map(String::as_str));
-    table.set_header(headings.map(cell).collect::<Vec<_>>());
+    let settings = setting_names(answer);
+    let flagged = placed[..shown].iter().any(|r| flags(r) != "");
+    let mut headings = settings.clone();
+    headings.extend(["place", "symbol"]);
+    headings.extend(flagged.then_some("flags"));
+    let before = headings.len();
+    headings.extend(answer.select.iter().map(String::as_str));
+    table.set_header(headings.into_iter().map(cell).collect::<Vec<_>>());
     for row in &placed[..shown] {
-        let mut cells = vec![row.place.map_or_else(String::new, |p| p.to_string()), cell(&row.row.symbol)];
+        let mut cells: Vec<String> = settings_of(answer, row).iter().map(|(_, value)| readable(*value)).collect();
+        cells.extend([row.place.map_or_else(String::new, |p| p.to_string()), cell(&row.row.symbol)]);
+        cells.extend(flagged.then(|| flags(row).to_owned()));
         cells.extend(row.row.values.iter().map(|&value| readable(value)));
         table.add_row(cells);
     }
-    right_align(&mut table, &[0]);
-    right_align(&mut table, &(2..2 + answer.select.len()).collect::<Vec<_>>());
+    right_align(&mut table, &(0..=settings.len()).collect::<Vec<_>>());
+    right_align(&mut table, &(before..before + answer.select.len()).collect::<Vec<_>>());
     push_table(text, &table);
     if shown < placed.len() {
         let rest = placed.len() - shown;
@@ -130,6 +144,33 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     }
     if matched > placed.len() {
         let _ = writeln!(text, "{} matched; the limit keeps {}\n", counted(matched, "symbol"), placed.len());
+    }
+}
+
+/// What a reader should know of a match.
+fn flags(row: &AnswerRow) -> &'static str {
+    match (row.row.edge, row.row.provisional) {
+        (false, false) => "",
+        (true, false) => "edge",
+        (false, true) => "provisional",
+        (true, true) => "edge, provisional",
+    }
+}
+
+/// How many matched at each point of a sweep.
+fn points(text: &mut String, answer: &Answer) {
+    let names = setting_names(answer);
+    let mut table = new_table();
+    table.set_header(names.iter().copied().chain(["matched"]).map(cell).collect::<Vec<_>>());
+    for (number, settings) in (0u32..).zip(&answer.points).take(POINTS_SHOWN_MAX) {
+        let matched = answer.counts_at(number)[Status::Matched as usize].to_string();
+        table.add_row(settings.iter().map(|(_, v)| readable(*v)).chain([matched]).collect::<Vec<_>>());
+    }
+    right_align(&mut table, &(0..=names.len()).collect::<Vec<_>>());
+    push_table(text, &table);
+    if answer.points.len() > POINTS_SHOWN_MAX {
+        text.truncate(text.len() - 1);
+        let _ = writeln!(text, "  ... and {} more combinations\n", answer.points.len() - POINTS_SHOWN_MAX);
     }
 }
 

@@ -130,7 +130,7 @@ async fn forget(known: &mut Known, key: &str, news: &mpsc::Sender<Member>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prepare::execution_class;
+    use trawl_worker::execution_class;
     use std::sync::Arc;
     use trawl_protocol::control::MemoryStore;
     use trawl_protocol::record::worker_key;

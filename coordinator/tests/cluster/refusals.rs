@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 use trawl_coordinator::client::ClientError;
-use trawl_coordinator::prepare::execution_class;
+use trawl_worker::execution_class;
 use trawl_coordinator::server::SCANS_MAX;
 use trawl_coordinator::{NoProgress, ShardSpec, client};
 use trawl_plan::ScanDocument;

@@ -12,7 +12,6 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
 use trawl_coordinator::client::{ClientError, ScanCall, Scanned, scan};
 use trawl_coordinator::local::{self, LocalOptions};
-use trawl_coordinator::prepare::execution_class;
 use trawl_coordinator::{NoProgress, PreparedScan, ShardSpec, answer_digest, prepare, server};
 use trawl_kernels::NoCancel;
 use trawl_market::{Store, SynthOptions, synthesise};
@@ -20,8 +19,8 @@ use trawl_plan::ScanDocument;
 use trawl_protocol::control::{ControlStore as _, MemoryStore};
 use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::record::worker_key;
-use trawl_protocol::{ErrorKind, Failure, WorkerRecord, envelope, pb};
-use trawl_worker::execute_segment;
+use trawl_protocol::{ErrorKind, Failure, SegmentOutput, StepInputV1, WorkerRecord, envelope, pb};
+use trawl_worker::{References, Step, StepKind, execution_class};
 
 /// Longest that anything here may take.
 pub const BOUND: Duration = Duration::from_secs(30);
@@ -80,9 +79,9 @@ impl World {
     /// Digest of the answer that one thread gives.
     pub fn expected(&self) -> String {
         let scan = self.prepared();
-        let execute = |segment| {
-            execute_segment(&scan.plan, &scan.dataset, scan.as_of, segment, &NoCancel)
-                .map_err(|e| (e.kind(), e.to_string()))
+        let execute = |segment, step, input: &StepInputV1| {
+            let source = scan.source();
+            source.execute(segment, step, input, &References::new(), &NoCancel).map_err(|e| (e.kind(), e.to_string()))
         };
         let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1 };
         let (answer, report) = local::run(&scan, options, execute, &NoProgress).unwrap();
@@ -210,7 +209,8 @@ struct OddWorker {
 impl OddWorker {
     fn reply(&self, segment: u32) -> Result<pb::SegmentReply, Status> {
         let execute = |segment| {
-            execute_segment(&self.scan.plan, &self.scan.dataset, self.scan.as_of, segment, &NoCancel).unwrap()
+            let (step, input) = (Step { stage: 0, kind: StepKind::Values }, StepInputV1::default());
+            self.scan.source().execute(segment, step, &input, &References::new(), &NoCancel).unwrap()
         };
         let mut result = execute(segment);
         if let Oddity::OtherSegment = self.oddity {
@@ -219,7 +219,9 @@ impl OddWorker {
             result.segment = segment;
         }
         if let Oddity::LosesSymbol = self.oddity {
-            result.rows.pop();
+            if let SegmentOutput::Rows(rows) = &mut result.output {
+                rows.pop();
+            }
         }
         let mut envelope = envelope::encode(&result).unwrap();
         if let Oddity::Corrupt = self.oddity {

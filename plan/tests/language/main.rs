@@ -1,17 +1,15 @@
 //! The language from outside: what compiles, what it means, what is refused and how.
 
 mod calls;
+mod frames;
+mod market;
 mod mistakes;
 mod robustness;
 mod sameness;
 mod soup;
 
-use trawl_plan::{Diagnostic, Plan, ScanDocument, Schema, compile_scan};
-
-fn schema() -> Schema {
-    let columns = ["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec();
-    Schema { columns, timeframe: Some("1d".to_owned()), ..Schema::default() }
-}
+use market::schema;
+use trawl_plan::{Diagnostic, Plan, ScanDocument, compile_scan};
 
 fn scan(condition: &str) -> Result<Plan, Vec<Diagnostic>> {
     compile_scan(&ScanDocument { condition: condition.to_owned(), ..ScanDocument::default() }, &schema())

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trawl_kernels::NoCancel;
-use trawl_market::SymbolBars;
-use trawl_plan::{Plan, ScanDocument, Schema, compile_scan};
+use trawl_coordinator::local::LocalOptions;
+use trawl_coordinator::{all_bars, prepare_opened};
+use trawl_market::{ListingRow, MemoryMarket, SymbolBars, memory_dataset};
+use trawl_plan::ScanDocument;
 use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::Grammar;
-use trawl_tests::reference::market::{COLUMNS, DAY, Market};
+use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
 
 /// What of the language the engine has behind this seam.
-pub const GRAMMAR: Grammar = Grammar { frames: false, helpers: false };
+pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true };
 
 /// One symbol's row as the engine answers it.
 #[derive(Debug, Clone)]
@@ -38,37 +40,69 @@ fn document(scan: &Scan) -> ScanDocument {
     }
 }
 
-/// The engine's rows at every day of the market, in the engine's order.
+/// The engine's rows at every day of the market, as its answers have them.
 ///
 /// # Errors
 /// Its refusal of the scan, as text.
 pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<EngineRow>)>, String> {
-    let schema = Schema { columns: COLUMNS.map(str::to_owned).to_vec(), timeframe: Some("1d".to_owned()) };
-    let plan = compile_scan(&document(scan), &schema).map_err(|all| all[0].to_string())?;
-    let bars = bars(market, &plan);
-    market.days().into_iter().map(|day| Ok((day, at(&plan, &bars, day)?))).collect()
+    let dataset = memory_dataset(memory_market(market)).map_err(|e| e.to_string())?;
+    let document = ScanDocument { dataset: Some("market".to_owned()), ..document(scan) };
+    let last = market.days().last().map(|day| day * DAY);
+    let prepared = prepare_opened(dataset, &document, last).map_err(|e| e.to_string())?;
+    let mut answers = Vec::new();
+    let options = LocalOptions { threads: 1, ..LocalOptions::default() };
+    // Small chunks, so that their borders are crossed.
+    let chunk_bytes_max = 64 << 10;
+    all_bars(&prepared, options, None, chunk_bytes_max, &NoCancel, |time, answer| {
+        let row = |row: trawl_protocol::AnswerRow| EngineRow {
+            status: status(row.row.status),
+            edge: Some(row.row.edge),
+            rank: row.row.rank,
+            select: row.row.values,
+            symbol: row.row.symbol,
+        };
+        answers.push((time / DAY, answer.rows.into_iter().map(row).collect()));
+        Ok(())
+    })
+    .map_err(|e| e.to_string())?;
+    Ok(answers)
 }
 
-fn bars(market: &Market, plan: &Plan) -> Vec<SymbolBars> {
-    let column = |name: &String| COLUMNS.iter().position(|c| c == name).expect("a column of the market");
-    let of = |symbol: &trawl_tests::reference::market::Symbol| SymbolBars {
+fn memory_market(market: &Market) -> MemoryMarket {
+    let bars = |symbol: &Symbol| SymbolBars {
         symbol: Arc::from(symbol.name.as_str()),
         times: symbol.days.iter().map(|day| day * DAY).collect(),
-        columns: plan.columns.iter().map(|c| symbol.bars.iter().map(|row| row[column(c)]).collect()).collect(),
+        columns: (0..COLUMNS.len()).map(|c| symbol.bars.iter().map(|row| row[c]).collect()).collect(),
     };
-    market.symbols.iter().map(of).collect()
+    MemoryMarket {
+        name: "market".to_owned(),
+        timeframe: "1d".to_owned(),
+        calendar: "XNYS".to_owned(),
+        columns: COLUMNS.map(str::to_owned).to_vec(),
+        bars: market.symbols.iter().filter(|s| !s.days.is_empty()).map(bars).collect(),
+        symbols: market.symbols.iter().flat_map(listings).collect(),
+        groups: Some(3),
+        ..MemoryMarket::default()
+    }
 }
 
-fn at(plan: &Plan, bars: &[SymbolBars], day: i64) -> Result<Vec<EngineRow>, String> {
-    let result = trawl_worker::evaluate_segment(plan, bars, day * DAY, 0, &NoCancel).map_err(|e| e.to_string())?;
-    let row = |row: trawl_protocol::SymbolRow| EngineRow {
-        status: status(row.status),
-        edge: None,
-        rank: row.rank,
-        select: row.values,
-        symbol: row.symbol,
+/// One row for every stretch of days on which no label changes.
+fn listings(symbol: &Symbol) -> Vec<ListingRow> {
+    let mut borders: Vec<i64> = symbol.labels.values().flatten().map(|(day, _)| *day).collect();
+    borders.sort_unstable();
+    borders.dedup();
+    let row = |i: usize| {
+        let day = borders[i];
+        let value = |label: &String| symbol.label(label, day).map(|v| (label.clone(), v.to_owned()));
+        ListingRow {
+            symbol: symbol.name.clone(),
+            from: Some(day * DAY),
+            to: borders.get(i + 1).map(|day| day * DAY),
+            labels: symbol.labels.keys().filter_map(value).collect(),
+            ..ListingRow::default()
+        }
     };
-    Ok(result.rows.into_iter().map(row).collect())
+    (0..borders.len()).map(row).collect()
 }
 
 fn status(status: trawl_protocol::Status) -> Status {
@@ -83,4 +117,4 @@ fn status(status: trawl_protocol::Status) -> Status {
 }
 
 /// Whether the rows come by symbol, not yet merged into an answer.
-pub const SORTED_BY_SYMBOL: bool = true;
+pub const SORTED_BY_SYMBOL: bool = false;

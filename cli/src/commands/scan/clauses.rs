@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use trawl_market::{TimeMicros, parse_time};
-use trawl_plan::ScanDocument;
+use trawl_plan::{History, ScanDocument, SweepRange, SweepValues};
 
 use crate::failure::UserMistake;
 use crate::output::staged::plain;
@@ -47,7 +47,27 @@ pub struct Clauses {
     #[arg(long = "let", value_name = "NAME=EXPR")]
     pub lets: Vec<String>,
 
-    /// Refuse the dataset unless its bars are of this timeframe, such as 1d
+    /// Take each of several values for a name, and scan for every combination; may be given several times
+    #[arg(long, value_name = "NAME=FROM:TO:STEP|A,B,C")]
+    pub sweep: Vec<String>,
+
+    /// Correct prices at load for what is known at the as-of: split, split+dividend or none; @DATE takes that date instead
+    #[arg(long, value_name = "HOW[@DATE]")]
+    pub adjust: Option<String>,
+
+    /// See only the last N bars of each symbol, and before them what windows and filters need to have come in
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub history: Option<u32>,
+
+    /// With --history: functions that never forget their beginning begin at the first of its bars
+    #[arg(long, requires = "history")]
+    pub origin: bool,
+
+    /// Look at the newest bar even when it is not closed yet; its rows are marked provisional
+    #[arg(long)]
+    pub forming: bool,
+
+    /// Take the bars of this timeframe, such as 1d; refused when the dataset has none
     #[arg(long, short, value_name = "TIMEFRAME")]
     pub timeframe: Option<String>,
 }
@@ -71,6 +91,15 @@ impl Clauses {
         replace(&mut document.universe, &self.universe);
         replace(&mut document.rank, &self.rank);
         replace(&mut document.timeframe, &self.timeframe);
+        replace(&mut document.adjust, &self.adjust);
+        document.forming |= self.forming;
+        if let Some(bars) = self.history {
+            document.history = Some(History { bars, origin: self.origin });
+        }
+        for text in &self.sweep {
+            let (name, values) = sweep_variable(text)?;
+            document.sweep.insert(name, values);
+        }
         if let Some(condition) = &self.condition {
             document.condition.clone_from(condition);
         }
@@ -138,6 +167,28 @@ fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
         ));
     }
     Ok((name, expr))
+}
+
+/// `n=10:30:5` or `n=10,20,30`.
+fn sweep_variable(text: &str) -> Result<(String, SweepValues), UserMistake> {
+    let wrong = || {
+        UserMistake::with_help(
+            format!("--sweep '{text}' gives no values to a name"),
+            "write NAME=FROM:TO:STEP, such as --sweep n=10:30:5, or NAME=A,B,C",
+        )
+    };
+    let (name, values) = text.split_once('=').ok_or_else(wrong)?;
+    let number = |part: &str| part.trim().parse::<f64>().map_err(|_| wrong());
+    let values = match values.split(':').collect::<Vec<_>>()[..] {
+        [from, to] => SweepValues::Range(SweepRange { from: number(from)?, to: number(to)?, step: 1.0 }),
+        [from, to, step] => SweepValues::Range(SweepRange { from: number(from)?, to: number(to)?, step: number(step)? }),
+        [list] => SweepValues::List(list.split(',').map(number).collect::<Result<_, _>>()?),
+        _ => return Err(wrong()),
+    };
+    if name.trim().is_empty() {
+        return Err(wrong());
+    }
+    Ok((name.trim().to_owned(), values))
 }
 
 /// A time as users write it.

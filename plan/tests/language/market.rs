@@ -1,0 +1,39 @@
+//! A small market that plans of tests may refer to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trawl_plan::{Directory, Schema, suggest};
+
+struct Market;
+
+impl Directory for Market {
+    fn symbol(&self, name: &str) -> Result<String, Option<String>> {
+        let known = ["SPY", "QQQ", "IBM"];
+        match known.contains(&name) {
+            true => Ok(name.to_owned()),
+            false => Err(suggest(name, known).map(str::to_owned)),
+        }
+    }
+
+    fn higher(&self, timeframe: &str) -> Result<String, String> {
+        match timeframe {
+            "1w" | "1mo" => Ok(timeframe.to_owned()),
+            _ => Err(format!("bars of {timeframe} cannot be built from bars of 1d")),
+        }
+    }
+}
+
+/// Daily bars, two labels, three symbols.
+pub fn schema() -> Schema {
+    let values = |values: &[&str]| values.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+    Schema {
+        columns: values(&["open", "high", "low", "close", "volume"]),
+        timeframe: Some("1d".to_owned()),
+        labels: BTreeMap::from([
+            ("sector".to_owned(), values(&["Energy", "Tech"])),
+            ("industry".to_owned(), values(&["Chips"])),
+        ]),
+        directory: Some(Arc::new(Market)),
+    }
+}
