@@ -304,11 +304,12 @@ mod tests {
     #[test]
     fn an_answer_with_a_segment_missing_or_another_digest_is_refused() {
         let identity = r#"{"plan":"","dataset":"","snapshot":"","as_of":"","engine":"","numerics":"","backend":"",
-            "precision":""}"#;
+            "precision":"","adjustment":""}"#;
         let header = |segments| pb::ScanEvent {
             event: Some(pb::scan_event::Event::Accepted(pb::Accepted {
                 segments,
                 identity_json: identity.to_owned(),
+                points_json: "[[]]".to_owned(),
                 ..pb::Accepted::default()
             })),
         };

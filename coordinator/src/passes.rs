@@ -182,7 +182,8 @@ impl Passes {
         let manifest = Arc::clone(&self.prepared.dataset.manifest);
         let symbols: Vec<&str> = manifest.symbols.iter().map(|s| s.symbol.as_str()).collect();
         let at: BTreeMap<&str, usize> = symbols.iter().enumerate().map(|(i, s)| (*s, i)).collect();
-        for CrossTimes { cross, times } in chunk {
+        // One that nobody reads has no table: its readers have no bars.
+        for CrossTimes { cross, times } in chunk.into_iter().filter(|c| !c.times.is_empty()) {
             // Time by time the values of all symbols, in the order of the manifest.
             let mut panel = vec![f64::NAN; times.len() * symbols.len()];
             for result in results {

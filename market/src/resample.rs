@@ -83,16 +83,20 @@ fn rule(column: &str) -> Rule {
 }
 
 /// One value of a column from those of a range of bars: open the first, high the greatest, low the smallest, volume
-/// (and transactions, trades, turnover, amount, quote_volume) the sum, close and anything else the last. NaN is passed
-/// over; NaN when nothing is left. Sums add in time order.
+/// (and transactions, trades, turnover, amount, quote_volume) the sum, close and anything else the last. A NaN among what
+/// it is made of makes it NaN: never a smaller sum, never an extreme of fewer bars. Sums add in time order.
 pub fn aggregate(column: &str, values: &[f64], range: Range<usize>) -> f64 {
-    let mut known = values.get(range).unwrap_or(&[]).iter().copied().filter(|v| !v.is_nan());
+    let values = values.get(range).unwrap_or(&[]);
+    // NaN is greatest and smallest alike.
+    let extreme = |better: fn(f64, f64) -> bool| {
+        values.iter().copied().reduce(|a, b| if a.is_nan() || (!b.is_nan() && !better(b, a)) { a } else { b })
+    };
     let found = match rule(column) {
-        Rule::First => known.next(),
-        Rule::Last => known.next_back(),
-        Rule::Greatest => known.reduce(f64::max),
-        Rule::Smallest => known.reduce(f64::min),
-        Rule::Sum => known.reduce(|a, b| a + b),
+        Rule::First => values.first().copied(),
+        Rule::Last => values.last().copied(),
+        Rule::Greatest => extreme(|b, a| b > a),
+        Rule::Smallest => extreme(|b, a| b < a),
+        Rule::Sum => values.iter().copied().reduce(|a, b| a + b),
     };
     found.unwrap_or(f64::NAN)
 }

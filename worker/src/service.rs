@@ -143,7 +143,10 @@ impl WorkerService {
                 "plan {asked} was asked for, this worker compiles the document to {fingerprint}"
             )));
         }
-        let adjustment = Adjustment::parse(&request.adjustment).map_err(unreadable)?;
+        let adjustment = match request.adjustment.as_str() {
+            "" => Adjustment::NONE,
+            how => Adjustment::parse(how).map_err(unreadable)?,
+        };
         let input = request.input.as_ref().map(envelope::decode_input).transpose().map_err(Failure::from)?;
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));

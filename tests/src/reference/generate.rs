@@ -17,7 +17,7 @@ pub struct Grammar {
 }
 
 /// The values that labels take.
-pub(super) const LABELS: [(&str, &[&str]); 2] = [("sector", &["Tech", "Energy", "Banks"]), ("size", &["big", "small"])];
+pub const LABELS: [(&str, &[&str]); 2] = [("sector", &["Tech", "Energy", "Banks"]), ("size", &["big", "small"])];
 
 const COMPARES: [Compare; 6] =
     [Compare::Less, Compare::LessEqual, Compare::Greater, Compare::GreaterEqual, Compare::Equal, Compare::NotEqual];

@@ -9,7 +9,7 @@ use trawl_coordinator::{all_bars, prepare_opened};
 use trawl_market::{ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::ScanDocument;
 use trawl_tests::reference::answer::{Scan, Status};
-use trawl_tests::reference::generate::Grammar;
+use trawl_tests::reference::generate::{Grammar, LABELS};
 use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
 
 /// What of the language the engine has behind this seam.
@@ -80,10 +80,20 @@ fn memory_market(market: &Market) -> MemoryMarket {
         calendar: "XNYS".to_owned(),
         columns: COLUMNS.map(str::to_owned).to_vec(),
         bars: market.symbols.iter().filter(|s| !s.days.is_empty()).map(bars).collect(),
-        symbols: market.symbols.iter().flat_map(listings).collect(),
+        symbols: market.symbols.iter().flat_map(listings).chain(every_label()).collect(),
         groups: Some(3),
         ..MemoryMarket::default()
     }
+}
+
+/// Symbols without bars, so that every label and value that a scan may name is known.
+fn every_label() -> impl Iterator<Item = ListingRow> {
+    let values = LABELS.iter().flat_map(|(label, values)| values.iter().map(move |value| (label, value)));
+    values.enumerate().map(|(i, (label, value))| ListingRow {
+        symbol: format!("NOBARS{i}"),
+        labels: BTreeMap::from([((*label).to_owned(), (*value).to_owned())]),
+        ..ListingRow::default()
+    })
 }
 
 /// One row for every stretch of days on which no label changes.
@@ -96,8 +106,8 @@ fn listings(symbol: &Symbol) -> Vec<ListingRow> {
         let value = |label: &String| symbol.label(label, day).map(|v| (label.clone(), v.to_owned()));
         ListingRow {
             symbol: symbol.name.clone(),
-            from: Some(day * DAY),
-            to: borders.get(i + 1).map(|day| day * DAY),
+            from: day.checked_mul(DAY),
+            to: borders.get(i + 1).and_then(|day| day.checked_mul(DAY)),
             labels: symbol.labels.keys().filter_map(value).collect(),
             ..ListingRow::default()
         }
