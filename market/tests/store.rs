@@ -61,7 +61,7 @@ fn a_manifest_that_was_changed_is_refused() {
     }
     let listed = place.store.list().unwrap();
     assert_eq!(listed.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["us5", "demo", "demo-1m", "market"]);
-    assert!(listed[0].bundled && listed[0].problem.is_none() && listed[1].problem.is_some());
+    assert!(listed[0].bundled && listed[0].problem.is_none() && listed[3].problem.is_some());
     fs::write(&path, text).unwrap();
     let head = place.store.root.join("market/HEAD");
     for garbage in ["", "../../../etc/passwd\n", "0123\n"] {

@@ -26,6 +26,9 @@ const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 /// Version of the generator: part of the snapshot id.
 const GENERATOR: &str = "demo-1";
 
+/// More than so few symbols need, so that a scan of them can be cut into shards.
+const GROUPS: u32 = 8;
+
 /// Makes `demo`, or the minutes for any other name.
 pub(crate) fn build(name: &str) -> Result<Dataset, MarketError> {
     let market = generate();
@@ -43,6 +46,7 @@ pub(crate) fn build(name: &str) -> Result<Dataset, MarketError> {
             bars: bars.collect(),
             symbols: listing(),
             factors: market.factors,
+            groups: Some(GROUPS),
             ..MemoryMarket::default()
         },
     )

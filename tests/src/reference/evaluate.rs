@@ -155,8 +155,8 @@ impl<'m> Reference<'m> {
         };
         let label = |label: &str, test: &dyn Fn(&str) -> bool| {
             let symbol = &self.market.symbols[symbol];
-            let at = |base: &usize| symbol.label(label, symbol.days[*base]).map(|v| f64::from(u8::from(test(v))));
-            bars.last_base.iter().map(at).collect::<Vec<Value>>()
+            let at = |key: &i64| symbol.label(label, label_day(frame.axis, *key)).map(|v| f64::from(u8::from(test(v))));
+            bars.keys.iter().map(at).collect::<Vec<Value>>()
         };
         match &**node {
             Expr::Number(n) => vec![known(*n); count],
@@ -297,7 +297,15 @@ impl<'m> Reference<'m> {
 
     fn label_at(&self, symbol: usize, axis: Axis, t: usize, label: &str) -> Option<String> {
         let of = &self.market.symbols[symbol];
-        of.label(label, of.days[self.bars(symbol, axis).last_base[t]]).map(str::to_owned)
+        of.label(label, label_day(axis, self.bars(symbol, axis).keys[t])).map(str::to_owned)
+    }
+}
+
+/// The day whose labels a bar has: its own, or the Monday that its week is known by.
+fn label_day(axis: Axis, key: i64) -> i64 {
+    match axis {
+        Axis::Base => key,
+        Axis::Week | Axis::Forming(_) => key * 7 - 3,
     }
 }
 

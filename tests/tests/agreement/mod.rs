@@ -8,6 +8,7 @@
 
 mod compare;
 mod engine;
+mod every_bar;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ const EXCUSED_PER_MILLE_MAX: u64 = 5;
 /// Functions that make much of one rounding, as TA-Lib's do: a `cci` of a window that is flat but for rounding divides one
 /// rounding by another, `obv` and `mfi` add whole volumes when a computed price rises by one. No disturbed reference can
 /// guess the signs of all of them. So scans with these may fail, this many of a thousand.
-const NOISY: [&str; 3] = ["cci(", "obv(", "mfi("];
+const NOISY: [&str; 4] = ["cci(", "obv(", "mfi(", "percentrank("];
 const NOISY_PER_MILLE_MAX: u64 = 1;
 /// Disagreements shown in full.
 const SHOWN_MAX: usize = 5;

@@ -1,0 +1,90 @@
+//! The scans of examples/ at every bar of their datasets: one shard, seven shards and the whole history at once give
+//! the same answers, byte for byte.
+
+use std::collections::BTreeMap;
+
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{
+    CHUNK_BYTES_MAX, NoProgress, PreparedScan, ShardSpec, all_bars, answer_digest, prepare, prepare_opened,
+};
+use trawl_kernels::NoCancel;
+use trawl_market::{Store, TimeMicros};
+use trawl_plan::ScanDocument;
+use trawl_protocol::StepInputV1;
+use trawl_tests::executable::repository;
+
+/// Of this many bars one is looked at by itself, in one shard and in seven; all are in the whole history.
+const EVERY: usize = 1;
+
+fn digest(prepared: &PreparedScan, shards: u32) -> String {
+    let source = prepared.source();
+    let references = source.load_references().expect("references");
+    let execute = |segment, step, input: &StepInputV1| {
+        source.execute(segment, step, input, &references, &NoCancel).map_err(|e| (e.kind(), e.to_string()))
+    };
+    let options = LocalOptions { shards: ShardSpec::Count(shards), threads: 2 };
+    let (answer, report) = local::run(prepared, options, execute, &NoProgress).expect("a run");
+    assert!(report.is_complete());
+    answer_digest(&answer)
+}
+
+fn check(name: &str) {
+    let path = repository().join("examples").join(format!("{name}.toml"));
+    let text = std::fs::read_to_string(path).expect("an example");
+    let document = ScanDocument::from_toml(&text).expect("a document");
+    let store = Store::new("/nowhere".into());
+    let prepared = prepare(&store, &document, None).expect("a scan");
+    let mut whole: BTreeMap<TimeMicros, String> = BTreeMap::new();
+    let mut matched = 0;
+    let options = LocalOptions { threads: 2, ..LocalOptions::default() };
+    all_bars(&prepared, options, None, CHUNK_BYTES_MAX / 4096, &NoCancel, |time, answer| {
+        matched += answer.counts()[trawl_protocol::Status::Matched as usize];
+        whole.insert(time, answer_digest(&answer));
+        Ok(())
+    })
+    .expect("every bar");
+    assert!(matched > 0, "{name} finds something at some bar");
+    assert_eq!(whole.len(), prepared.dataset.times().expect("times").len());
+    for (time, expected) in whole.iter().step_by(EVERY).chain(whole.iter().next_back()) {
+        let prepared = prepare_opened(prepared.dataset.clone(), &document, Some(*time)).expect("a scan");
+        for shards in [1, 7] {
+            assert_eq!(digest(&prepared, shards), *expected, "{name} at {} in {shards} shards", prepared.identity.as_of);
+        }
+    }
+}
+
+macro_rules! examples {
+    ($($test:ident: $name:literal),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            check($name);
+        })+
+
+        #[test]
+        fn no_example_is_left_out() {
+            let mut named = vec![$($name),+];
+            named.sort_unstable();
+            let folder = std::fs::read_dir(repository().join("examples")).expect("examples/").flatten();
+            let stem = |e: std::fs::DirEntry| e.path().file_stem().map(|s| s.to_string_lossy().into_owned());
+            let mut found: Vec<String> = folder.filter_map(stem).collect();
+            found.sort_unstable();
+            assert_eq!(found, named);
+        }
+    };
+}
+
+examples! {
+    breakout: "breakout",
+    engulfing: "engulfing",
+    gap: "gap",
+    golden_cross: "golden-cross",
+    macd_cross: "macd-cross",
+    oversold: "oversold",
+    rs_leaders: "rs-leaders",
+    sector_reversion: "sector-reversion",
+    squeeze: "squeeze",
+    streak: "streak",
+    trend: "trend",
+    uncorrelated: "uncorrelated",
+    weekly_filter: "weekly-filter",
+}
