@@ -64,8 +64,8 @@ pub fn all_bars(
         return Err(AllBarsError::History);
     }
     let times = prepared.dataset.times()?;
-    let wanted = times.partition_point(|t| from.is_some_and(|from| *t < from))
-        ..times.partition_point(|t| *t <= prepared.as_of);
+    let wanted =
+        times.partition_point(|t| from.is_some_and(|from| *t < from))..times.partition_point(|t| *t <= prepared.as_of);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build()?;
     let references = prepared.source().load_references();
     let columns = (prepared.plan.rank.len() + prepared.plan.headings.len()) as u64;
@@ -129,9 +129,9 @@ impl Chunk<'_> {
         let input = passes.input(&self.prepared.segments);
         let run = |segment: &u32| {
             let output = match self.references {
-                Ok(references) => source.load_segment(*segment).and_then(|bars| {
-                    source.run(*segment, step, &input, self.times, &bars, references, self.cancel)
-                }),
+                Ok(references) => source
+                    .load_segment(*segment)
+                    .and_then(|bars| source.run(*segment, step, &input, self.times, &bars, references, self.cancel)),
                 Err(error) if error.kind() != ErrorKind::Permanent => {
                     return Err(AllBarsError::Taker(text_of(error)));
                 }

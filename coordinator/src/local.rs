@@ -128,12 +128,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(
-        prepared: &'a PreparedScan,
-        options: LocalOptions,
-        threads: usize,
-        progress: &'a dyn Progress,
-    ) -> Self {
+    fn new(prepared: &'a PreparedScan, options: LocalOptions, threads: usize, progress: &'a dyn Progress) -> Self {
         let mut scheduler = Scheduler::new(Limits::default(), 0);
         scheduler.step(Event::WorkerJoined { worker: WORKER, slots: threads }, 0);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -141,7 +141,13 @@ mod tests {
             precision: text(),
             adjustment: text(),
         };
-        MergeSpec { identity, points: vec![Vec::new()], select: vec!["close".to_owned()], descending: descending.to_vec(), limit }
+        MergeSpec {
+            identity,
+            points: vec![Vec::new()],
+            select: vec!["close".to_owned()],
+            descending: descending.to_vec(),
+            limit,
+        }
     }
 
     fn matched(symbol: &str, rank: &[f64]) -> SymbolRow {
@@ -199,7 +205,10 @@ mod tests {
 
     #[test]
     fn the_digest_sees_every_field() {
-        let result = SegmentResultV2 { segment: 0, output: SegmentOutput::Rows(vec![matched("A", &[1.0]), matched("B", &[2.0])]) };
+        let result = SegmentResultV2 {
+            segment: 0,
+            output: SegmentOutput::Rows(vec![matched("A", &[1.0]), matched("B", &[2.0])]),
+        };
         let answer = merge_results(&spec(&[true], Some(1)), vec![result], Vec::new());
         let changes: [fn(&mut Answer); 9] = [
             |a| a.identity.as_of.push('x'),

@@ -128,11 +128,7 @@ impl Passes {
     ///
     /// # Errors
     /// [`PassError`].
-    pub fn advance(
-        &mut self,
-        mut results: Vec<SegmentResultV2>,
-        failures: &[FailedSegment],
-    ) -> Result<(), PassError> {
+    pub fn advance(&mut self, mut results: Vec<SegmentResultV2>, failures: &[FailedSegment]) -> Result<(), PassError> {
         // Damaged bars are damaged everywhere: their symbols are in no population. Anything else might pass.
         if let Some(failed) = failures.iter().find(|f| f.kind != ErrorKind::Permanent) {
             let FailedSegment { segment, kind, message, .. } = failed.clone();
@@ -188,10 +184,12 @@ impl Passes {
             let mut panel = vec![f64::NAN; times.len() * symbols.len()];
             for result in results {
                 let SegmentOutput::Values(given) = &result.output else { continue };
-                let Some(CrossValues { values, .. }) = given.iter().find(|v| v.cross == cross && v.times == times) else {
+                let Some(CrossValues { values, .. }) = given.iter().find(|v| v.cross == cross && v.times == times)
+                else {
                     continue;
                 };
-                for (symbol, values) in self.prepared.symbols_of(result.segment).iter().zip(values.chunks(times.len())) {
+                for (symbol, values) in self.prepared.symbols_of(result.segment).iter().zip(values.chunks(times.len()))
+                {
                     let Some(&column) = at.get(symbol.as_str()) else { continue };
                     values.iter().enumerate().for_each(|(t, v)| panel[t * symbols.len() + column] = *v);
                 }
@@ -276,7 +274,8 @@ mod tests {
         let cut = chunks(&wanted, symbols);
         assert!(cut.iter().all(|c| c.iter().map(|w| w.times.len()).sum::<usize>() <= 10), "{cut:?}");
         for want in &wanted {
-            let all: Vec<i64> = cut.iter().flatten().filter(|c| c.cross == want.cross).flat_map(|c| c.times.clone()).collect();
+            let all: Vec<i64> =
+                cut.iter().flatten().filter(|c| c.cross == want.cross).flat_map(|c| c.times.clone()).collect();
             assert_eq!(all, want.times);
         }
         assert_eq!(chunks(&[], 1).len(), 1);

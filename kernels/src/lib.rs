@@ -205,7 +205,11 @@ pub fn evaluate_tiles(
 ///
 /// # Errors
 /// [`Cancelled`].
-pub fn evaluate_all(program: &Program, symbol: &SymbolInput<'_>, cancel: &dyn Cancel) -> Result<Vec<Vec<f64>>, Cancelled> {
+pub fn evaluate_all(
+    program: &Program,
+    symbol: &SymbolInput<'_>,
+    cancel: &dyn Cancel,
+) -> Result<Vec<Vec<f64>>, Cancelled> {
     let mut series = evaluate_from(program, std::slice::from_ref(symbol), &[0], cancel)?;
     Ok(series.pop().unwrap_or_default())
 }

@@ -110,7 +110,7 @@ impl Resolver<'_> {
         let mut formula = Formula { graph: &mut self.graph, series: series.clone(), params: params.clone() };
         let mut nodes = (function.build)(&mut formula);
         if self.forgets_nothing(&nodes, &series) {
-            let series = self.from_window(&call, &series, span)?;
+            let series = self.since_window(&call, &series, span)?;
             let mut formula = Formula { graph: &mut self.graph, series, params };
             nodes = (function.build)(&mut formula);
         }
@@ -286,7 +286,7 @@ impl Resolver<'_> {
     }
 
     /// The series as they are from the window's first bar on, if the scan allows it.
-    fn from_window(&mut self, call: &Call<'_>, series: &[NodeId], span: &Span) -> Resolved<Vec<NodeId>> {
+    fn since_window(&mut self, call: &Call<'_>, series: &[NodeId], span: &Span) -> Resolved<Vec<NodeId>> {
         if !self.history.is_some_and(|h| h.origin) {
             return Err(call.clause.mistake(
                 format!("{} depends on where the history begins, and no warm-up is long enough", call.function.name),

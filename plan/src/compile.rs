@@ -270,8 +270,9 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
             None
         };
         if let Some(message) = clash {
-            let help =
-                Some("names are letters, digits and '_', and differ from columns, labels and reserved words".to_owned());
+            let help = Some(
+                "names are letters, digits and '_', and differ from columns, labels and reserved words".to_owned(),
+            );
             compiler.mistake_in(clause, name, message, help);
         }
     }

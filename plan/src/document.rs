@@ -135,8 +135,24 @@ impl ScanDocument {
     pub fn from_toml(text: &str) -> Result<Self, Box<Diagnostic>> {
         toml::from_str(text).map_err(|e| {
             let keys = [
-                "name", "dataset", "timeframe", "adjust", "forming", "history", "universe", "where", "rank", "limit",
-                "select", "let", "sweep", "bars", "origin", "from", "to", "step",
+                "name",
+                "dataset",
+                "timeframe",
+                "adjust",
+                "forming",
+                "history",
+                "universe",
+                "where",
+                "rank",
+                "limit",
+                "select",
+                "let",
+                "sweep",
+                "bars",
+                "origin",
+                "from",
+                "to",
+                "step",
             ];
             let span = e.span().unwrap_or(0..0);
             let word = text.get(span.clone()).unwrap_or("");

@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::graph::{Binary, Graph, Kind, NodeId, Op};
 use crate::frame::FrameId;
+use crate::graph::{Binary, Graph, Kind, NodeId, Op};
 
 /// Builds the flags of nodes on demand; shared parts once.
 pub(crate) struct Edges<'a> {

@@ -114,7 +114,9 @@ impl Resolver<'_> {
                 let q = self.constant_between(&call, "q", 0.0, 1.0, false)?;
                 Ok(Value::Series(self.cross(&call, CrossFunction::Quantile(q.into()), "e")?))
             }
-            "breadth" => Ok(Value::Series(self.cross(&bind(&["c"], &["by", "where"])?, CrossFunction::Breadth, "c")?)),
+            "breadth" => {
+                Ok(Value::Series(self.cross(&bind(&["c"], &["by", "where"])?, CrossFunction::Breadth, "c")?))
+            }
             name => {
                 let function = match name {
                     "xs_rank" => CrossFunction::Rank,

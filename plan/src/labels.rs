@@ -40,12 +40,7 @@ impl Resolver<'_> {
     }
 
     /// `label in ('a', 'b')`
-    pub(crate) fn membership(
-        &mut self,
-        clause: Clause<'_>,
-        of: &Expr,
-        values: &[(String, Span)],
-    ) -> Resolved<NodeId> {
+    pub(crate) fn membership(&mut self, clause: Clause<'_>, of: &Expr, values: &[(String, Span)]) -> Resolved<NodeId> {
         let Value::Label(label) = self.value(clause, of)? else {
             let help = Some("for numbers write x == 1 or x == 2".to_owned());
             return Err(clause.mistake("only labels go with 'in'", &of.span, "this is no label", help));
@@ -108,12 +103,7 @@ impl Resolver<'_> {
                 Some(near) => format!("did you mean '{near}'?"),
                 None => format!("values of {label}: {}{more}", listed.join(", ")),
             };
-            return Err(clause.mistake(
-                format!("no symbol's {label} is '{value}'"),
-                span,
-                "no such value",
-                Some(help),
-            ));
+            return Err(clause.mistake(format!("no symbol's {label} is '{value}'"), span, "no such value", Some(help)));
         }
         let test = LabelTest { label: label.to_owned(), value: value.to_owned() };
         let at = self.labels.iter().position(|t| *t == test).unwrap_or_else(|| {

@@ -214,8 +214,7 @@ impl Plan {
         self.crosses = crosses.into_iter().map(on).collect();
         (self.columns, self.labels, self.frames) = (columns.kept, labels.kept, frames.kept);
         let outputs: Vec<NodeId> = self.outputs().collect();
-        let whole =
-            Whole { graph: &self.graph, columns: &self.columns, labels: &self.labels, crosses: &self.crosses };
+        let whole = Whole { graph: &self.graph, columns: &self.columns, labels: &self.labels, crosses: &self.crosses };
         self.stages = whole.stages(&outputs);
         self
     }

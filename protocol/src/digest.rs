@@ -91,7 +91,14 @@ pub fn answer_digest(answer: &Answer) -> String {
     let mut fields = Fields::new("trawl answer 2");
     let id = &answer.identity;
     let identity = [
-        &id.plan, &id.dataset, &id.snapshot, &id.as_of, &id.engine, &id.numerics, &id.backend, &id.precision,
+        &id.plan,
+        &id.dataset,
+        &id.snapshot,
+        &id.as_of,
+        &id.engine,
+        &id.numerics,
+        &id.backend,
+        &id.precision,
         &id.adjustment,
     ];
     identity.into_iter().for_each(|text| fields.text(text));

@@ -120,8 +120,8 @@ pub fn encode_input(input: &StepInputV1) -> Result<pb::Envelope, EnvelopeError> 
 /// As [`decode`].
 pub fn decode_input(envelope: &pb::Envelope) -> Result<StepInputV1, EnvelopeError> {
     let aligned = open(envelope, STEP_INPUT_V1, fingerprint(STEP_INPUT_V1_SCHEMA))?;
-    let input = rkyv::from_bytes::<StepInputV1, rancor::Error>(&aligned)
-        .map_err(|e| EnvelopeError::Archive(e.to_string()))?;
+    let input =
+        rkyv::from_bytes::<StepInputV1, rancor::Error>(&aligned).map_err(|e| EnvelopeError::Archive(e.to_string()))?;
     check_input(&input)?;
     Ok(input)
 }

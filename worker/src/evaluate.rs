@@ -216,7 +216,9 @@ impl<'a> StageRun<'a> {
             Input::Column(name) => self.column(frame, axis, name),
             Input::Label(test) => {
                 let times = axis.times(&frame.bars);
-                filled(&mut |row| self.label(axis, &test.label, times[row]).map_or(f64::NAN, |v| truth(v == test.value)))
+                filled(&mut |row| {
+                    self.label(axis, &test.label, times[row]).map_or(f64::NAN, |v| truth(v == test.value))
+                })
             }
             Input::Window => {
                 let first = axis.window_row(&frame.bars);

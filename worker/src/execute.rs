@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trawl_kernels::Cancel;
-use trawl_market::{
-    Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars,
-};
+use trawl_market::{Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars};
 use trawl_plan::Plan;
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_protocol::error::text_of;
@@ -187,9 +185,11 @@ impl ScanSource {
     ) -> Result<StepOutput, ExecuteError> {
         let span = tracing::info_span!("compute", segment, stage = step.stage, symbols = bars.len());
         let _entered = span.enter();
-        let stage = self.plan.stages().get(step.stage).ok_or_else(|| {
-            ExecuteError::Inconsistent(format!("the plan has no stage {}", step.stage))
-        })?;
+        let stage = self
+            .plan
+            .stages()
+            .get(step.stage)
+            .ok_or_else(|| ExecuteError::Inconsistent(format!("the plan has no stage {}", step.stage)))?;
         let last = step.stage + 1 == self.plan.stages().len();
         let horizon = times.last().copied().unwrap_or(self.as_of);
         let labels = self.dataset.symbol_table()?;
@@ -205,8 +205,7 @@ impl ScanSource {
             labels: &labels,
             tables: input.tables.iter().map(|table| (table.cross, table)).collect(),
         };
-        let wanted: BTreeMap<u16, &[TimeMicros]> =
-            input.wanted.iter().map(|w| (w.cross, w.times.as_slice())).collect();
+        let wanted: BTreeMap<u16, &[TimeMicros]> = input.wanted.iter().map(|w| (w.cross, w.times.as_slice())).collect();
         let mut needed = run.nothing_needed();
         if last {
             let piece = stage.pieces.len() - 1;
@@ -386,9 +385,15 @@ mod tests {
         ScanSource { plan: Arc::new(plan.clone()), dataset, as_of, adjustment: Adjustment::NONE }
     }
 
-    fn try_run(plan: &Plan, bars: &[SymbolBars], as_of: TimeMicros, cancel: &dyn Cancel) -> Result<Vec<SymbolRow>, ExecuteError> {
+    fn try_run(
+        plan: &Plan,
+        bars: &[SymbolBars],
+        as_of: TimeMicros,
+        cancel: &dyn Cancel,
+    ) -> Result<Vec<SymbolRow>, ExecuteError> {
         let step = Step { stage: 0, kind: StepKind::Values };
-        let result = source(plan, as_of).evaluate(3, step, &StepInputV1::default(), bars, &References::new(), cancel)?;
+        let result =
+            source(plan, as_of).evaluate(3, step, &StepInputV1::default(), bars, &References::new(), cancel)?;
         assert_eq!(result.segment, 3);
         match result.output {
             SegmentOutput::Rows(rows) => Ok(rows),

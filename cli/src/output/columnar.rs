@@ -7,8 +7,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt32Array};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::{
+    ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
+};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -21,6 +23,70 @@ const BATCH_ROWS: usize = 64 * 1024;
 
 fn metadata(about: &About<'_>) -> [(String, String); 2] {
     [(DIGEST_KEY.to_owned(), about.answer_digest.to_owned()), (IDENTITY_KEY.to_owned(), about.identity_json())]
+}
+
+/// Answers of many times as one file: a column `time` (timestamp, UTC), then those of an answer.
+pub enum History<W: Write + Send> {
+    Arrow(arrow_ipc::writer::FileWriter<W>),
+    Parquet(ArrowWriter<W>),
+}
+
+/// The first column of a history.
+const TIME: &str = "time";
+
+fn with_time(schema: &Schema) -> Arc<Schema> {
+    let time = Field::new(TIME, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false);
+    let fields = std::iter::once(Arc::new(time)).chain(schema.fields().iter().cloned());
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()).with_metadata(schema.metadata().clone()))
+}
+
+impl<W: Write + Send> History<W> {
+    /// Begins a file for answers of the shape of `answer`; the metadata tell its identity.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn begin(parquet: bool, answer: &Answer, about: &About<'_>, writer: W) -> anyhow::Result<Self> {
+        let schema = with_time(&schema(answer, about));
+        if !parquet {
+            return Ok(Self::Arrow(arrow_ipc::writer::FileWriter::try_new(writer, &schema)?));
+        }
+        let pairs = metadata(about).into_iter().map(|(key, value)| KeyValue { key, value: Some(value) }).collect();
+        let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs)).build();
+        Ok(Self::Parquet(ArrowWriter::try_new(writer, schema, Some(properties))?))
+    }
+
+    /// Appends the answer of one time.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn push(&mut self, time: i64, answer: &Answer, about: &About<'_>) -> anyhow::Result<()> {
+        let plain = schema(answer, about);
+        for rows in answer.rows.chunks(BATCH_ROWS) {
+            let inner = batch(&plain, answer, rows)?;
+            let times = TimestampMicrosecondArray::from(vec![time; rows.len()]).with_timezone("UTC");
+            let columns = std::iter::once(Arc::new(times) as ArrayRef).chain(inner.columns().iter().cloned());
+            let whole = RecordBatch::try_new(with_time(&plain), columns.collect())?;
+            match self {
+                Self::Arrow(file) => file.write(&whole)?,
+                Self::Parquet(file) => file.write(&whole)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the file and gives the writer back.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn finish(self) -> anyhow::Result<W> {
+        Ok(match self {
+            Self::Arrow(mut file) => {
+                file.finish()?;
+                file.into_inner()?
+            }
+            Self::Parquet(file) => file.into_inner()?,
+        })
+    }
 }
 
 fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
@@ -36,8 +102,9 @@ fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
 fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::Result<RecordBatch> {
     let text =
         |of: fn(&AnswerRow) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(rows.iter().map(of))) };
-    let flag =
-        |of: fn(&AnswerRow) -> bool| -> ArrayRef { Arc::new(rows.iter().map(|r| Some(of(r))).collect::<BooleanArray>()) };
+    let flag = |of: fn(&AnswerRow) -> bool| -> ArrayRef {
+        Arc::new(rows.iter().map(|r| Some(of(r))).collect::<BooleanArray>())
+    };
     let setting = |i: usize| -> ArrayRef {
         let value = |row| settings_of(answer, row).get(i).map_or(f64::NAN, |(_, value)| *value);
         Arc::new(Float64Array::from_iter_values(rows.iter().map(value)))

@@ -13,12 +13,34 @@ use crate::number::push_exact;
 /// What the writer says.
 pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
     let mut csv = ::csv::Writer::from_writer(writer);
+    header(answer, None, &mut csv)?;
+    rows(answer, None, &mut csv)?;
+    csv.flush()?;
+    Ok(())
+}
+
+/// Writes the headings, behind one more when answers of several times share a file.
+///
+/// # Errors
+/// What the writer says.
+pub fn header(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Result<()> {
     let settings = setting_names(answer);
     let select = answer.select.iter().map(String::as_str);
-    csv.write_record(settings.into_iter().chain(FIXED_COLUMNS).chain(select))?;
+    csv.write_record(first.into_iter().chain(settings).chain(FIXED_COLUMNS).chain(select))?;
+    Ok(())
+}
+
+/// Writes the rows, each behind `first` when there is one.
+///
+/// # Errors
+/// What the writer says.
+pub fn rows(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Result<()> {
     let mut text = String::new();
     for row in &answer.rows {
         let place = row.place.map_or_else(String::new, |place| place.to_string());
+        if let Some(first) = first {
+            csv.write_field(first)?;
+        }
         for (_, value) in settings_of(answer, row) {
             text.clear();
             push_exact(&mut text, *value);
@@ -27,7 +49,12 @@ pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
         let told = |flag: bool| if flag { "true" } else { "false" };
         let flagged = &row.row;
         let fixed = [
-            &place, &flagged.symbol, flagged.status.name(), told(flagged.edge), told(flagged.provisional), &flagged.reason,
+            &place,
+            &flagged.symbol,
+            flagged.status.name(),
+            told(flagged.edge),
+            told(flagged.provisional),
+            &flagged.reason,
         ];
         for field in fixed {
             csv.write_field(field)?;
@@ -39,7 +66,6 @@ pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
         }
         csv.write_record(None::<&[u8]>)?;
     }
-    csv.flush()?;
     Ok(())
 }
 

@@ -52,7 +52,8 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     if counts[Status::Outside as usize] > 0 && counts[Status::Outside as usize] == answer.rows.len() {
         text.push_str("no symbol is in the universe\n");
     }
-    let times = if answer.points.len() > 1 { format!(", {} combinations each", answer.points.len()) } else { String::new() };
+    let times =
+        if answer.points.len() > 1 { format!(", {} combinations each", answer.points.len()) } else { String::new() };
     let _ = writeln!(text, "{}{times}", counts_line(counts, answer.points.len()));
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
@@ -120,7 +121,7 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     let shown = if options.all { placed.len() } else { placed.len().min(MATCHES_SHOWN_MAX) };
     let mut table = new_table();
     let settings = setting_names(answer);
-    let flagged = placed[..shown].iter().any(|r| flags(r) != "");
+    let flagged = placed[..shown].iter().any(|r| !flags(r).is_empty());
     let mut headings = settings.clone();
     headings.extend(["place", "symbol"]);
     headings.extend(flagged.then_some("flags"));

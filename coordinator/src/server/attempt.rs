@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
-use trawl_worker::Step;
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::pb::worker_client::WorkerClient;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, trace};
+use trawl_worker::Step;
 
 use crate::prepare::PreparedScan;
 use crate::scheduler::{AttemptId, ScanId};

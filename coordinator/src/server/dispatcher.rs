@@ -17,8 +17,8 @@ use trawl_worker::{StepKind, execution_class};
 
 use super::attempt::{self, Ending, Found, Said};
 use super::membership::Member;
-use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::passes::Passes;
+use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::SegmentRun;
 use crate::scheduler::{

@@ -130,10 +130,10 @@ async fn forget(known: &mut Known, key: &str, news: &mpsc::Sender<Member>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trawl_worker::execution_class;
     use std::sync::Arc;
     use trawl_protocol::control::MemoryStore;
     use trawl_protocol::record::worker_key;
+    use trawl_worker::execution_class;
 
     fn record(id: &str, boot: &str) -> WorkerRecord {
         WorkerRecord {

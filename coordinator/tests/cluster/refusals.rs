@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 use trawl_coordinator::client::ClientError;
-use trawl_worker::execution_class;
 use trawl_coordinator::server::SCANS_MAX;
 use trawl_coordinator::{NoProgress, ShardSpec, client};
 use trawl_plan::ScanDocument;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::pb::worker_client::WorkerClient;
 use trawl_protocol::{ErrorKind, Failure, pb};
+use trawl_worker::execution_class;
 
 use crate::world::{Oddity, World};
 

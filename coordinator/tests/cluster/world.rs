@@ -218,10 +218,8 @@ impl OddWorker {
             result = execute(other);
             result.segment = segment;
         }
-        if let Oddity::LosesSymbol = self.oddity {
-            if let SegmentOutput::Rows(rows) = &mut result.output {
-                rows.pop();
-            }
+        if let (Oddity::LosesSymbol, SegmentOutput::Rows(rows)) = (&self.oddity, &mut result.output) {
+            rows.pop();
         }
         let mut envelope = envelope::encode(&result).unwrap();
         if let Oddity::Corrupt = self.oddity {

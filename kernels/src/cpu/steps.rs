@@ -7,9 +7,7 @@ use trawl_plan::scalar;
 use super::afresh::{Correlation, PercentRank};
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
 use super::lanes::AnyStep;
-use super::recurrence::{
-    Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum,
-};
+use super::recurrence::{Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum};
 use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
 
 /// A fresh step for `op` over at most `bars` bars; `None` for columns and constants, which are read in place.

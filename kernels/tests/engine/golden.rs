@@ -91,7 +91,9 @@ fn every_indicator_equals_talib_on_every_golden_column() {
     for series in ["AAPL", "IBM", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"] {
         let input = read(&format!("{series}.input.csv.gz"));
         let golden = read(&format!("{series}.csv.gz"));
-        let schema = Schema::of_columns(["open", "high", "low", "close", "volume", "periods", "unit"].map(str::to_owned).to_vec());
+        let schema = Schema::of_columns(
+            ["open", "high", "low", "close", "volume", "periods", "unit"].map(str::to_owned).to_vec(),
+        );
         for case in cases().iter().filter(|c| c.series.iter().any(|s| s == series)) {
             let call = case.call();
             let single = case.outputs.len() == 1;

@@ -19,7 +19,13 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::ValueWhen => {
             let mut held = f64::NAN;
             each_mut(bars, |t| {
-                held = if x[t] == 1.0 { at(1, t) } else if x[t].is_nan() { f64::NAN } else { held };
+                held = if x[t] == 1.0 {
+                    at(1, t)
+                } else if x[t].is_nan() {
+                    f64::NAN
+                } else {
+                    held
+                };
                 held
             })
         }

@@ -1,9 +1,7 @@
 //! Random plans over random, ragged, gappy bars: the engine against the oracle, and against itself.
 
 use proptest::prelude::*;
-use trawl_kernels::{
-    NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes,
-};
+use trawl_kernels::{NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes};
 use trawl_plan::graph::{Kind, NodeId, Op};
 use trawl_plan::{Program, ScanDocument, Schema, compile_expressions, compile_scan};
 

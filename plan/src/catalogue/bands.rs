@@ -1,6 +1,8 @@
 //! Bands, extremes and dispersion.
 
-use super::{Formula, Function, HIGH, LOW, ONE, Param, ParamDefault, ParamType, REAL, TALIB, average, num, output, period};
+use super::{
+    Formula, Function, HIGH, LOW, ONE, Param, ParamDefault, ParamType, REAL, TALIB, average, num, output, period,
+};
 use crate::graph::{NodeId, Op};
 
 const OVERLAP: &str = "Overlap studies";

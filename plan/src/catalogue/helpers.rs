@@ -1,8 +1,8 @@
 //! Element-wise helpers and the scan language's own names for extremes.
 
 use super::{Function, LANGUAGE, ONE, Param, ParamDefault, ParamType, condition, count_of_bars, num};
-use crate::limits::PERIOD_MAX;
 use crate::graph::{Binary, Op, Unary};
+use crate::limits::PERIOD_MAX;
 
 const GROUP: &str = "Helpers";
 

@@ -13,8 +13,8 @@ mod momentum;
 mod patterns;
 mod volume;
 
-pub use formula::Formula;
 pub use forms::{FORMS, Form, find_form};
+pub use formula::Formula;
 
 use crate::graph::{Kind, NodeId};
 use crate::limits::PERIOD_MAX;

@@ -136,7 +136,13 @@ fn under_a_limited_history_what_never_forgets_needs_an_origin() {
     let limited = |origin, condition: &str| {
         compiled(&ScanDocument { history: Some(History { bars: 500, origin }), ..document(condition) })
     };
-    for condition in ["kama(close, 10) > 1", "obv() > 1", "vwap() > 1", "since(close > open) < 3", "valuewhen(close > open, close) > 1"] {
+    for condition in [
+        "kama(close, 10) > 1",
+        "obv() > 1",
+        "vwap() > 1",
+        "since(close > open) < 3",
+        "valuewhen(close > open, close) > 1",
+    ] {
         let refused = limited(false, condition).expect_err(condition);
         assert!(refused[0].message.contains("depends on where the history begins"), "{condition}: {}", refused[0]);
         let found = limited(true, condition).expect(condition);
@@ -171,5 +177,8 @@ fn a_plan_does_not_depend_on_how_it_is_written() {
     let a = plan("xs_pct(close, where=volume > 5) > 0.5 and tf('1w', close) > ref('SPY', close)");
     let b = plan("( xs_pct(where=volume>5, e=close)>0.5 ) and tf('1w',e=close) > ref('SPY',e=close)");
     assert_eq!(a.fingerprint(), b.fingerprint());
-    assert_ne!(a.fingerprint(), plan("xs_pct(close, where=volume > 5) > 0.5 and tf('1w', close) > ref('QQQ', close)").fingerprint());
+    assert_ne!(
+        a.fingerprint(),
+        plan("xs_pct(close, where=volume > 5) > 0.5 and tf('1w', close) > ref('QQQ', close)").fingerprint()
+    );
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_kernels::NoCancel;
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{all_bars, prepare_opened};
+use trawl_kernels::NoCancel;
 use trawl_market::{ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::ScanDocument;
 use trawl_tests::reference::answer::{Scan, Status};

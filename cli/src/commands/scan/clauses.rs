@@ -181,7 +181,9 @@ fn sweep_variable(text: &str) -> Result<(String, SweepValues), UserMistake> {
     let number = |part: &str| part.trim().parse::<f64>().map_err(|_| wrong());
     let values = match values.split(':').collect::<Vec<_>>()[..] {
         [from, to] => SweepValues::Range(SweepRange { from: number(from)?, to: number(to)?, step: 1.0 }),
-        [from, to, step] => SweepValues::Range(SweepRange { from: number(from)?, to: number(to)?, step: number(step)? }),
+        [from, to, step] => {
+            SweepValues::Range(SweepRange { from: number(from)?, to: number(to)?, step: number(step)? })
+        }
         [list] => SweepValues::List(list.split(',').map(number).collect::<Result<_, _>>()?),
         _ => return Err(wrong()),
     };

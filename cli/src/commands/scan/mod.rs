@@ -3,6 +3,7 @@
 //! It gathers what the user said, hands it to the coordinator room and shows what comes back. It decides nothing about
 //! shards and computes nothing.
 
+mod all_bars;
 mod clauses;
 mod explain;
 
@@ -84,6 +85,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE.json", help_heading = "Output")]
     report: Option<PathBuf>,
 
+    /// Write the answer at every bar up to the as-of to a file ending in .csv, .parquet or .arrow, behind a column 'time'
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url"], help_heading = "Output")]
+    all_bars: Option<PathBuf>,
+
     /// Print the plan, its look-back and cost, and what it would read; run nothing
     #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet"], help_heading = "Output")]
     explain: bool,
@@ -158,6 +163,22 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             if args.explain {
                 io::stdout().write_all(explain::text(&prepared, threads(&args)).as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            if let Some(path) = &args.all_bars {
+                let options = LocalOptions { shards: args.shards, threads: threads(&args) };
+                let written = all_bars::write(&prepared, options, path)?;
+                if !args.quiet {
+                    let synthetic =
+                        if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
+                    println!(
+                        "wrote {}: {} bars, {} rows, {} matches{synthetic}",
+                        written.path.display(),
+                        written.times,
+                        written.rows,
+                        written.matched
+                    );
+                }
                 return Ok(ExitCode::SUCCESS);
             }
             let files = Files::check(&args)?;
