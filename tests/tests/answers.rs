@@ -8,12 +8,14 @@ use trawl_tests::home::Home;
 /// A market with enough groups to be cut seven ways.
 pub const SYMBOLS: u32 = 600;
 pub const BARS: u32 = 300;
-/// Clauses that use recurrences, windows, a universe, ranking with ties and a limit.
-pub const CLAUSES: [&str; 14] = [
+/// Clauses that use recurrences, windows, a universe, cross-sections of cross-sections, weeks, a reference, ranking with
+/// ties and a limit.
+pub const CLAUSES: [&str; 18] = [
     "--universe",
     "close > 2 and sma(volume, 20) > 1000",
     "--where",
-    "within(crosses_above(ema(close, 12), sma(close, 26)), 5) or rsi() < 35 or adx(14) > 30",
+    "within(crosses_above(ema(close, 12), sma(close, 26)), 5) or rsi() < 35 or adx(14) > 30 \
+     or (xs_pct(roc(close, 20)) > 0.9 and tf('1w', rsi(close, 5)) > 50)",
     "--rank",
     "round(rsi(close, 14) / 10) desc, close asc",
     "--limit",
@@ -24,6 +26,10 @@ pub const CLAUSES: [&str; 14] = [
     "macd().hist as hist",
     "--select",
     "roc(close, 20)",
+    "--select",
+    "xs_rank(close - xs_quantile(close, 0.5)[1]) as place_by_price",
+    "--select",
+    "ref('SYN00002', xs_z(volume)) as other",
 ];
 pub const FORMATS: [&str; 4] = ["csv", "json", "parquet", "arrow"];
 

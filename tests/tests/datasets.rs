@@ -48,7 +48,10 @@ fn imported_bars_are_scanned() {
     home.trawl(&["inspect", "mine", "--verify"]).expect_code(0);
     home.trawl(&["scan", "--dataset", "mine", "--where", "close > 11.5", "--output", "out.csv"]).expect_code(0);
     let rows = String::from_utf8(home.read("out.csv")).expect("text");
-    assert_eq!(rows, "place,symbol,status,reason,close\n1,AAA,matched,,11.75\n,BBB,not_matched,,\n");
+    assert_eq!(
+        rows,
+        "place,symbol,status,edge,provisional,reason,close\n1,AAA,matched,false,false,,11.75\n,BBB,not_matched,false,false,,\n"
+    );
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn garbage_rows_are_quarantined_and_counted() {
     let kept = std::fs::read_to_string(&quarantined[0]).expect("text");
     assert!(kept.contains("not a date") && kept.contains("abc"), "{kept}");
     home.trawl(&["scan", "--dataset", "bad", "--where", "close > 0", "--output", "out.csv"]).expect_code(0);
-    assert!(String::from_utf8(home.read("out.csv")).expect("text").contains("1,BAD,matched,,11.75"));
+    assert!(String::from_utf8(home.read("out.csv")).expect("text").contains("1,BAD,matched,false,false,,11.75"));
 }
 
 #[test]
@@ -173,13 +176,17 @@ fn a_forming_bar_waits_until_it_is_closed() {
     let home = Home::new();
     home.write("AAA.csv", GOOD);
     home.trawl(&["import", "AAA.csv", "--dataset", "mine", "--complete-to", "2020-01-06 16:00"]).expect_code(0);
-    let close = || {
-        home.trawl(&["scan", "--dataset", "mine", "--where", "close > 0", "--output", "out.csv"]).expect_code(0);
+    let scanned = |more: &[&str]| {
+        let scan = ["scan", "--dataset", "mine", "--where", "close > 0", "--output", "out.csv"];
+        home.trawl(&[&scan[..], more].concat()).expect_code(0);
         String::from_utf8(home.read("out.csv")).expect("text")
     };
-    assert!(close().contains("matched,,11.5\n"), "{}", close());
+    let close = || scanned(&[]);
+    assert!(close().contains("matched,false,false,,11.5\n"), "{}", close());
+    let provisional = scanned(&["--forming"]);
+    assert!(provisional.contains("matched,false,true,,11.75\n"), "{provisional}");
     home.trawl(&["import", "--dataset", "mine", "--complete-to", "2020-01-06 21:00"]).expect_code(0);
-    assert!(close().contains("matched,,11.75\n"), "{}", close());
+    assert!(close().contains("matched,false,false,,11.75\n"), "{}", close());
 }
 
 #[test]
@@ -194,4 +201,47 @@ fn demo_is_listed_as_synthetic_and_nobody_may_import_into_it() {
         assert!(ended.stderr.contains("bundled"), "{}", ended.stderr);
         home.trawl(&["synth", "--symbols", "2", "--bars", "2", "--dataset", name]).expect_code(2);
     }
+}
+
+#[test]
+fn the_answers_of_every_bar_end_with_the_answer_of_the_last() {
+    let home = Home::new();
+    let scan = [
+        "scan",
+        "--dataset",
+        "demo",
+        "--where",
+        "xs_pct(close) > 0.9 or tf('1w', rsi(close, 5)) > 60",
+        "--rank",
+        "close",
+    ];
+    home.trawl(&[&scan[..], &["--output", "last.csv"]].concat()).expect_code(0);
+    let shown = home.trawl(&[&scan[..], &["--all-bars", "all.csv"]].concat()).expect_code(0).stdout;
+    assert!(shown.contains("SYNTHETIC") && shown.contains("989 bars"), "{shown}");
+    let text = |name: &str| String::from_utf8(home.read(name)).expect("text");
+    let (last, all) = (text("last.csv"), text("all.csv"));
+    assert_eq!(all.lines().next(), Some("time,place,symbol,status,edge,provisional,reason,close"));
+    let of_last: Vec<&str> = all.lines().filter_map(|line| line.strip_prefix("2024-12-06,")).collect();
+    assert_eq!(of_last, last.lines().skip(1).collect::<Vec<_>>());
+    for format in ["parquet", "arrow"] {
+        let name = format!("all.{format}");
+        home.trawl(&[&scan[..], &["--all-bars", &name]].concat()).expect_code(0);
+        assert!(home.read(&name).len() > 100_000, "{name}");
+    }
+    home.trawl(&[&scan[..], &["--all-bars", "all.json"]].concat()).expect_code(2);
+    home.trawl(&[&scan[..], &["--all-bars", "all.csv", "--history", "50"]].concat()).expect_code(2);
+}
+
+#[test]
+fn a_sweep_answers_once_for_every_combination() {
+    let home = Home::new();
+    let scan = ["scan", "--dataset", "demo", "--where", "xs_rank(close) <= n", "--sweep", "n=1:3", "--output", "a.csv"];
+    let shown = home.trawl(&scan).expect_code(0).stdout;
+    assert!(shown.contains(" n   matched\n"), "{shown}");
+    let text = String::from_utf8(home.read("a.csv")).expect("text");
+    assert!(text.starts_with("n,place,symbol,status,"), "{text}");
+    assert_eq!(text.lines().count(), 1 + 3 * 61);
+    assert_eq!(text.lines().filter(|l| l.contains(",matched,")).count(), 1 + 2 + 3);
+    home.trawl(&["scan", "--dataset", "demo", "--where", "close > n", "--sweep", "n=3:1"]).expect_code(2);
+    home.trawl(&["scan", "--dataset", "demo", "--where", "close > n", "--sweep", "n"]).expect_code(2);
 }

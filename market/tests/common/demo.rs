@@ -139,8 +139,8 @@ fn the_split_of_demo_vanishes_when_it_is_adjusted() {
 
 #[test]
 fn the_bits_of_demo_never_change() {
-    assert_eq!(&open("demo").manifest.snapshot[..12], "0f793fbe8db1");
-    assert_eq!(&open("demo-1m").manifest.snapshot[..12], "e6de60b6fa84");
+    assert_eq!(&open("demo").manifest.snapshot[..12], "05b9eb100cbb");
+    assert_eq!(&open("demo-1m").manifest.snapshot[..12], "471712eec19b");
 }
 
 #[test]
