@@ -73,9 +73,11 @@ pub fn of_market(error: MarketError) -> anyhow::Error {
             MarketError::BadCsv { file, why, expected } => {
                 UserMistake::with_help(format!("{file}: {why}"), format!("expected {expected}")).into()
             }
-            MarketError::UnknownDataset { .. } => {
-                UserMistake::with_help(error.to_string(), "'trawl datasets' lists them; 'us5' is always there").into()
-            }
+            MarketError::UnknownDataset { .. } => UserMistake::with_help(
+                error.to_string(),
+                "'trawl datasets' lists them; 'us5' and 'demo' are always there",
+            )
+            .into(),
             error => UserMistake::plain(chain_text(&error.into())).into(),
         },
         MarketErrorKind::Permanent | MarketErrorKind::Retryable => error.into(),

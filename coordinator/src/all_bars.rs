@@ -10,11 +10,11 @@ use trawl_kernels::Cancel;
 use trawl_market::{MarketError, TimeMicros, format_time};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
+use trawl_protocol::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_worker::{ExecuteError, References, StepOutput};
 
 use crate::local::LocalOptions;
-use crate::merge::{FailedSegment, place_rows};
+use crate::merge::{FailedSegment, failed_rows, place_rows};
 use crate::passes::{PassError, Passes};
 use crate::prepare::PreparedScan;
 
@@ -172,18 +172,4 @@ impl Chunk<'_> {
         }
         rows
     }
-}
-
-/// The rows of a segment without a result at one point.
-pub(crate) fn failed_rows(failed: &FailedSegment, point: u32) -> impl Iterator<Item = SymbolRow> + '_ {
-    failed.symbols.iter().map(move |symbol| SymbolRow {
-        point,
-        symbol: symbol.clone(),
-        status: Status::Failed,
-        edge: false,
-        provisional: false,
-        reason: failed.message.clone(),
-        rank: Vec::new(),
-        values: Vec::new(),
-    })
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
-use crate::all_bars::failed_rows;
 use crate::prepare::PreparedScan;
 
 /// What merging needs to know of a scan; travels to a client in the header of its stream.
@@ -80,6 +79,20 @@ pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: 
         points: spec.points.clone(),
         rows: place_rows(rows, &spec.descending, spec.limit),
     }
+}
+
+/// The rows of a segment without a result at one point.
+pub(crate) fn failed_rows(failed: &FailedSegment, point: u32) -> impl Iterator<Item = SymbolRow> + '_ {
+    failed.symbols.iter().map(move |symbol| SymbolRow {
+        point,
+        symbol: symbol.clone(),
+        status: Status::Failed,
+        edge: false,
+        provisional: false,
+        reason: failed.message.clone(),
+        rank: Vec::new(),
+        values: Vec::new(),
+    })
 }
 
 /// Orders the rows of an answer and gives the matches of each point their places.

@@ -40,8 +40,8 @@ Every symbol of the dataset is accounted for with one status, the first that app
 read), stale (no bar at the as-of time), outside (not in the universe), unknown (too short a history, or missing data), \
 matched, not matched. The exit code is 0 only when no symbol failed.
 
-The answer is the same bytes for any number of shards, threads and workers. Files hold one row for every symbol: place, \
-symbol, status, reason, then the select columns; Parquet and Arrow files carry the scan's identity in their metadata, \
+The answer is the same bytes for any number of shards, threads and workers. Files hold one row for every symbol: the \
+sweep's variables, place, symbol, status, edge, provisional, reason, then the select columns; Parquet and Arrow files carry the scan's identity in their metadata, \
 JSON in itself, FILE.csv in FILE.identity.json beside it.
 
 Examples:
