@@ -19,6 +19,8 @@ pub mod graph;
 mod labels;
 mod lex;
 pub mod limits;
+mod names;
+mod op;
 mod parse;
 pub mod program;
 mod resolve;

@@ -39,7 +39,7 @@ impl Scope {
 
 /// State of a named expression.
 #[derive(Debug, Clone)]
-enum Let {
+pub(crate) enum Let {
     /// Being resolved: meeting it again is a cycle.
     Active,
     Done(Value),
@@ -68,10 +68,10 @@ pub(crate) struct Resolver<'a> {
     pub diagnostics: Vec<Diagnostic>,
     pub(crate) schema: &'a Schema,
     pub(crate) history: Option<History>,
-    lets: &'a BTreeMap<String, String>,
+    pub(crate) lets: &'a BTreeMap<String, String>,
     /// Values of the sweep's variables.
-    settings: BTreeMap<&'a str, f64>,
-    states: HashMap<(&'a str, Scope), Let>,
+    pub(crate) settings: BTreeMap<&'a str, f64>,
+    pub(crate) states: HashMap<(&'a str, Scope), Let>,
     /// The universe on the own bars; `None` when the scan has none.
     pub(crate) mask: Option<NodeId>,
     pub(crate) scope: Scope,
@@ -86,7 +86,7 @@ pub(crate) enum Stop {
     Reported,
 }
 
-type Resolved<T> = Result<T, Stop>;
+pub(crate) type Resolved<T> = Result<T, Stop>;
 
 /// The clause that is being resolved, for messages.
 #[derive(Clone, Copy)]
@@ -400,137 +400,6 @@ impl<'a> Resolver<'a> {
             }
             (_, None) => {
                 Err(clause.mistake("only calls with several outputs have fields", span, "no field here", None))
-            }
-        }
-    }
-
-    fn name(&mut self, clause: Clause<'_>, name: &str, span: &Span) -> Resolved<Value> {
-        if let Some((key, text)) = self.lets.get_key_value(name) {
-            return self.named_let(clause, key, text, span);
-        }
-        if let Some(value) = self.settings.get(name) {
-            return Ok(Value::Series(self.graph.num(*value)));
-        }
-        if let Some(node) = self.column(name) {
-            return Ok(Value::Series(node));
-        }
-        if self.schema.labels.contains_key(name) {
-            return Ok(Value::Label(name.to_owned()));
-        }
-        if let Some((_, needs)) = catalogue::DERIVED.iter().find(|(n, _)| *n == name) {
-            if let Some(node) = self.derived(needs) {
-                return Ok(Value::Series(node));
-            }
-            let missing: Vec<&str> =
-                needs.iter().copied().filter(|c| !self.schema.columns.iter().any(|k| k == c)).collect();
-            let message = format!(
-                "'{name}' needs the column{} {}",
-                if missing.len() == 1 { "" } else { "s" },
-                missing.join(", ")
-            );
-            return Err(clause.mistake(message, span, "not in this dataset", Some(self.column_help())));
-        }
-        if catalogue::find(name).is_some() || catalogue::find_form(name).is_some() {
-            return Err(clause.mistake(
-                format!("'{name}' is a function"),
-                span,
-                "a call was expected",
-                Some(format!("write {name}(...)")),
-            ));
-        }
-        let columns = self.schema.columns.iter().chain(self.schema.labels.keys()).map(String::as_str);
-        let named = self.lets.keys().map(String::as_str).chain(self.settings.keys().copied());
-        let names = columns.chain(named).chain(catalogue::DERIVED.iter().map(|d| d.0));
-        let help = match suggest(name, names) {
-            Some(near) => format!("did you mean '{near}'?"),
-            None => self.column_help(),
-        };
-        Err(clause.mistake(format!("unknown name '{name}'"), span, "no column or let of this name", Some(help)))
-    }
-
-    fn column_help(&self) -> String {
-        let mut help = format!("columns: {}", self.schema.columns.join(", "));
-        if !self.schema.labels.is_empty() {
-            let labels: Vec<&str> = self.schema.labels.keys().map(String::as_str).collect();
-            help.push_str(&format!("; labels: {}", labels.join(", ")));
-        }
-        help
-    }
-
-    /// The node of a dataset column.
-    pub(crate) fn column(&mut self, name: &str) -> Option<NodeId> {
-        if !self.schema.columns.iter().any(|c| c == name) {
-            return None;
-        }
-        let at = self.columns.iter().position(|c| c == name).unwrap_or_else(|| {
-            self.columns.push(name.to_owned());
-            self.columns.len() - 1
-        });
-        Some(self.leaf(Op::Column(at as u16), Kind::Num))
-    }
-
-    /// The mean of several columns.
-    fn derived(&mut self, needs: &[&str]) -> Option<NodeId> {
-        let mut sum = self.column(needs.first()?)?;
-        for name in &needs[1..] {
-            let next = self.column(name)?;
-            sum = self.graph.add(Op::Binary(Binary::Add), &[sum, next], Kind::Num);
-        }
-        let divisor = self.graph.num(needs.len() as f64);
-        Some(self.graph.add(Op::Binary(Binary::Divide), &[sum, divisor], Kind::Num))
-    }
-
-    fn named_let(&mut self, clause: Clause<'_>, name: &'a str, text: &'a str, span: &Span) -> Resolved<Value> {
-        let key = (name, self.scope);
-        match self.states.get(&key) {
-            Some(Let::Done(value)) => return Ok(value.clone()),
-            Some(Let::Broken) => return Err(Stop::Reported),
-            Some(Let::Active) => {
-                return Err(clause.mistake(format!("'{name}' is defined by itself"), span, "a cycle", None));
-            }
-            _ => {}
-        }
-        self.states.insert(key, Let::Active);
-        let clause_name = format!("let.{name}");
-        let result = match parse_expression(&clause_name, text) {
-            Ok(expr) => self.value(Clause { name: &clause_name, text }, &expr),
-            Err(diagnostic) => Err(Stop::Mistake(diagnostic)),
-        };
-        match result {
-            Ok(value) => {
-                self.states.insert(key, Let::Done(value.clone()));
-                Ok(value)
-            }
-            Err(stop) => {
-                self.states.insert(key, Let::Broken);
-                if let Stop::Mistake(diagnostic) = stop {
-                    // A let used on several frames has its mistake on each.
-                    if !self.diagnostics.contains(&diagnostic) {
-                        self.diagnostics.push(*diagnostic);
-                    }
-                }
-                Err(Stop::Reported)
-            }
-        }
-    }
-
-    pub(crate) fn let_text(&self, name: &str) -> Option<&str> {
-        self.lets.get(name).map(String::as_str)
-    }
-
-    pub(crate) fn let_count(&self) -> usize {
-        self.lets.len()
-    }
-
-    /// Resolves a let that no clause may have used, so that its mistakes are told too.
-    pub(crate) fn check_let(&mut self, name: &'a str) {
-        if let Some((key, text)) = self.lets.get_key_value(name) {
-            let nowhere = Clause { name: "let", text: "" };
-            if self.states.keys().any(|(known, _)| known == key) {
-                return;
-            }
-            if let Err(Stop::Mistake(diagnostic)) = self.named_let(nowhere, key, text, &(0..0)) {
-                self.diagnostics.push(*diagnostic);
             }
         }
     }
