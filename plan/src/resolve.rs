@@ -9,7 +9,6 @@ use crate::document::{History, ScanDocument};
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
 use crate::graph::{Binary, Graph, Kind, Node, NodeId, Op, Unary};
 use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
-use crate::parse::parse_expression;
 use crate::schema::Schema;
 
 /// What an expression means before it has to be one series.
