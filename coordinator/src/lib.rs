@@ -16,6 +16,7 @@ pub mod prepare;
 pub mod report;
 pub mod scheduler;
 pub mod server;
+mod why;
 
 pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars};
 pub use merge::{FailedSegment, MergeSpec, merge, merge_results};
@@ -23,3 +24,4 @@ pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport};
 pub use trawl_protocol::answer_digest;
+pub use why::{Explained, PartValue, Question, WhyError};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
 };
-use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, compile_scan};
+use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2};
 use trawl_worker::{ScanSource, Step, StepKind, execution_class, schema_of};
@@ -90,13 +90,17 @@ pub fn prepare(
 ) -> Result<PreparedScan, PrepareError> {
     let span = tracing::info_span!("plan", dataset = tracing::field::Empty, segments = tracing::field::Empty);
     let _entered = span.enter();
+    prepare_opened(open(store, document)?, document, as_of)
+}
+
+/// The dataset that a document names.
+fn open(store: &Store, document: &ScanDocument) -> Result<Dataset, PrepareError> {
     let reference = document.dataset.as_deref().ok_or(PrepareError::NoDataset)?;
-    span.record("dataset", reference);
-    let dataset = match document.timeframe.as_deref().filter(|t| t.parse::<Timeframe>().is_ok()) {
+    tracing::Span::current().record("dataset", reference);
+    Ok(match document.timeframe.as_deref().filter(|t| t.parse::<Timeframe>().is_ok()) {
         Some(timeframe) => store.sibling(reference, timeframe)?,
         None => store.open(reference)?,
-    };
-    prepare_opened(dataset, document, as_of)
+    })
 }
 
 /// As [`prepare`], over a dataset that is open.
@@ -108,6 +112,16 @@ pub fn prepare_opened(
     document: &ScanDocument,
     as_of: Option<TimeMicros>,
 ) -> Result<PreparedScan, PrepareError> {
+    prepare_with(dataset, document, as_of, |schema| compile_scan(document, schema))
+}
+
+/// As [`prepare_opened`], with another plan of the document.
+pub(crate) fn prepare_with(
+    dataset: Dataset,
+    document: &ScanDocument,
+    as_of: Option<TimeMicros>,
+    compile: impl FnOnce(&Schema) -> Result<Plan, Vec<Diagnostic>>,
+) -> Result<PreparedScan, PrepareError> {
     let span = tracing::Span::current();
     let manifest = Arc::clone(&dataset.manifest);
     let wanted = AsOf { wanted: as_of, forming: document.forming };
@@ -117,7 +131,7 @@ pub fn prepare_opened(
     })?;
     let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
     let schema = schema_of(&dataset, as_of)?;
-    let plan = compile_scan(document, &schema).map_err(PrepareError::Plan)?;
+    let plan = compile(&schema).map_err(PrepareError::Plan)?;
     let needed = workspace_bytes(&plan, &manifest);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         return Err(PrepareError::TooMuchMemory { needed });
@@ -173,6 +187,13 @@ fn adjustment_text(adjustment: Adjustment) -> String {
 }
 
 impl PreparedScan {
+    /// The same scan of one segment alone.
+    pub(crate) fn only(mut self, segment: u32) -> Self {
+        self.segments = Arc::new(self.segments.iter().copied().filter(|s| *s == segment).collect());
+        self.index = Arc::new(self.index.iter().filter(|s| *s.0 == segment).map(|(s, i)| (*s, i.clone())).collect());
+        self
+    }
+
     /// What executing a step of the scan needs.
     pub fn source(&self) -> ScanSource {
         ScanSource {

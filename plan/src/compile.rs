@@ -133,33 +133,22 @@ impl<'a> Compiler<'a> {
         !self.mistakes.is_empty() || !self.resolver.diagnostics.is_empty()
     }
 
-    fn finish(mut self, plan: impl FnOnce(Parts) -> Plan) -> Result<Plan, Vec<Diagnostic>> {
+    fn finish(
+        mut self,
+        points: Vec<Point>,
+        headings: Vec<String>,
+        rank: Vec<Direction>,
+        limit: Option<u32>,
+    ) -> Result<Plan, Vec<Diagnostic>> {
         if self.has_mistakes() {
             let mut mistakes = std::mem::take(&mut self.resolver.diagnostics);
             mistakes.append(&mut self.mistakes);
             mistakes.truncate(DIAGNOSTICS_MAX);
             return Err(mistakes);
         }
-        let Resolver { graph, columns, labels, frames, crosses, history, .. } = self.resolver;
-        let parts = Plan {
-            columns,
-            labels,
-            frames,
-            crosses,
-            points: Vec::new(),
-            headings: Vec::new(),
-            rank: Vec::new(),
-            limit: None,
-            history,
-            graph,
-            stages: Vec::new(),
-        };
-        Ok(plan(parts).finished())
+        Ok(Plan { rank, limit, ..self.resolver.into_plan(points, headings) })
     }
 }
-
-/// A plan whose points are still missing.
-type Parts = Plan;
 
 /// What one point wants, and under which names.
 struct Wanted {
@@ -197,14 +186,12 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
             break;
         }
     }
-    let plan = compiler.finish(|mut plan| {
-        plan.limit = document.limit;
-        for one in wanted {
-            plan.points.push(one.point);
-            (plan.headings, plan.rank) = (one.headings, one.directions);
-        }
-        plan
-    })?;
+    let (mut points, mut headings, mut rank) = (Vec::new(), Vec::new(), Vec::new());
+    for one in wanted {
+        points.push(one.point);
+        (headings, rank) = (one.headings, one.directions);
+    }
+    let plan = compiler.finish(points, headings, rank, document.limit)?;
     let look_back = plan.graph.look_backs().into_iter().max().unwrap_or(0);
     if look_back > LOOK_BACK_MAX {
         let message = format!("this scan looks back {look_back} bars; at most {LOOK_BACK_MAX} are taken");
@@ -294,12 +281,8 @@ pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> R
         let output = compiler.output(clause, text, &select);
         select.extend(output);
     }
-    compiler.finish(|mut plan| {
-        let (headings, select) = select.into_iter().unzip();
-        plan.headings = headings;
-        plan.points.push(Point { select, ..Point::default() });
-        plan
-    })
+    let (headings, select) = select.into_iter().unzip();
+    compiler.finish(vec![Point { select, ..Point::default() }], headings, Vec::new(), None)
 }
 
 /// Parses one expression for tests and tools.

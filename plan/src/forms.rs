@@ -10,6 +10,21 @@ use crate::resolve::{Clause, Resolver, Scope, Stop, Value};
 
 type Resolved<T> = Result<T, Stop>;
 
+/// Arguments of `ref` and of `tf`: in order or by name, and by name only.
+const REF_ARGUMENTS: (&[&str], &[&str]) = (&["symbol", "e"], &["asof"]);
+const TF_ARGUMENTS: (&[&str], &[&str]) = (&["timeframe", "e"], &["partial"]);
+
+/// What a call of `ref` or `tf` reads.
+pub(crate) struct Reading<'t> {
+    /// On whose bars.
+    pub frame: FrameId,
+    pub how: Read,
+    /// What is read.
+    pub of: &'t Expr,
+    /// The symbol or the timeframe.
+    pub name: String,
+}
+
 /// One call of a form, its arguments sorted by name.
 struct Call<'t> {
     clause: Clause<'t>,
@@ -98,8 +113,16 @@ impl Resolver<'_> {
         };
         self.check_not_forming(clause, form, span)?;
         match form.name {
-            "ref" => self.reference(&bind(&["symbol", "e"], &["asof"])?),
-            "tf" => self.timeframe(&bind(&["timeframe", "e"], &["partial"])?),
+            "ref" => {
+                let call = bind(REF_ARGUMENTS.0, REF_ARGUMENTS.1)?;
+                let (frame, how) = self.reference(&call)?;
+                self.read(&call, frame, how)
+            }
+            "tf" => {
+                let call = bind(TF_ARGUMENTS.0, TF_ARGUMENTS.1)?;
+                let (frame, how) = self.timeframe(&call)?;
+                self.read(&call, frame, how)
+            }
             "xs_top" => {
                 let call = bind(&["e", "k"], &["by", "where"])?;
                 let rank = self.cross(&call, CrossFunction::Rank, "e")?;
@@ -146,7 +169,8 @@ impl Resolver<'_> {
         ))
     }
 
-    fn reference(&mut self, call: &Call<'_>) -> Resolved<Value> {
+    /// What `ref` reads, and how.
+    fn reference(&mut self, call: &Call<'_>) -> Resolved<(Frame, Read)> {
         let (name, span) = call.text("symbol", "SPY")?;
         let Some(directory) = self.schema.directory.clone() else {
             return Err(call.mistake("there are no other symbols here", span, "unknown"));
@@ -160,10 +184,11 @@ impl Resolver<'_> {
             Some(_) => Read::AsOf(self.constant_between(call, "asof", 0.0, f64::from(PERIOD_MAX), true)? as u32),
         };
         let frame = Frame { subject: Subject::Reference(symbol), bars: self.frame().bars.clone() };
-        self.read(call, frame, how)
+        Ok((frame, how))
     }
 
-    fn timeframe(&mut self, call: &Call<'_>) -> Resolved<Value> {
+    /// What `tf` reads, and how.
+    fn timeframe(&mut self, call: &Call<'_>) -> Resolved<(Frame, Read)> {
         let (text, span) = call.text("timeframe", "1w")?;
         if self.frame().bars != BarSize::Base {
             let message = "tf cannot stand inside tf: both are built from the dataset's own bars";
@@ -181,17 +206,50 @@ impl Resolver<'_> {
             Some((_, span)) => return Err(call.mistake("'partial' is true or false", span, "expected true or false")),
         };
         let frame = Frame { subject: self.frame().subject.clone(), bars: BarSize::Higher { timeframe, forming } };
-        self.read(call, frame, if forming { Read::Forming } else { Read::Completed })
+        Ok((frame, if forming { Read::Forming } else { Read::Completed }))
+    }
+
+    /// What a call of `ref` or `tf` reads; `None` for the other forms.
+    pub(crate) fn reading<'t>(
+        &mut self,
+        clause: Clause<'t>,
+        form: &'static Form,
+        args: &'t [Arg],
+        span: &'t Span,
+    ) -> Resolved<Option<Reading<'t>>> {
+        let bind = |positional: &[&'static str], named: &[&'static str]| {
+            Call::bind(clause, form, args, span, positional, named)
+        };
+        let (call, (frame, how), name) = match form.name {
+            "ref" => {
+                let call = bind(REF_ARGUMENTS.0, REF_ARGUMENTS.1)?;
+                let read = self.reference(&call)?;
+                let name = call.text("symbol", "SPY")?.0.to_owned();
+                (call, read, name)
+            }
+            "tf" => {
+                let call = bind(TF_ARGUMENTS.0, TF_ARGUMENTS.1)?;
+                let read = self.timeframe(&call)?;
+                let name = call.text("timeframe", "1w")?.0.to_owned();
+                (call, read, name)
+            }
+            _ => return Ok(None),
+        };
+        let frame = self.frame_of(&call, frame)?;
+        Ok(Some(Reading { frame, how, of: call.required("e")?, name }))
+    }
+
+    fn frame_of(&mut self, call: &Call<'_>, frame: Frame) -> Resolved<FrameId> {
+        self.frame_id(frame).ok_or_else(|| {
+            let message = format!("this scan uses more than {FRAMES_MAX} references and timeframes");
+            call.mistake(message, call.span, "one too many")
+        })
     }
 
     /// The argument `e` on another frame, read on this one; with each of its outputs when it has several.
     fn read(&mut self, call: &Call<'_>, frame: Frame, how: Read) -> Resolved<Value> {
         let expr = call.required("e")?;
-        let Some(frame) = self.frame_id(frame) else {
-            let message = format!("this scan uses more than {FRAMES_MAX} references and timeframes");
-            return Err(call.mistake(message, call.span, "one too many"));
-        };
-        let scope = Scope { frame, ..self.scope };
+        let scope = Scope { frame: self.frame_of(call, frame)?, ..self.scope };
         let value = self.within(scope, |r| {
             let value = r.value(call.clause, expr)?;
             Ok(match value {
@@ -227,11 +285,8 @@ impl Resolver<'_> {
     fn cross(&mut self, call: &Call<'_>, function: CrossFunction, name: &str) -> Resolved<NodeId> {
         let by = call.optional("by").map(|e| self.label_name(call.clause, e)).transpose()?;
         // What every symbol gives, so on its own bars: inside ref, too.
-        let Some(own) = self.frame_id(Frame { subject: Subject::Own, bars: self.frame().bars.clone() }) else {
-            let message = format!("this scan uses more than {FRAMES_MAX} references and timeframes");
-            return Err(call.mistake(message, call.span, "one too many"));
-        };
-        let own = Scope { frame: own, ..self.scope };
+        let own = Frame { subject: Subject::Own, bars: self.frame().bars.clone() };
+        let own = Scope { frame: self.frame_of(call, own)?, ..self.scope };
         let given = self.within(own, |r| r.cross_arguments(call, function, name))?;
         let here = if own == self.scope { given.clone() } else { self.cross_arguments(call, function, name)? };
         let mask = if self.scope.universe { None } else { self.mask };

@@ -27,6 +27,7 @@ mod resolve;
 pub mod scalar;
 mod scan_plan;
 mod schema;
+pub mod why;
 
 pub use call::{legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};

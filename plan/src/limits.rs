@@ -30,3 +30,6 @@ pub const LETS_MAX: usize = 256;
 pub const PERIOD_MAX: u32 = 100_000;
 /// Mistakes reported at once.
 pub const DIAGNOSTICS_MAX: usize = 20;
+
+/// Parts of a scan that `--why` shows.
+pub const WHY_PARTS_MAX: usize = 1000;

@@ -9,6 +9,7 @@ use crate::document::{History, ScanDocument};
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
 use crate::graph::{Binary, Graph, Kind, Node, NodeId, Op, Unary};
 use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
+use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
 
 /// What an expression means before it has to be one series.
@@ -153,12 +154,34 @@ impl<'a> Resolver<'a> {
 
     /// Resolves something elsewhere and comes back.
     pub(crate) fn within<T>(&mut self, scope: Scope, resolve: impl FnOnce(&mut Self) -> T) -> T {
-        let before = std::mem::replace(&mut self.scope, scope);
-        self.graph.enter(scope.frame);
+        let before = self.enter(scope);
         let result = resolve(self);
-        self.scope = before;
-        self.graph.enter(before.frame);
+        self.enter(before);
         result
+    }
+
+    /// Goes to another scope; gives the one before.
+    pub(crate) fn enter(&mut self, scope: Scope) -> Scope {
+        self.graph.enter(scope.frame);
+        std::mem::replace(&mut self.scope, scope)
+    }
+
+    /// A plan of what was resolved.
+    pub(crate) fn into_plan(self, points: Vec<Point>, headings: Vec<String>) -> Plan {
+        let plan = Plan {
+            columns: self.columns,
+            labels: self.labels,
+            frames: self.frames,
+            crosses: self.crosses,
+            points,
+            headings,
+            rank: Vec::new(),
+            limit: None,
+            history: self.history,
+            graph: self.graph,
+            stages: Vec::new(),
+        };
+        plan.finished()
     }
 
     /// The frame that names and windows mean now.

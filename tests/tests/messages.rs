@@ -250,3 +250,54 @@ fn a_shell_that_is_unknown() {
     let home = Home::new();
     assert_eq!(says!(home, "completions_unknown_shell", "completions", "csh"), 2);
 }
+
+#[test]
+fn why_a_symbol_is_in_the_answer_or_not() {
+    let home = Home::new();
+    macro_rules! why {
+        ($name:literal, $dataset:literal, $condition:literal, $symbol:literal) => {
+            says!(
+                home,
+                $name,
+                "scan",
+                "--dataset",
+                $dataset,
+                "--as-of",
+                "2013-02-22",
+                "--let",
+                "slow=sma(close,200)",
+                "--where",
+                $condition,
+                "--why",
+                $symbol
+            )
+        };
+    }
+    assert_eq!(why!("why_matched", "us5", "within(crosses_above(sma(close,50), slow), 3)", "IBM"), 0);
+    assert_eq!(why!("why_not", "us5", "streak(close > slow, 3) and not (close[1] < 0 or rsi() > 20)", "AAPL"), 0);
+    assert_eq!(why!("why_unknown", "us5", "close > slow or close < 0", "FB"), 0);
+    assert_eq!(why!("why_no_symbol", "us5", "close > slow", "IBN"), 2);
+}
+
+#[test]
+fn why_across_frames_and_symbols() {
+    let home = Home::new();
+    let condition = "xs_pct(roc(close, 63), by=sector) > 0.5 and tf('1w', rsi(close[1])) > ref('SPY', rsi())";
+    assert_eq!(says!(home, "why_frames", "scan", "--dataset", "demo", "--where", condition, "--why", "SPY"), 0);
+    assert_eq!(
+        says!(
+            home,
+            "why_sweep",
+            "scan",
+            "--dataset",
+            "us5",
+            "--where",
+            "close > n",
+            "--sweep",
+            "n=1,2",
+            "--why",
+            "IBM"
+        ),
+        2
+    );
+}

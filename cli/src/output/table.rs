@@ -218,7 +218,7 @@ fn reasons(text: &mut String, answer: &Answer) {
 }
 
 /// Symbols and reasons may come from other people's files: no control characters reach the terminal.
-fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{all_bars, prepare_opened};
+use trawl_coordinator::{PreparedScan, all_bars, prepare_opened};
 use trawl_kernels::NoCancel;
 use trawl_market::{ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::ScanDocument;
@@ -28,7 +28,18 @@ pub struct EngineRow {
     pub select: Vec<f64>,
 }
 
-fn document(scan: &Scan) -> ScanDocument {
+/// A document that is ready to run over the market, as of its last day.
+///
+/// # Errors
+/// The engine's refusal, as text.
+pub fn prepared(market: &Market, document: &ScanDocument) -> Result<PreparedScan, String> {
+    let dataset = memory_dataset(memory_market(market)).map_err(|e| e.to_string())?;
+    let document = ScanDocument { dataset: Some("market".to_owned()), ..document.clone() };
+    let last = market.days().last().map(|day| day * DAY);
+    prepare_opened(dataset, &document, last).map_err(|e| e.to_string())
+}
+
+pub fn document(scan: &Scan) -> ScanDocument {
     ScanDocument {
         universe: scan.universe.as_ref().map(|u| u.text()),
         condition: scan.condition.text(),
@@ -45,10 +56,7 @@ fn document(scan: &Scan) -> ScanDocument {
 /// # Errors
 /// Its refusal of the scan, as text.
 pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<EngineRow>)>, String> {
-    let dataset = memory_dataset(memory_market(market)).map_err(|e| e.to_string())?;
-    let document = ScanDocument { dataset: Some("market".to_owned()), ..document(scan) };
-    let last = market.days().last().map(|day| day * DAY);
-    let prepared = prepare_opened(dataset, &document, last).map_err(|e| e.to_string())?;
+    let prepared = prepared(market, &document(scan))?;
     let mut answers = Vec::new();
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     // Small chunks, so that their borders are crossed.

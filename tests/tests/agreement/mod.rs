@@ -10,6 +10,7 @@ mod compare;
 mod engine;
 mod every_bar;
 mod rules;
+mod why;
 
 use std::collections::BTreeMap;
 

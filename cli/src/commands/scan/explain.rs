@@ -33,6 +33,18 @@ pub fn text(prepared: &PreparedScan, threads: usize) -> String {
         "bytes",
         format!("{} to read: {} and the time of every bar", bytes(read), counted(columns as usize, "column")),
     );
+    let references = prepared.plan.references();
+    if !references.is_empty() {
+        let rows: u64 = references.iter().filter_map(|name| manifest.symbol(name)).map(|entry| entry.rows).sum();
+        let read = bytes(rows * (columns + 1) * VALUE_BYTES);
+        line("beside", format!("{read} of {} that each process reads too", references.join(", ")));
+    }
+    let crosses = prepared.plan.crosses.len();
+    if crosses > 0 {
+        let a_time = crosses as u64 * prepared.symbol_count() as u64 * VALUE_BYTES;
+        let crosses = counted(crosses, "cross-section");
+        line("gathered", format!("{} for each time at which {crosses} are read", bytes(a_time)));
+    }
     line("memory", format!("{} for each thread beside the bars", bytes(prepared.workspace_bytes())));
     line(
         "cost",

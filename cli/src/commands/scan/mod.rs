@@ -6,6 +6,7 @@
 mod all_bars;
 mod clauses;
 mod explain;
+mod why;
 
 use std::io::{self, Write as _};
 use std::num::NonZero;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
-use trawl_coordinator::{PrepareError, PreparedScan, RunReport, ShardSpec, answer_digest};
+use trawl_coordinator::{PrepareError, PreparedScan, Question, RunReport, ShardSpec, WhyError, answer_digest};
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
 use trawl_plan::{Diagnostic, ScanDocument};
@@ -50,6 +51,7 @@ Examples:
   trawl scan --dataset us5 --where 'close > sma(close, 200)' --rank 'rsi(close, 14) asc' \\
       --select close --select 'rsi(close, 14) as rsi' --output answer.csv
   trawl scan --file scan.toml --as-of 2013-02-22 --explain
+  trawl scan --file scan.toml --as-of 2013-02-22 --why IBM
   trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'
   trawl scan --file scan.toml --notify https://example.org/hook --notify-secret-file secret";
 
@@ -92,6 +94,10 @@ pub struct Args {
     /// Print the plan, its look-back and cost, and what it would read; run nothing
     #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet"], help_heading = "Output")]
     explain: bool,
+
+    /// Print each part of the conditions with its value for this symbol, and which part decided
+    #[arg(long, value_name = "SYMBOL", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url"], help_heading = "Output")]
+    why: Option<String>,
 
     /// Show every match, and every symbol with its status and reason
     #[arg(long, help_heading = "Output")]
@@ -165,6 +171,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 io::stdout().write_all(explain::text(&prepared, threads(&args)).as_bytes())?;
                 return Ok(ExitCode::SUCCESS);
             }
+            if let Some(symbol) = &args.why {
+                return explain_symbol(&args, &prepared, symbol);
+            }
             if let Some(path) = &args.all_bars {
                 let options = LocalOptions { shards: args.shards, threads: threads(&args) };
                 let written = all_bars::write(&prepared, options, path)?;
@@ -222,6 +231,30 @@ fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
         }
     }
     UserMistake::Drawn(mistakes).into()
+}
+
+/// Why a symbol is in the answer or not; [`NOT_DONE`] when its bars cannot be read.
+fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow::Result<ExitCode> {
+    let question = Question::new(prepared, symbol).map_err(|error| match error {
+        WhyError::NoSymbol { ref near, ref dataset, .. } => {
+            let help = match near {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => format!("'trawl inspect {dataset}' lists its symbols"),
+            };
+            UserMistake::Plain { message: error.to_string(), help: Some(help) }.into()
+        }
+        WhyError::Sweep(_) => {
+            let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
+            UserMistake::Plain { message: error.to_string(), help }.into()
+        }
+        WhyError::Market(error) => crate::failure::of_market(error),
+        error => anyhow::Error::from(error),
+    })?;
+    let Outcome { answer, synthetic, .. } = embedded(args, prepared)?;
+    let explained = question.explained(&embedded(args, &question.scan)?.answer);
+    io::stdout().write_all(why::text(&question, &explained, &answer, synthetic).as_bytes())?;
+    let failed = answer.rows.iter().any(|r| r.row.symbol == question.symbol && r.row.status == Status::Failed);
+    Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
 }
 
 fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {

@@ -1,0 +1,112 @@
+//! Why one symbol is in an answer or not: the values of every part of the scan's conditions.
+
+use trawl_market::MarketError;
+use trawl_plan::why::{Part, compile_parts, reasons};
+use trawl_protocol::{Answer, Status};
+use trawl_worker::schema_of;
+
+use crate::prepare::{PrepareError, PreparedScan, prepare_with};
+
+/// Why a question cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum WhyError {
+    /// No such symbol as of the scan's time.
+    #[error("dataset '{dataset}' has no symbol '{symbol}'")]
+    NoSymbol {
+        /// Name.
+        dataset: String,
+        /// What was asked for.
+        symbol: String,
+        /// A symbol of nearly that name.
+        near: Option<String>,
+    },
+    /// Every combination of a sweep is a scan of its own.
+    #[error("the sweep has {0} combinations, and one scan is explained at a time")]
+    Sweep(usize),
+    #[error(transparent)]
+    Market(#[from] MarketError),
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+}
+
+/// A question about one symbol of a scan.
+#[derive(Debug)]
+pub struct Question {
+    /// Gives every symbol the values of the parts.
+    pub scan: PreparedScan,
+    /// The symbol as the dataset calls it.
+    pub symbol: String,
+    /// The symbol's labels at the as-of, and their values.
+    pub labels: Vec<(String, Option<String>)>,
+    parts: Vec<Part>,
+    bars: usize,
+    /// Whether there are more parts than are told.
+    pub cut: bool,
+}
+
+/// One part of the conditions and what it is for the symbol.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PartValue {
+    pub part: Part,
+    /// NaN for NA.
+    pub value: f64,
+    /// Bars since it was last true and last false, NaN when that was never or is not known.
+    pub since: Option<[f64; 2]>,
+    /// Whether its clause is not true because of it.
+    pub reason: bool,
+}
+
+/// What is known about the symbol at the as-of bar.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// None when the symbol has no bar there.
+    pub parts: Vec<PartValue>,
+    /// Own bars up to there.
+    pub bars: u64,
+}
+
+impl Question {
+    /// Asks about `symbol` in a scan.
+    ///
+    /// # Errors
+    /// [`WhyError`].
+    pub fn new(prepared: &PreparedScan, symbol: &str) -> Result<Self, WhyError> {
+        if prepared.plan.points.len() > 1 {
+            return Err(WhyError::Sweep(prepared.plan.points.len()));
+        }
+        let (dataset, as_of) = (&prepared.dataset, prepared.as_of);
+        let schema = schema_of(dataset, as_of)?;
+        let found = schema.directory.as_ref().map_or_else(|| Err(None), |d| d.symbol(symbol));
+        let symbol = found.map_err(|near| WhyError::NoSymbol {
+            dataset: dataset.manifest.name.clone(),
+            symbol: symbol.to_owned(),
+            near,
+        })?;
+        let made = compile_parts(&prepared.document, &schema).map_err(PrepareError::Plan)?;
+        let scan = prepare_with(dataset.clone(), &prepared.document, Some(as_of), |_| Ok(made.plan))?;
+        let group = dataset.manifest.symbol(&symbol).map(|entry| entry.group);
+        // Cross-sections need every symbol, anything else one.
+        let scan = match group {
+            Some(group) if scan.plan.crosses.is_empty() => scan.only(group),
+            _ => scan,
+        };
+        let table = dataset.symbol_table()?;
+        let value = |label: &String| (label.clone(), table.label_at(&symbol, label, as_of).map(str::to_owned));
+        let labels = table.labels().iter().map(value).collect();
+        Ok(Self { scan, symbol, labels, parts: made.parts, bars: made.bars, cut: made.cut })
+    }
+
+    /// What the answer of [`Question::scan`] says of the symbol.
+    pub fn explained(&self, answer: &Answer) -> Explained {
+        let row = answer.rows.iter().map(|r| &r.row).find(|r| r.symbol == self.symbol);
+        let Some(values) = row.filter(|r| r.status == Status::Matched).map(|r| &r.values) else {
+            return Explained { parts: Vec::new(), bars: 0 };
+        };
+        let of = |column: usize| values.get(column).copied().unwrap_or(f64::NAN);
+        let own: Vec<f64> = self.parts.iter().map(|part| of(part.column)).collect();
+        let parts = self.parts.iter().zip(&own).zip(reasons(&self.parts, &own)).map(|((part, value), reason)| {
+            PartValue { part: part.clone(), value: *value, since: part.since.map(|s| s.map(of)), reason }
+        });
+        Explained { parts: parts.collect(), bars: of(self.bars).max(0.0) as u64 }
+    }
+}
