@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{all_bars, prepare_opened};
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{NoProgress, all_bars, prepare_opened};
 use trawl_kernels::NoCancel;
-use trawl_market::{ListingRow, MemoryMarket, SymbolBars, memory_dataset};
+use trawl_market::{Dataset, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::ScanDocument;
+use trawl_protocol::StepInputV1;
 use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::{Grammar, LABELS};
 use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
 
 /// What of the language the engine has behind this seam.
-pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true };
+pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true, finite: false };
 
 /// One symbol's row as the engine answers it.
 #[derive(Debug, Clone)]
@@ -28,13 +29,15 @@ pub struct EngineRow {
     pub select: Vec<f64>,
 }
 
-fn document(scan: &Scan) -> ScanDocument {
+/// The scan as a user would write it.
+pub fn document(scan: &Scan) -> ScanDocument {
     ScanDocument {
         universe: scan.universe.as_ref().map(|u| u.text()),
         condition: scan.condition.text(),
         rank: scan.rank_text(),
         limit: scan.limit,
         select: scan.select_texts(),
+        dataset: Some("market".to_owned()),
         lets: scan.lets.iter().map(|(name, node)| (name.clone(), node.text())).collect::<BTreeMap<_, _>>(),
         ..ScanDocument::default()
     }
@@ -45,27 +48,52 @@ fn document(scan: &Scan) -> ScanDocument {
 /// # Errors
 /// Its refusal of the scan, as text.
 pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<EngineRow>)>, String> {
-    let dataset = memory_dataset(memory_market(market)).map_err(|e| e.to_string())?;
-    let document = ScanDocument { dataset: Some("market".to_owned()), ..document(scan) };
     let last = market.days().last().map(|day| day * DAY);
-    let prepared = prepare_opened(dataset, &document, last).map_err(|e| e.to_string())?;
+    let prepared = prepare_opened(dataset(market)?, &document(scan), last).map_err(|e| e.to_string())?;
     let mut answers = Vec::new();
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     // Small chunks, so that their borders are crossed.
     let chunk_bytes_max = 64 << 10;
     all_bars(&prepared, options, None, chunk_bytes_max, &NoCancel, |time, answer| {
-        let row = |row: trawl_protocol::AnswerRow| EngineRow {
-            status: status(row.row.status),
-            edge: Some(row.row.edge),
-            rank: row.row.rank,
-            select: row.row.values,
-            symbol: row.row.symbol,
-        };
-        answers.push((time / DAY, answer.rows.into_iter().map(row).collect()));
+        answers.push((time / DAY, answer.rows.into_iter().map(engine_row).collect()));
         Ok(())
     })
     .map_err(|e| e.to_string())?;
     Ok(answers)
+}
+
+/// The market as the engine sees it.
+///
+/// # Errors
+/// Its refusal of the market, as text.
+pub fn dataset(market: &Market) -> Result<Dataset, String> {
+    memory_dataset(memory_market(market)).map_err(|e| e.to_string())
+}
+
+/// The engine's rows at one day, by a scan of that day alone.
+///
+/// # Errors
+/// Its refusal of the scan, as text.
+pub fn engine_answer(dataset: &Dataset, document: &ScanDocument, day: i64) -> Result<Vec<EngineRow>, String> {
+    let prepared = prepare_opened(dataset.clone(), document, Some(day * DAY)).map_err(|e| e.to_string())?;
+    let source = prepared.source();
+    let references = source.load_references().map_err(|e| e.to_string())?;
+    let execute = |segment, step, input: &StepInputV1| {
+        source.execute(segment, step, input, &references, &NoCancel).map_err(|e| (e.kind(), e.to_string()))
+    };
+    let options = LocalOptions { threads: 1, ..LocalOptions::default() };
+    let (answer, _) = local::run(&prepared, options, execute, &NoProgress).map_err(|e| e.to_string())?;
+    Ok(answer.rows.into_iter().map(engine_row).collect())
+}
+
+fn engine_row(row: trawl_protocol::AnswerRow) -> EngineRow {
+    EngineRow {
+        status: status(row.row.status),
+        edge: Some(row.row.edge),
+        rank: row.row.rank,
+        select: row.row.values,
+        symbol: row.row.symbol,
+    }
 }
 
 fn memory_market(market: &Market) -> MemoryMarket {
