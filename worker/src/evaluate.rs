@@ -73,8 +73,15 @@ impl<'a> StageRun<'a> {
         if self.plan.history.is_none() || frame.subject != Subject::Own {
             return 0;
         }
-        // States of a forming bar are rows of base bars; their history is that of the higher bars.
-        let from = if matches!(frame.bars, BarSize::Higher { forming: true, .. }) { NONE } else { from };
+        // States of a forming bar are rows of base bars; their history is that of the higher bars. The first state that is
+        // wanted may lie in a period before the window's; none of them looks at fewer bars than were complete by then.
+        let from = match &frame.bars {
+            BarSize::Higher { timeframe, forming: true } => {
+                let complete = axis.higher.get(timeframe).and_then(|h| h.bars.completed.get(from));
+                complete.map_or(NONE, |complete| complete.saturating_sub(1))
+            }
+            _ => from,
+        };
         axis.window_row(&frame.bars).min(from).saturating_sub(piece.program.reach())
     }
 

@@ -14,6 +14,8 @@ pub struct Grammar {
     pub frames: bool,
     /// `iff`, `nz`, `zscore`, `percentrank`, `correl`, `valuewhen`.
     pub helpers: bool,
+    /// Windows only: nothing that depends on bars before every window.
+    pub finite: bool,
 }
 
 /// The values that labels take.
@@ -268,8 +270,9 @@ impl Generator<'_> {
 
     fn of_condition(&mut self, depth: u32) -> Expr {
         let c = self.condition(depth);
+        let finite = self.grammar.finite;
         match self.random.below(if self.grammar.helpers { 5 } else { 2 }) {
-            0 => {
+            which if which == 0 || (finite && which <= 2) => {
                 let n = self.random.between(1, 6) as f64;
                 self.call("count", vec![("c", Some(c))], vec![("n", n)])
             }
@@ -290,7 +293,10 @@ impl Generator<'_> {
     }
 
     fn indicator(&mut self, depth: u32) -> Expr {
-        let shape = self.random.pick(&INDICATORS);
+        let finite = self.grammar.finite;
+        let legal = |shape: &Shape| !finite || !RECURSIVE.contains(&shape.name);
+        let shapes: Vec<Shape> = INDICATORS.into_iter().filter(legal).collect();
+        let shape = self.random.pick(&shapes);
         // As many leading series as chance gives; the others are the columns of the signature.
         let given = self.random.below(shape.series.len() as u64 + 1) as usize;
         let mut series: Vec<(&'static str, Option<Node>)> = Vec::new();
@@ -301,8 +307,8 @@ impl Generator<'_> {
             series.push((name, node));
         }
         let params = shape.params.iter().map(|(name, values)| (*name, self.random.pick(values))).collect();
-        let kinds = ["sma", "sma", "ema", "wma", "kama"];
-        let averages = shape.averages.iter().map(|name| (*name, self.random.pick(&kinds))).collect();
+        let kinds: &[&str] = if finite { &["sma", "wma"] } else { &["sma", "sma", "ema", "wma", "kama"] };
+        let averages = shape.averages.iter().map(|name| (*name, self.random.pick(kinds))).collect();
         let field = if shape.fields.is_empty() { None } else { Some(self.random.pick(shape.fields)) };
         Expr::Call(Call { name: shape.name, series, params, averages, field, by_name: self.random.once_in(3) })
     }
@@ -373,6 +379,9 @@ const fn shape(
 ) -> Shape {
     Shape { name, series, params, averages: &[], fields }
 }
+
+/// Indicators whose value depends on every bar before it.
+const RECURSIVE: [&str; 8] = ["ema", "kama", "rsi", "macd", "atr", "adx", "obv", "vwap"];
 
 const INDICATORS: [Shape; 20] = [
     shape("sma", &["real"], PERIOD, &[]),

@@ -79,15 +79,19 @@ fn differ<T>(kind: &'static str, text: String) -> Told<T> {
 type Answers = Vec<(i64, Vec<Row>)>;
 
 /// References whose arithmetic is disturbed, made when they are first needed.
-struct Disturbed<'a> {
+pub struct Disturbed<'a> {
     market: &'a Market,
     scan: &'a Scan,
     answers: OnceCell<Vec<Answers>>,
 }
 
-impl Disturbed<'_> {
+impl<'a> Disturbed<'a> {
+    pub fn new(market: &'a Market, scan: &'a Scan) -> Self {
+        Self { market, scan, answers: OnceCell::new() }
+    }
+
     /// The same row by each of them.
-    fn rows(&self, day: usize, symbol: usize) -> Vec<&Row> {
+    pub fn rows(&self, day: usize, symbol: usize) -> Vec<&Row> {
         let all = self.answers.get_or_init(|| {
             let of = |seed| {
                 let reference = Reference::disturbed(self.market, self.scan.universe.clone(), seed);
@@ -114,7 +118,7 @@ fn compare_all(market: &Market, scan: &Scan, tally: &mut Tally) -> Told<()> {
         Err(message) => return differ("refused", message),
     };
     let reference = Reference::new(market, scan.universe.clone());
-    let disturbed = Disturbed { market, scan, answers: OnceCell::new() };
+    let disturbed = Disturbed::new(market, scan);
     let wanted = answers(&reference, scan);
     let days: Vec<i64> = engine.iter().map(|e| e.0).collect();
     if days != wanted.iter().map(|w| w.0).collect::<Vec<i64>>() {
@@ -197,7 +201,8 @@ fn compare_row<'a>(
     Ok(())
 }
 
-fn close(a: f64, b: f64, tolerance: f64) -> bool {
+/// Whether two values are equal, both NA, or differ by rounding alone.
+pub fn close(a: f64, b: f64, tolerance: f64) -> bool {
     (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1.0)
 }
 

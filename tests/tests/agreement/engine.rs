@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{PreparedScan, all_bars, prepare_opened};
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{NoProgress, PreparedScan, all_bars, prepare_opened};
 use trawl_kernels::NoCancel;
-use trawl_market::{ListingRow, MemoryMarket, SymbolBars, memory_dataset};
+use trawl_market::{Dataset, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::ScanDocument;
+use trawl_protocol::StepInputV1;
 use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::{Grammar, LABELS};
 use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
 
 /// What of the language the engine has behind this seam.
-pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true };
+pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true, finite: false };
 
 /// One symbol's row as the engine answers it.
 #[derive(Debug, Clone)]
@@ -33,12 +34,11 @@ pub struct EngineRow {
 /// # Errors
 /// The engine's refusal, as text.
 pub fn prepared(market: &Market, document: &ScanDocument) -> Result<PreparedScan, String> {
-    let dataset = memory_dataset(memory_market(market)).map_err(|e| e.to_string())?;
-    let document = ScanDocument { dataset: Some("market".to_owned()), ..document.clone() };
     let last = market.days().last().map(|day| day * DAY);
-    prepare_opened(dataset, &document, last).map_err(|e| e.to_string())
+    prepare_opened(dataset(market)?, document, last).map_err(|e| e.to_string())
 }
 
+/// The scan as a user would write it.
 pub fn document(scan: &Scan) -> ScanDocument {
     ScanDocument {
         universe: scan.universe.as_ref().map(|u| u.text()),
@@ -46,6 +46,7 @@ pub fn document(scan: &Scan) -> ScanDocument {
         rank: scan.rank_text(),
         limit: scan.limit,
         select: scan.select_texts(),
+        dataset: Some("market".to_owned()),
         lets: scan.lets.iter().map(|(name, node)| (name.clone(), node.text())).collect::<BTreeMap<_, _>>(),
         ..ScanDocument::default()
     }
@@ -62,18 +63,45 @@ pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<Engi
     // Small chunks, so that their borders are crossed.
     let chunk_bytes_max = 64 << 10;
     all_bars(&prepared, options, None, chunk_bytes_max, &NoCancel, |time, answer| {
-        let row = |row: trawl_protocol::AnswerRow| EngineRow {
-            status: status(row.row.status),
-            edge: Some(row.row.edge),
-            rank: row.row.rank,
-            select: row.row.values,
-            symbol: row.row.symbol,
-        };
-        answers.push((time / DAY, answer.rows.into_iter().map(row).collect()));
+        answers.push((time / DAY, answer.rows.into_iter().map(engine_row).collect()));
         Ok(())
     })
     .map_err(|e| e.to_string())?;
     Ok(answers)
+}
+
+/// The market as the engine sees it.
+///
+/// # Errors
+/// Its refusal of the market, as text.
+pub fn dataset(market: &Market) -> Result<Dataset, String> {
+    memory_dataset(memory_market(market)).map_err(|e| e.to_string())
+}
+
+/// The engine's rows at one day, by a scan of that day alone.
+///
+/// # Errors
+/// Its refusal of the scan, as text.
+pub fn engine_answer(dataset: &Dataset, document: &ScanDocument, day: i64) -> Result<Vec<EngineRow>, String> {
+    let prepared = prepare_opened(dataset.clone(), document, Some(day * DAY)).map_err(|e| e.to_string())?;
+    let source = prepared.source();
+    let references = source.load_references().map_err(|e| e.to_string())?;
+    let execute = |segment, step, input: &StepInputV1| {
+        source.execute(segment, step, input, &references, &NoCancel).map_err(|e| (e.kind(), e.to_string()))
+    };
+    let options = LocalOptions { threads: 1, ..LocalOptions::default() };
+    let (answer, _) = local::run(&prepared, options, execute, &NoProgress).map_err(|e| e.to_string())?;
+    Ok(answer.rows.into_iter().map(engine_row).collect())
+}
+
+fn engine_row(row: trawl_protocol::AnswerRow) -> EngineRow {
+    EngineRow {
+        status: status(row.row.status),
+        edge: Some(row.row.edge),
+        rank: row.row.rank,
+        select: row.row.values,
+        symbol: row.row.symbol,
+    }
 }
 
 fn memory_market(market: &Market) -> MemoryMarket {

@@ -9,6 +9,7 @@
 mod compare;
 mod engine;
 mod every_bar;
+mod history;
 mod rules;
 mod why;
 

@@ -147,7 +147,7 @@ fn cross_sections_are_over_the_universe_and_tell_market_values_to_all() {
 /// Bars that come later change nothing: rules 1, 2, 11 and 14, over the whole grammar.
 #[test]
 fn no_expression_looks_into_the_future() {
-    let grammar = Grammar { frames: true, helpers: true };
+    let grammar = Grammar { frames: true, helpers: true, finite: false };
     for seed in 0..400u64 {
         let whole = market(&mut Random::new(seed / 4));
         let scan = scan(&mut Random::new(seed.wrapping_mul(0x9e37_79b9)), grammar, &whole);
