@@ -33,14 +33,22 @@ pub fn signature(function: &Function) -> String {
     });
     let params = function.params.iter().map(|p| match p.default {
         ParamDefault::Required => p.name.to_owned(),
-        ParamDefault::Value(v) if p.kind == ParamType::Average => {
-            let name = catalogue::AVERAGES.iter().find(|a| f64::from(a.1) == v).map_or("sma", |a| a.0);
-            format!("{}='{name}'", p.name)
-        }
-        ParamDefault::Value(v) => format!("{}={v}", p.name),
-        ParamDefault::SameAs(other) => format!("{}={other}", p.name),
+        _ => format!("{}={}", p.name, default_text(p)),
     });
     format!("{}({})", function.name, series.chain(params).collect::<Vec<_>>().join(", "))
+}
+
+/// A parameter's default as it would be written; empty when it must be given.
+pub fn default_text(param: &Param) -> String {
+    match param.default {
+        ParamDefault::Required => String::new(),
+        ParamDefault::Value(v) if param.kind == ParamType::Average => {
+            let name = catalogue::AVERAGES.iter().find(|a| f64::from(a.1) == v).map_or("sma", |a| a.0);
+            format!("'{name}'")
+        }
+        ParamDefault::Value(v) => v.to_string(),
+        ParamDefault::SameAs(other) => other.to_owned(),
+    }
 }
 
 struct Call<'t> {

@@ -29,7 +29,7 @@ mod scan_plan;
 mod schema;
 pub mod why;
 
-pub use call::{legal_values, signature};
+pub use call::{default_text, legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};
 pub use diagnostic::{Diagnostic, suggest};
 pub use document::{History, ScanDocument, SweepRange, SweepValues};

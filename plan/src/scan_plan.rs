@@ -180,6 +180,12 @@ impl Plan {
         self.outputs().map(|id| look_backs[id.index()]).max().unwrap_or(0)
     }
 
+    /// As [`Self::look_back`], with the warm-up that filters are given under a limited history.
+    pub fn reach(&self) -> usize {
+        let reaches = self.graph.reaches();
+        self.outputs().map(|id| reaches[id.index()]).max().unwrap_or(0)
+    }
+
     /// Bars before the first bar at which one node can be defined, along its frame.
     pub fn look_back_of(&self, id: NodeId) -> usize {
         self.graph.look_backs()[id.index()]

@@ -13,6 +13,7 @@ mod coordinator;
 mod datasets;
 mod diff;
 mod import;
+mod indicators;
 mod inspect;
 mod scan;
 mod serving;
@@ -25,6 +26,7 @@ pub enum Command {
     Scan(Box<scan::Args>),
     Diff(diff::Args),
     Compute(compute::Args),
+    Indicators(indicators::Args),
     Import(import::Args),
     Synth(synth::Args),
     Datasets(datasets::Args),
@@ -55,6 +57,7 @@ impl Command {
             Self::Scan(args) => scan::run(*args, context),
             Self::Diff(args) => diff::run(args),
             Self::Compute(args) => compute::run(args, context),
+            Self::Indicators(args) => indicators::run(args, context),
             Self::Import(args) => import::run(args, context),
             Self::Synth(args) => synth::run(args, context),
             Self::Datasets(args) => datasets::run(args, context),

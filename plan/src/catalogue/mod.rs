@@ -6,6 +6,7 @@
 mod averages;
 mod bands;
 mod conditions;
+mod facts;
 mod forms;
 mod formula;
 mod helpers;
@@ -13,6 +14,7 @@ mod momentum;
 mod patterns;
 mod volume;
 
+pub use facts::{Facts, facts};
 pub use forms::{FORMS, Form, find_form};
 pub use formula::Formula;
 

@@ -1,0 +1,214 @@
+//! A function in words: for the terminal and as JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use trawl_plan::catalogue::{self, Form, Function, ParamDefault};
+use trawl_plan::graph::Kind;
+use trawl_plan::{legal_values, signature};
+
+use crate::number::counted;
+
+/// Heading of the functions that look at other bars.
+pub const FORMS_GROUP: &str = "Other bars, symbols and the whole market";
+
+/// A function as data.
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    pub name: &'static str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub aliases: &'static [&'static str],
+    pub group: &'static str,
+    pub summary: &'static str,
+    pub formula: &'static str,
+    pub reference: &'static str,
+    pub call: String,
+    pub series: Vec<SeriesEntry>,
+    pub parameters: Vec<ParameterEntry>,
+    pub outputs: Vec<OutputEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub example: Option<String>,
+    /// Own bars before the first value, of the example.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub look_back: Option<usize>,
+    /// Own bars that a limited history gives it, of the example.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct SeriesEntry {
+    pub name: &'static str,
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ParameterEntry {
+    pub name: &'static str,
+    pub legal: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct OutputEntry {
+    pub name: &'static str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub aliases: &'static [&'static str],
+    pub kind: &'static str,
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Num => "number",
+        Kind::Bool => "condition",
+    }
+}
+
+/// A function as data.
+pub fn entry(function: &'static Function) -> Entry {
+    let facts = catalogue::facts(function);
+    let series = function.series.iter();
+    let parameters = function.params.iter().map(|p| ParameterEntry {
+        name: p.name,
+        legal: legal_values(p.kind),
+        default: match p.default {
+            ParamDefault::Required => None,
+            ParamDefault::Value(_) => Some(trawl_plan::default_text(p)),
+            ParamDefault::SameAs(other) => Some(other.to_owned()),
+        },
+    });
+    let outputs = function.outputs.iter();
+    Entry {
+        name: function.name,
+        aliases: function.aliases,
+        group: function.group,
+        summary: function.summary,
+        formula: function.formula,
+        reference: function.reference,
+        call: signature(function),
+        series: series.map(|s| SeriesEntry { name: s.name, kind: kind(s.kind), default: s.default }).collect(),
+        parameters: parameters.collect(),
+        outputs: outputs.map(|o| OutputEntry { name: o.name, aliases: o.aliases, kind: kind(o.kind) }).collect(),
+        example: Some(facts.example),
+        look_back: Some(facts.look_back),
+        warm_up: facts.warm_up,
+    }
+}
+
+/// A form as data.
+pub fn form_entry(form: &'static Form) -> Entry {
+    Entry {
+        name: form.name,
+        aliases: &[],
+        group: FORMS_GROUP,
+        summary: form.summary,
+        formula: form.formula,
+        reference: "scan language",
+        call: form.signature.to_owned(),
+        series: Vec::new(),
+        parameters: Vec::new(),
+        outputs: Vec::new(),
+        example: None,
+        look_back: None,
+        warm_up: None,
+    }
+}
+
+/// Everything, in the order of the groups.
+pub fn all() -> Vec<Entry> {
+    groups().into_iter().flat_map(|(_, entries)| entries).collect()
+}
+
+/// The groups in the order of their first function, the forms last.
+pub fn groups() -> Vec<(&'static str, Vec<Entry>)> {
+    let mut groups: Vec<(&'static str, Vec<Entry>)> = Vec::new();
+    let forms = catalogue::FORMS.iter().map(form_entry);
+    for entry in catalogue::functions().map(entry).chain(forms) {
+        match groups.iter_mut().find(|(group, _)| *group == entry.group) {
+            Some((_, entries)) => entries.push(entry),
+            None => groups.push((entry.group, vec![entry])),
+        }
+    }
+    for (_, entries) in &mut groups {
+        entries.sort_by_key(|e| e.name);
+    }
+    groups
+}
+
+/// All functions by group, a line each.
+pub fn list() -> String {
+    let groups = groups();
+    let width = groups.iter().flat_map(|(_, entries)| entries).map(|e| e.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (group, entries) in &groups {
+        let _ = writeln!(text, "{group}");
+        for entry in entries {
+            let _ = writeln!(text, "  {:<width$}  {}", entry.name, entry.summary);
+        }
+        text.push('\n');
+    }
+    let count: usize = groups.iter().map(|(_, entries)| entries.len()).sum();
+    let _ = writeln!(text, "{}; 'trawl indicators NAME' tells all about one", counted(count, "function"));
+    text
+}
+
+/// Everything about a function.
+pub fn function(function: &'static Function) -> String {
+    let entry = entry(function);
+    let mut text = heading(&entry);
+    if !entry.aliases.is_empty() {
+        let _ = writeln!(text, "also     {}", entry.aliases.join(", "));
+    }
+    let mut title = "series";
+    for series in &entry.series {
+        let default = series.default.map_or_else(|| "must be given".to_owned(), |d| format!("[default: {d}]"));
+        let _ = writeln!(text, "{title:<8} {}: a {} {default}", series.name, series.kind);
+        title = "";
+    }
+    title = "numbers";
+    for parameter in &entry.parameters {
+        let default = parameter.default.as_ref();
+        let default = default.map_or_else(|| "must be given".to_owned(), |d| format!("[default: {d}]"));
+        let _ = writeln!(text, "{title:<8} {}: {} {default}", parameter.name, parameter.legal);
+        title = "";
+    }
+    title = "outputs";
+    for output in &entry.outputs {
+        let field = if entry.outputs.len() > 1 { format!(".{}", output.name) } else { format!("a {}", output.kind) };
+        let aliases: Vec<String> = output.aliases.iter().map(|a| format!(".{a}")).collect();
+        let _ = writeln!(text, "{title:<8} {}", [vec![field], aliases].concat().join(" or "));
+        title = "";
+    }
+    let field = match function.outputs {
+        [_] => String::new(),
+        several => format!(".{}", several[0].aliases.first().unwrap_or(&several[0].name)),
+    };
+    let example = entry.example.unwrap_or_default();
+    let _ = writeln!(text, "example  {example}{field}");
+    let _ = writeln!(
+        text,
+        "needs    {} before its first value, as in the example",
+        counted(entry.look_back.unwrap_or(0), "bar")
+    );
+    let warm_up = match entry.warm_up {
+        Some(bars) => format!("{} before the first one of a limited history", counted(bars, "bar")),
+        None => "never forgets its first bar: a limited history takes it only with origin = true".to_owned(),
+    };
+    let _ = writeln!(text, "warm-up  {warm_up}");
+    text
+}
+
+/// Everything about a form.
+pub fn form(form: &'static Form) -> String {
+    heading(&form_entry(form))
+}
+
+fn heading(entry: &Entry) -> String {
+    let mut text = format!("{}\n\n  {}\n\n", entry.summary, entry.call);
+    let _ = writeln!(text, "formula  {}", entry.formula);
+    let _ = writeln!(text, "from     {} ({})", entry.reference, entry.group);
+    text
+}

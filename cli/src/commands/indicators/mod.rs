@@ -1,0 +1,75 @@
+//! `trawl indicators`: what functions there are, from their declarations.
+
+mod describe;
+mod pages;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use trawl_plan::{catalogue, suggest};
+
+use crate::context::Context;
+use crate::failure::UserMistake;
+
+const AFTER_HELP: &str = "\
+Examples:
+  trawl indicators
+  trawl indicators macd
+  trawl indicators --json";
+
+/// List the functions of the scan language, or tell everything about one
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// The function to tell about [default: list all]
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write the documentation, a page for each group, into this folder
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["name", "json"])]
+    pages: Option<PathBuf>,
+}
+
+/// Prints, or writes pages.
+pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &args.pages {
+        pages::write(folder)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = match &args.name {
+        None if args.json => json(&describe::all())?,
+        None => describe::list(),
+        Some(name) => {
+            let lower = name.to_ascii_lowercase();
+            let lower = lower.trim_end_matches("()");
+            match (catalogue::find(lower), catalogue::find_form(lower)) {
+                (Some(function), _) if args.json => json(&describe::entry(function))?,
+                (Some(function), _) => describe::function(function),
+                (None, Some(form)) if args.json => json(&describe::form_entry(form))?,
+                (None, Some(form)) => describe::form(form),
+                (None, None) => return Err(unknown(name, lower).into()),
+            }
+        }
+    };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+fn unknown(name: &str, lower: &str) -> UserMistake {
+    let functions = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
+    let help = match suggest(lower, functions.chain(catalogue::FORMS.iter().map(|f| f.name))) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => "'trawl indicators' lists them".to_owned(),
+    };
+    UserMistake::Plain { message: format!("there is no function '{name}'"), help: Some(help) }
+}
