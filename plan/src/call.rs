@@ -322,8 +322,9 @@ fn average_named(call: &Call<'_>, text: &str, span: &Span) -> Resolved<f64> {
 fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
     let mut values: Vec<f64> = Vec::with_capacity(call.params.len());
     for (param, given) in call.function.params.iter().zip(&call.params) {
+        let given = given.filter(|v| param.kind != ParamType::Average || *v != catalogue::AVERAGE_DEFAULT);
         let value = match (given, param.default) {
-            (Some(value), _) => *value,
+            (Some(value), _) => value,
             (None, ParamDefault::Value(value)) => value,
             (None, ParamDefault::SameAs(other)) => {
                 let at = call.function.params.iter().position(|p| p.name == other);

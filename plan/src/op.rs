@@ -94,6 +94,8 @@ pub enum Op {
     Select,
     /// The value `p` own bars earlier, NA before the first bar.
     Lag(u32),
+    /// NA for the first `p` defined values, then the input.
+    Skip(u32),
 
     /// Window sum.
     Sum(u32),
@@ -170,7 +172,7 @@ impl Op {
     /// Bars that this primitive needs before the current one, given its inputs are defined: 0 for element-wise ones.
     pub fn look_back(&self) -> usize {
         match *self {
-            Self::Lag(p) => p as usize,
+            Self::Lag(p) | Self::Skip(p) => p as usize,
             Self::Sum(p)
             | Self::Mean(p)
             | Self::WeightedMean(p)
@@ -200,7 +202,8 @@ impl Op {
     pub fn is_recursive(&self) -> bool {
         matches!(
             self,
-            Self::Exponential { .. }
+            Self::Skip(_)
+                | Self::Exponential { .. }
                 | Self::Wilder(_)
                 | Self::WilderSum(_)
                 | Self::WilderRatio(_)

@@ -3,7 +3,9 @@
 
 mod afresh;
 mod elementwise;
+mod lane;
 mod lanes;
+mod pick;
 mod program;
 mod recurrence;
 mod steps;

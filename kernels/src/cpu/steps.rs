@@ -6,7 +6,9 @@ use trawl_plan::scalar;
 
 use super::afresh::{Correlation, PercentRank};
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
+use super::lane::PerLane;
 use super::lanes::AnyStep;
+use super::pick::Skip;
 use super::recurrence::{Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum};
 use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
 
@@ -24,6 +26,7 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::Not => Box::new(Map1(scalar::not)),
         Op::Select => Box::new(Map3(scalar::select)),
         Op::Lag(p) => Box::new(Lag(p as usize)),
+        Op::Skip(p) => Box::new(PerLane::new(Skip(p))),
         Op::Sum(p) => Box::new(Sum::new(p, 1.0)),
         Op::Mean(p) => Box::new(Sum::new(p, f64::from(p))),
         Op::WeightedMean(p) => Box::new(WeightedMean::new(p)),

@@ -44,6 +44,10 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Lag(p) => each(&|t| {
             if t >= p as usize { x[t - p as usize] } else { f64::NAN }
         }),
+        Op::Skip(p) => each(&|t| {
+            let seen = x[..=t].iter().filter(|x| x.is_finite()).count();
+            if seen > p as usize || !x[t].is_finite() { x[t] } else { f64::NAN }
+        }),
         Op::Sum(p) => sums(x, p, exact_sum),
         Op::Mean(p) => sums(x, p, |w| exact_sum(w) / f64::from(p)),
         Op::WeightedMean(p) => sums(x, p, |w| {

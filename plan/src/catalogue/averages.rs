@@ -1,6 +1,7 @@
 //! Moving averages.
 
-use super::{Formula, Function, ONE, REAL, TALIB, period};
+use super::moving::T3_FACTOR;
+use super::{Formula, Function, ONE, Param, ParamDefault, ParamType, REAL, TALIB, period};
 use crate::graph::NodeId;
 
 const GROUP: &str = "Overlap studies";
@@ -53,6 +54,97 @@ pub(super) const LIST: &[Function] = &[
         params: &[period(30, 1)],
         outputs: ONE,
         build: |f| kind(f, 6.0),
+    },
+    Function {
+        name: "dema",
+        aliases: &[],
+        group: GROUP,
+        summary: "double exponential moving average",
+        formula: "2e - ema(e), e = ema(x)",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[period(30, 1)],
+        outputs: ONE,
+        build: |f| kind(f, 3.0),
+    },
+    Function {
+        name: "tema",
+        aliases: &[],
+        group: GROUP,
+        summary: "triple exponential moving average",
+        formula: "3e - 3*ema(e) + ema(ema(e)), e = ema(x)",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[period(30, 1)],
+        outputs: ONE,
+        build: |f| kind(f, 4.0),
+    },
+    Function {
+        name: "trima",
+        aliases: &[],
+        group: GROUP,
+        summary: "triangular moving average",
+        formula: "weights rise by one to the middle of the window and fall again",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[period(30, 1)],
+        outputs: ONE,
+        build: |f| kind(f, 5.0),
+    },
+    Function {
+        name: "t3",
+        aliases: &[],
+        group: GROUP,
+        summary: "Tillson's T3 moving average",
+        formula: "c1*e6 + c2*e5 + c3*e4 + c4*e3, en being n exponential means over each other; c1 = -v^3, c2 = 3(v^2 + v^3), c3 = -6v^2 - 3(v + v^3), c4 = 1 + 3v + 3v^2 + v^3, v = vfactor",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[
+            period(5, 1),
+            Param {
+                name: "vfactor",
+                kind: ParamType::Real { min: 0.0, max: 1.0 },
+                default: ParamDefault::Value(T3_FACTOR),
+            },
+        ],
+        outputs: ONE,
+        build: |f| vec![f.tillson(f.series(0), f.bars(0), f.real(1))],
+    },
+    Function {
+        name: "hma",
+        aliases: &[],
+        group: GROUP,
+        summary: "Hull's moving average",
+        formula: "wma over sqrt(timeperiod) of 2*wma(timeperiod/2) - wma(timeperiod), both periods cut off to whole numbers",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[period(20, 1)],
+        outputs: ONE,
+        build: |f| kind(f, 9.0),
+    },
+    Function {
+        name: "zlema",
+        aliases: &[],
+        group: GROUP,
+        summary: "exponential moving average without lag",
+        formula: "ema of 2x - x[(timeperiod-1)/2], the offset cut off to a whole number",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[period(30, 1)],
+        outputs: ONE,
+        build: |f| kind(f, 12.0),
+    },
+    Function {
+        name: "rma",
+        aliases: &[],
+        group: GROUP,
+        summary: "Wilder's moving average",
+        formula: "(m*(timeperiod-1) + x)/timeperiod, seeded with the mean of the first timeperiod values",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[period(30, 1)],
+        outputs: ONE,
+        build: |f| kind(f, 13.0),
     },
 ];
 

@@ -10,6 +10,7 @@ mod forms;
 mod formula;
 mod helpers;
 mod momentum;
+mod moving;
 mod patterns;
 mod volume;
 
@@ -94,8 +95,26 @@ pub struct OutputDecl {
     pub kind: Kind,
 }
 
-/// Moving averages that `*matype` parameters choose among so far, with TA-Lib's numbers.
-pub const AVERAGES: [(&str, u32); 4] = [("sma", 0), ("ema", 1), ("wma", 2), ("kama", 6)];
+/// Moving averages that `*matype` parameters choose among, with TA-Lib's numbers. `disabled` is the series itself,
+/// `default` what the function takes when nothing is said.
+pub const AVERAGES: [(&str, u32); 13] = [
+    ("sma", 0),
+    ("ema", 1),
+    ("wma", 2),
+    ("dema", 3),
+    ("tema", 4),
+    ("trima", 5),
+    ("kama", 6),
+    ("t3", 8),
+    ("hma", 9),
+    ("disabled", 10),
+    ("default", 11),
+    ("zlema", 12),
+    ("rma", 13),
+];
+
+/// The number of `default` in [`AVERAGES`]; calls put the function's own in its place.
+pub(crate) const AVERAGE_DEFAULT: f64 = 11.0;
 
 const REAL: SeriesArg = num("real", Some("close"));
 const OPEN: SeriesArg = num("open", Some("open"));
@@ -125,7 +144,12 @@ const fn count_of_bars() -> Param {
 }
 
 const fn average(name: &'static str) -> Param {
-    Param { name, kind: ParamType::Average, default: ParamDefault::Value(0.0) }
+    average_or(name, 0)
+}
+
+/// A moving average's parameter whose default is TA-Lib's number `kind`.
+const fn average_or(name: &'static str, kind: u32) -> Param {
+    Param { name, kind: ParamType::Average, default: ParamDefault::Value(kind as f64) }
 }
 
 const fn output(name: &'static str, aliases: &'static [&'static str]) -> OutputDecl {
