@@ -336,5 +336,13 @@ fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
         };
         values.push(value);
     }
+    for (_, less, more) in catalogue::AT_MOST.iter().filter(|(function, ..)| *function == call.function.name) {
+        let value = |name: &str| call.function.params.iter().position(|p| p.name == name).map(|i| values[i]);
+        if let (Some(a), Some(b)) = (value(less), value(more))
+            && a > b
+        {
+            return Err(call.mistake(format!("{less} ({a}) is larger than {more} ({b})"), span, "cannot be"));
+        }
+    }
     Ok(values)
 }

@@ -6,12 +6,16 @@
 mod averages;
 mod bands;
 mod conditions;
+mod cycle;
 mod forms;
 mod formula;
 mod helpers;
 mod momentum;
 mod moving;
+mod overlap;
 mod patterns;
+mod prices;
+mod volatility;
 mod volume;
 
 pub use forms::{FORMS, Form, find_form};
@@ -97,7 +101,7 @@ pub struct OutputDecl {
 
 /// Moving averages that `*matype` parameters choose among, with TA-Lib's numbers. `disabled` is the series itself,
 /// `default` what the function takes when nothing is said.
-pub const AVERAGES: [(&str, u32); 13] = [
+pub const AVERAGES: [(&str, u32); 14] = [
     ("sma", 0),
     ("ema", 1),
     ("wma", 2),
@@ -105,6 +109,7 @@ pub const AVERAGES: [(&str, u32); 13] = [
     ("tema", 4),
     ("trima", 5),
     ("kama", 6),
+    ("mama", 7),
     ("t3", 8),
     ("hma", 9),
     ("disabled", 10),
@@ -112,6 +117,9 @@ pub const AVERAGES: [(&str, u32); 13] = [
     ("zlema", 12),
     ("rma", 13),
 ];
+
+/// Parameters that must not exceed another: function, parameter, the other one.
+pub(crate) const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
 
 /// The number of `default` in [`AVERAGES`]; calls put the function's own in its place.
 pub(crate) const AVERAGE_DEFAULT: f64 = 11.0;
@@ -170,9 +178,21 @@ const LANGUAGE: &str = "scan language";
 
 /// All functions, in the order of their groups.
 pub fn functions() -> impl Iterator<Item = &'static Function> {
-    [averages::LIST, momentum::LIST, bands::LIST, volume::LIST, patterns::LIST, conditions::LIST, helpers::LIST]
-        .into_iter()
-        .flatten()
+    [
+        averages::LIST,
+        overlap::LIST,
+        momentum::LIST,
+        volatility::LIST,
+        cycle::LIST,
+        bands::LIST,
+        volume::LIST,
+        prices::LIST,
+        patterns::LIST,
+        conditions::LIST,
+        helpers::LIST,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The function called `name`, by name or alias.
