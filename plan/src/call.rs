@@ -330,8 +330,9 @@ fn average_named(call: &Call<'_>, text: &str, span: &Span) -> Resolved<f64> {
 fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
     let mut values: Vec<f64> = Vec::with_capacity(call.params.len());
     for (param, given) in call.function.params.iter().zip(&call.params) {
+        let given = given.filter(|v| param.kind != ParamType::Average || *v != catalogue::AVERAGE_DEFAULT);
         let value = match (given, param.default) {
-            (Some(value), _) => *value,
+            (Some(value), _) => value,
             (None, ParamDefault::Value(value)) => value,
             (None, ParamDefault::SameAs(other)) => {
                 let at = call.function.params.iter().position(|p| p.name == other);
@@ -342,6 +343,14 @@ fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
             }
         };
         values.push(value);
+    }
+    for (_, less, more) in catalogue::AT_MOST.iter().filter(|(function, ..)| *function == call.function.name) {
+        let value = |name: &str| call.function.params.iter().position(|p| p.name == name).map(|i| values[i]);
+        if let (Some(a), Some(b)) = (value(less), value(more))
+            && a > b
+        {
+            return Err(call.mistake(format!("{less} ({a}) is larger than {more} ({b})"), span, "cannot be"));
+        }
     }
     Ok(values)
 }

@@ -2,11 +2,18 @@
 //! that reaches a window, a recurrence, a cross-section or a comparison counts as NA there.
 
 use crate::ast::CompareOp;
+use crate::family::{Cycle, Mesa, Parabolic, SuperTrend};
 use crate::frame::Read;
 
 /// An `f64` by its bits, so that plans can be compared and hashed. Zero has one sign, NaN one payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bits(u64);
+
+impl std::fmt::Debug for Bits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value().fmt(f)
+    }
+}
 
 impl From<f64> for Bits {
     fn from(value: f64) -> Self {
@@ -94,6 +101,8 @@ pub enum Op {
     Select,
     /// The value `p` own bars earlier, NA before the first bar.
     Lag(u32),
+    /// NA for the first `p` defined values, then the input.
+    Skip(u32),
 
     /// Window sum.
     Sum(u32),
@@ -127,6 +136,29 @@ pub enum Op {
     WilderRatio(u32),
     /// Inputs x, x one bar ago, x p bars ago, sum of |changes| over p: Kaufman's adaptive mean as TA-Lib has it.
     Kaufman,
+    /// The dominant cycle by Ehlers' Hilbert transform, as TA-Lib has it: bars before the first count as 0.
+    Hilbert(Cycle),
+    /// Ehlers' adaptive mean: factor `fast` over the degrees that the phase fell by, between `slow` and `fast`; starts
+    /// from 0 after 12 values.
+    Mesa {
+        fast: Bits,
+        slow: Bits,
+        result: Mesa,
+    },
+    /// Inputs high, low: Wilder's parabolic stop. It starts at the first bar's end in the direction of the second bar's
+    /// larger directional movement.
+    Parabolic(Parabolic),
+    /// Inputs upper band, lower band, close: each band only moves towards the price until a close passes it; the trend
+    /// is up at first and turns when a close passes its band.
+    SuperTrend(SuperTrend),
+    /// Inputs open, close, mean price of the bar: the open of Heikin-Ashi candles.
+    HeikinAshi,
+    /// Inputs x, periods: mean of as many values as the current bar's period says, cut off to a whole number and held
+    /// between the two.
+    VariableMean {
+        least: u32,
+        most: u32,
+    },
     /// Running sum of the defined values.
     Cumulative,
     /// Inputs close, volume: on-balance volume, starting with the first bar's volume.
@@ -170,7 +202,7 @@ impl Op {
     /// Bars that this primitive needs before the current one, given its inputs are defined: 0 for element-wise ones.
     pub fn look_back(&self) -> usize {
         match *self {
-            Self::Lag(p) => p as usize,
+            Self::Lag(p) | Self::Skip(p) => p as usize,
             Self::Sum(p)
             | Self::Mean(p)
             | Self::WeightedMean(p)
@@ -186,25 +218,41 @@ impl Op {
             | Self::Within(p)
             | Self::Streak(p) => p as usize - 1,
             Self::Exponential { p, delay } => (p + delay) as usize - 1,
-            Self::CrossesAbove | Self::CrossesBelow => 1,
+            Self::VariableMean { most, .. } => most as usize - 1,
+            Self::CrossesAbove | Self::CrossesBelow | Self::Parabolic(_) => 1,
+            Self::Mesa { .. } => 32,
+            Self::Hilbert(cycle) => {
+                if cycle.is_early() {
+                    32
+                } else {
+                    63
+                }
+            }
             _ => 0,
         }
     }
 
     /// [`Self::look_back`] into one input: of a second input that is read at the current bar only, none.
     pub fn look_back_into(&self, input: usize) -> usize {
-        if matches!(self, Self::MeanDeviation(_)) && input == 1 { 0 } else { self.look_back() }
+        let current_only = matches!(self, Self::MeanDeviation(_) | Self::VariableMean { .. }) && input == 1;
+        if current_only { 0 } else { self.look_back() }
     }
 
     /// Whether the value depends on the whole history: such nodes run from the first bar.
     pub fn is_recursive(&self) -> bool {
         matches!(
             self,
-            Self::Exponential { .. }
+            Self::Skip(_)
+                | Self::Exponential { .. }
                 | Self::Wilder(_)
                 | Self::WilderSum(_)
                 | Self::WilderRatio(_)
                 | Self::Kaufman
+                | Self::Hilbert(_)
+                | Self::Mesa { .. }
+                | Self::Parabolic(_)
+                | Self::SuperTrend(_)
+                | Self::HeikinAshi
                 | Self::Cumulative
                 | Self::OnBalance
                 | Self::Since
@@ -216,7 +264,19 @@ impl Op {
 
     /// Whether the value never forgets where the history began, so that no warm-up is long enough.
     pub fn is_unbounded(&self) -> bool {
-        matches!(self, Self::Kaufman | Self::Cumulative | Self::OnBalance | Self::Since | Self::ValueWhen)
+        matches!(
+            self,
+            Self::Kaufman
+                | Self::Hilbert(_)
+                | Self::Mesa { .. }
+                | Self::Parabolic(_)
+                | Self::SuperTrend(_)
+                | Self::HeikinAshi
+                | Self::Cumulative
+                | Self::OnBalance
+                | Self::Since
+                | Self::ValueWhen
+        )
     }
 
     /// Bars that this primitive wants before the current one under a limited history: its look-back, and for filters

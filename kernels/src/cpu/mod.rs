@@ -2,11 +2,16 @@
 //! still in cache when the next one reads it; only the bars that the wanted values need are computed.
 
 mod afresh;
+mod cycle;
 mod elementwise;
+mod exact;
+mod lane;
 mod lanes;
+mod pick;
 mod program;
 mod recurrence;
 mod steps;
+mod stops;
 mod tile;
 mod window;
 

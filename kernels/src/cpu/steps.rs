@@ -5,9 +5,13 @@ use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
 use super::afresh::{Correlation, PercentRank};
+use super::cycle::{Adaptive, Hilbert};
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
+use super::lane::PerLane;
 use super::lanes::AnyStep;
+use super::pick::{HeikinAshi, Skip, VariableMean};
 use super::recurrence::{Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum};
+use super::stops::{Parabolic, Super};
 use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
 
 /// A fresh step for `op` over at most `bars` bars; `None` for columns and constants, which are read in place.
@@ -24,6 +28,7 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::Not => Box::new(Map1(scalar::not)),
         Op::Select => Box::new(Map3(scalar::select)),
         Op::Lag(p) => Box::new(Lag(p as usize)),
+        Op::Skip(p) => Box::new(PerLane::new(Skip(p))),
         Op::Sum(p) => Box::new(Sum::new(p, 1.0)),
         Op::Mean(p) => Box::new(Sum::new(p, f64::from(p))),
         Op::WeightedMean(p) => Box::new(WeightedMean::new(p)),
@@ -36,6 +41,14 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::WilderSum(p) => Box::new(WilderSum::new(p)),
         Op::WilderRatio(p) => Box::new(WilderRatio::new(p)),
         Op::Kaufman => Box::new(Kaufman::new()),
+        Op::Hilbert(result) => Box::new(PerLane::new(Hilbert(result))),
+        Op::Mesa { fast, slow, result } => {
+            Box::new(PerLane::new(Adaptive { fast: fast.value(), slow: slow.value(), result }))
+        }
+        Op::Parabolic(constants) => Box::new(PerLane::new(Parabolic::new(constants))),
+        Op::SuperTrend(result) => Box::new(PerLane::new(Super(result))),
+        Op::HeikinAshi => Box::new(PerLane::new(HeikinAshi)),
+        Op::VariableMean { least, most } => Box::new(VariableMean { least, most }),
         Op::Cumulative => Box::new(Cumulative::new()),
         Op::OnBalance => Box::new(OnBalance::new()),
         Op::CrossesAbove => Box::new(Crosses { above: true }),

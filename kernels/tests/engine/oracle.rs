@@ -4,6 +4,8 @@
 use trawl_plan::graph::Op;
 use trawl_plan::scalar::{self, TALIB_EPSILON};
 
+use crate::rich;
+
 /// One primitive over whole series.
 pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
     let at = |input: usize, t: usize| inputs[input][t];
@@ -43,6 +45,10 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Select => each(&|t| scalar::select(x[t], at(1, t), at(2, t))),
         Op::Lag(p) => each(&|t| {
             if t >= p as usize { x[t - p as usize] } else { f64::NAN }
+        }),
+        Op::Skip(p) => each(&|t| {
+            let seen = x[..=t].iter().filter(|x| x.is_finite()).count();
+            if seen > p as usize || !x[t].is_finite() { x[t] } else { f64::NAN }
         }),
         Op::Sum(p) => sums(x, p, exact_sum),
         Op::Mean(p) => sums(x, p, |w| exact_sum(w) / f64::from(p)),
@@ -102,6 +108,18 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
                 m
             })
         }
+        Op::Hilbert(result) => rich::over_defined(inputs, bars, |x| rich::cycle(result, &x[0])),
+        Op::Mesa { fast, slow, result } => {
+            rich::over_defined(inputs, bars, |x| rich::mesa(fast.value(), slow.value(), result, &x[0]))
+        }
+        Op::Parabolic(p) => rich::over_defined(inputs, bars, |x| rich::parabolic(p, &x[0], &x[1])),
+        Op::SuperTrend(result) => rich::over_defined(inputs, bars, |x| rich::super_trend(result, &x[0], &x[1], &x[2])),
+        Op::HeikinAshi => rich::over_defined(inputs, bars, |x| rich::heikin_ashi(&x[0], &x[1], &x[2])),
+        Op::VariableMean { least, most } => each(&|t| {
+            let p = at(1, t).trunc().max(f64::from(least)).min(f64::from(most));
+            let w = if at(1, t).is_finite() { defined_window(x, t, p as usize, f64::MAX) } else { None };
+            w.map_or(f64::NAN, |w| exact_sum(w) / p)
+        }),
         Op::Cumulative => {
             let mut seen = Vec::new();
             over_defined(inputs, bars, |t| {

@@ -159,15 +159,4 @@ impl Formula<'_> {
         let far = self.lag(x, p);
         self.step_of(Op::Kaufman, &[x, before, far, noise])
     }
-
-    /// The moving average with TA-Lib's number `kind` (one of [`super::AVERAGES`]) over `p` bars; one bar is the series itself.
-    pub fn average(&mut self, kind: f64, x: NodeId, p: u32) -> NodeId {
-        match kind as u32 {
-            _ if p == 1 => x,
-            1 => self.step(Op::Exponential { p, delay: 0 }, x),
-            2 => self.step(Op::WeightedMean(p), x),
-            6 => self.kaufman(x, p),
-            _ => self.step(Op::Mean(p), x),
-        }
-    }
 }

@@ -6,12 +6,17 @@
 mod averages;
 mod bands;
 mod conditions;
+mod cycle;
 mod facts;
 mod forms;
 mod formula;
 mod helpers;
 mod momentum;
+mod moving;
+mod overlap;
 mod patterns;
+mod prices;
+mod volatility;
 mod volume;
 
 pub use facts::{Facts, facts};
@@ -96,8 +101,30 @@ pub struct OutputDecl {
     pub kind: Kind,
 }
 
-/// Moving averages that `*matype` parameters choose among so far, with TA-Lib's numbers.
-pub const AVERAGES: [(&str, u32); 4] = [("sma", 0), ("ema", 1), ("wma", 2), ("kama", 6)];
+/// Moving averages that `*matype` parameters choose among, with TA-Lib's numbers. `disabled` is the series itself,
+/// `default` what the function takes when nothing is said.
+pub const AVERAGES: [(&str, u32); 14] = [
+    ("sma", 0),
+    ("ema", 1),
+    ("wma", 2),
+    ("dema", 3),
+    ("tema", 4),
+    ("trima", 5),
+    ("kama", 6),
+    ("mama", 7),
+    ("t3", 8),
+    ("hma", 9),
+    ("disabled", 10),
+    ("default", 11),
+    ("zlema", 12),
+    ("rma", 13),
+];
+
+/// Parameters that must not exceed another: function, parameter, the other one.
+pub(crate) const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
+
+/// The number of `default` in [`AVERAGES`]; calls put the function's own in its place.
+pub(crate) const AVERAGE_DEFAULT: f64 = 11.0;
 
 const REAL: SeriesArg = num("real", Some("close"));
 const OPEN: SeriesArg = num("open", Some("open"));
@@ -127,7 +154,12 @@ const fn count_of_bars() -> Param {
 }
 
 const fn average(name: &'static str) -> Param {
-    Param { name, kind: ParamType::Average, default: ParamDefault::Value(0.0) }
+    average_or(name, 0)
+}
+
+/// A moving average's parameter whose default is TA-Lib's number `kind`.
+const fn average_or(name: &'static str, kind: u32) -> Param {
+    Param { name, kind: ParamType::Average, default: ParamDefault::Value(kind as f64) }
 }
 
 const fn output(name: &'static str, aliases: &'static [&'static str]) -> OutputDecl {
@@ -148,9 +180,21 @@ const LANGUAGE: &str = "scan language";
 
 /// All functions, in the order of their groups.
 pub fn functions() -> impl Iterator<Item = &'static Function> {
-    [averages::LIST, momentum::LIST, bands::LIST, volume::LIST, patterns::LIST, conditions::LIST, helpers::LIST]
-        .into_iter()
-        .flatten()
+    [
+        averages::LIST,
+        overlap::LIST,
+        momentum::LIST,
+        volatility::LIST,
+        cycle::LIST,
+        bands::LIST,
+        volume::LIST,
+        prices::LIST,
+        patterns::LIST,
+        conditions::LIST,
+        helpers::LIST,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The function called `name`, by name or alias.

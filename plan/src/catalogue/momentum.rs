@@ -110,7 +110,7 @@ pub(super) const LIST: &[Function] = &[
         outputs: ONE,
         build: |f| {
             let range = f.true_range(f.series(0), f.series(1), f.series(2));
-            vec![f.step(Op::Wilder(f.bars(0)), range)]
+            vec![f.wilder(range, f.bars(0))]
         },
     },
 ];

@@ -1,0 +1,42 @@
+//! Recurrences written for one symbol: for those whose state is too rich to keep as rows of lanes.
+
+use std::ops::Range;
+
+use super::lanes::{LANES, Out, Row, Step, View};
+
+/// What one bar does to the state of one symbol. `N` series are read, at the current bar only; every run begins at the
+/// symbol's first bar.
+pub(crate) trait Recurrence<const N: usize>: Send {
+    /// All that is remembered of the bars before.
+    type State: Clone + Send;
+
+    /// The state before the first bar.
+    fn start(&self) -> Self::State;
+
+    /// The value of the next bar, NaN for NA. A bar on which an input is not finite counts as missing: implementations
+    /// give NA, hold their state and resume.
+    fn next(&self, state: &mut Self::State, inputs: [f64; N]) -> f64;
+}
+
+/// A [`Recurrence`] over every lane.
+pub(crate) struct PerLane<R: Recurrence<N>, const N: usize> {
+    rule: R,
+    states: [R::State; LANES],
+}
+
+impl<R: Recurrence<N>, const N: usize> PerLane<R, N> {
+    pub fn new(rule: R) -> Self {
+        let states = std::array::from_fn(|_| rule.start());
+        Self { rule, states }
+    }
+}
+
+impl<R: Recurrence<N>, const N: usize> Step for PerLane<R, N> {
+    #[inline(always)]
+    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
+        for t in rows {
+            let bar: [Row; N] = std::array::from_fn(|i| inputs[i].row(t));
+            out.set(t, Row::NA.map(|lane, _| self.rule.next(&mut self.states[lane], bar.map(|row| row.0[lane]))));
+        }
+    }
+}
