@@ -35,7 +35,7 @@ mod time;
 pub use arrow_file::SymbolBars;
 pub use as_of::AsOf;
 pub use bundled::{DEMO, DEMO_1M, US5, is_bundled};
-pub use calendar::{CALENDARS, Calendar, Session};
+pub use calendar::{CALENDARS, Calendar, CalendarPeriod, Session};
 pub use csv_header::ImportFormat;
 pub use dataset::Dataset;
 pub use error::{MarketError, MarketErrorKind};

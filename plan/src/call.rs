@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::ast::{Arg, Span};
+use crate::ast::{Arg, ExprKind, Span};
 use crate::catalogue::{self, Formula, Function, Param, ParamDefault, ParamType};
 use crate::diagnostic::suggest;
 use crate::frame::Subject;
@@ -21,6 +21,7 @@ pub fn legal_values(kind: ParamType) -> String {
             let names: Vec<String> = catalogue::AVERAGES.iter().map(|(n, i)| format!("'{n}' ({i})")).collect();
             format!("one of {}", names.join(", "))
         }
+        ParamType::Choice(words) => format!("one of '{}'", words.join("', '")),
     }
 }
 
@@ -46,7 +47,10 @@ pub fn default_text(param: &Param) -> String {
             let name = catalogue::AVERAGES.iter().find(|a| f64::from(a.1) == v).map_or("sma", |a| a.0);
             format!("'{name}'")
         }
-        ParamDefault::Value(v) => v.to_string(),
+        ParamDefault::Value(v) => match param.kind {
+            ParamType::Choice(words) => format!("'{}'", words.get(v as usize).unwrap_or(&"")),
+            _ => v.to_string(),
+        },
         ParamDefault::SameAs(other) => other.to_owned(),
     }
 }
@@ -130,6 +134,14 @@ impl Resolver<'_> {
 
     fn positional(&mut self, call: &mut Call<'_>, arg: &Arg) -> Resolved<()> {
         let span = &arg.value.span;
+        if let ExprKind::Text(text) = &arg.value.kind
+            && let Some(i) = call.next_param()
+            && let ParamType::Choice(words) = call.function.params[i].kind
+        {
+            call.parameters_began = true;
+            call.params[i] = Some(chosen(call, words, text, span)?);
+            return Ok(());
+        }
         let node = self.series_or_text(call, arg)?;
         let open = call.series.iter().position(Option::is_none);
         let constant = self.graph.constant(node);
@@ -176,7 +188,7 @@ impl Resolver<'_> {
 
     /// A positional argument; a bare string gets a message of its own.
     fn series_or_text(&mut self, call: &Call<'_>, arg: &Arg) -> Resolved<NodeId> {
-        if let crate::ast::ExprKind::Text(_) = arg.value.kind {
+        if let ExprKind::Text(_) = arg.value.kind {
             return Err(call.mistake(
                 "a string goes by name, as in matype='ema'".to_owned(),
                 &arg.value.span,
@@ -206,7 +218,8 @@ impl Resolver<'_> {
                 return Err(call.mistake(format!("'{key}' is given twice"), key_span, "again here"));
             }
             call.params[i] = Some(match (function.params[i].kind, &arg.value.kind) {
-                (ParamType::Average, crate::ast::ExprKind::Text(text)) => average_named(call, text, span)?,
+                (ParamType::Average, ExprKind::Text(text)) => average_named(call, text, span)?,
+                (ParamType::Choice(words), ExprKind::Text(text)) => chosen(call, words, text, span)?,
                 _ => {
                     let node = self.typed(call.clause, &arg.value, Kind::Num, &format!("'{key}'"))?;
                     self.parameter(call, i, node, span)?
@@ -238,6 +251,7 @@ impl Resolver<'_> {
             }
             ParamType::Real { min, max } => value >= min && value <= max,
             ParamType::Average => catalogue::AVERAGES.iter().any(|a| f64::from(a.1) == value),
+            ParamType::Choice(_) => false,
         };
         if legal {
             return Ok(value);
@@ -314,6 +328,17 @@ impl Resolver<'_> {
     fn is_series_name(&mut self, name: &str) -> bool {
         self.column(name).is_some() || catalogue::DERIVED.iter().any(|d| d.0 == name)
     }
+}
+
+/// The place of a word among those that a parameter takes.
+fn chosen(call: &Call<'_>, words: &'static [&'static str], text: &str, span: &Span) -> Resolved<f64> {
+    words.iter().position(|w| *w == text).map(|at| at as f64).ok_or_else(|| {
+        let message = match suggest(text, words.iter().copied()) {
+            Some(near) => format!("{} knows no '{text}'; did you mean '{near}'?", call.function.name),
+            None => format!("{} knows no '{text}'", call.function.name),
+        };
+        call.mistake(message, span, &format!("expected {}", legal_values(ParamType::Choice(words))))
+    })
 }
 
 fn average_named(call: &Call<'_>, text: &str, span: &Span) -> Resolved<f64> {

@@ -1,6 +1,7 @@
 //! From the clauses of a document to a plan: every clause is parsed and resolved, every mistake gathered.
 
 use crate::ast::Expr;
+use crate::catalogue;
 use crate::diagnostic::Diagnostic;
 use crate::document::ScanDocument;
 use crate::edges::Edges;
@@ -67,6 +68,24 @@ impl<'a> Compiler<'a> {
         out
     }
 
+    /// A column, or those of a named set.
+    fn outputs(&mut self, clause: &str, text: &str, select: &mut Vec<(String, NodeId)>) {
+        let set = catalogue::find_set(text.trim()).filter(|s| self.resolver.let_text(s.name).is_none());
+        let Some(set) = set else {
+            let output = self.output(clause, text, select);
+            select.extend(output);
+            return;
+        };
+        for (heading, expression) in set.columns() {
+            let output = self.output(clause, &format!("{expression} as {heading}"), select);
+            select.extend(output);
+        }
+        if select.len() > SELECT_COLUMNS_MAX {
+            let message = format!("with {} more than {SELECT_COLUMNS_MAX} columns are selected", set.name);
+            self.mistake_in(clause, text, message, None);
+        }
+    }
+
     fn output(&mut self, clause: &str, text: &str, taken: &[(String, NodeId)]) -> Option<(String, NodeId)> {
         let (expr, suffix) = self.parsed(parse_output(clause, text))?;
         let place = Clause { name: clause, text };
@@ -107,8 +126,7 @@ impl<'a> Compiler<'a> {
             select.extend(self.resolver.column("close").map(|node| ("close".to_owned(), node)));
         }
         for (i, text) in document.select.iter().enumerate().take(SELECT_COLUMNS_MAX) {
-            let output = self.output(&format!("select[{}]", i + 1), text, &select);
-            select.extend(output);
+            self.outputs(&format!("select[{}]", i + 1), text, &mut select);
         }
         for name in document.lets.keys().take(LETS_MAX) {
             self.resolver.check_let(name);
@@ -278,8 +296,7 @@ pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> R
         compiler.mistake_in(clause, "", message, None);
     }
     for text in items.iter().take(SELECT_COLUMNS_MAX) {
-        let output = compiler.output(clause, text, &select);
-        select.extend(output);
+        compiler.outputs(clause, text, &mut select);
     }
     let (headings, select) = select.into_iter().unzip();
     compiler.finish(vec![Point { select, ..Point::default() }], headings, Vec::new(), None)

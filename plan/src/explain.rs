@@ -42,6 +42,7 @@ impl Plan {
                 format!("{} == '{}'", test.label, test.value)
             }
             Op::Window => "inside the history's bars".to_owned(),
+            Op::Begins(period) => format!("first bar of a {}", format!("{period:?}").to_lowercase()),
             Op::Cross(c) => {
                 let cross = &self.crosses[usize::from(c)];
                 let by = cross.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));

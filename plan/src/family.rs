@@ -37,6 +37,28 @@ pub enum Mesa {
     Fama,
 }
 
+/// Stretches of time by the dataset's calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Period {
+    /// From the open of a regular session to the next one.
+    Session,
+    /// A trading day, its early and late trading included.
+    Day,
+    Week,
+    Month,
+}
+
+/// Where an anchored mean begins in each period (see [`crate::graph::Op::AnchoredMean`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Anchor {
+    /// With the first bar.
+    Start,
+    /// Anew with each bar whose key is larger than all before it in the period.
+    Highest,
+    /// Anew with each bar whose key is smaller than all before it in the period.
+    Lowest,
+}
+
 /// Results of the super trend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SuperTrend {

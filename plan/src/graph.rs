@@ -89,6 +89,11 @@ impl Graph {
         self.intern(Node { op, inputs: inputs.to_vec(), kind, frame })
     }
 
+    /// A node without inputs on the frame that was entered.
+    pub(crate) fn leaf(&mut self, op: Op, kind: Kind) -> NodeId {
+        self.intern(Node { op, inputs: Vec::new(), kind, frame: self.frame })
+    }
+
     /// A series of another frame, read on the frame that was entered.
     pub(crate) fn read(&mut self, how: Read, of: NodeId) -> NodeId {
         let kind = self.node(of).kind;

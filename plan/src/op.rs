@@ -2,7 +2,7 @@
 //! that reaches a window, a recurrence, a cross-section or a comparison counts as NA there.
 
 use crate::ast::CompareOp;
-use crate::family::{Cycle, Mesa, Parabolic, SuperTrend};
+use crate::family::{Anchor, Cycle, Mesa, Parabolic, Period, SuperTrend};
 use crate::frame::Read;
 
 /// An `f64` by its bits, so that plans can be compared and hashed. Zero has one sign, NaN one payload.
@@ -84,6 +84,8 @@ pub enum Op {
     Label(u16),
     /// 1 on the bars of the scan's `history`, NA before them.
     Window,
+    /// 1 on the first bar of each period, 0 on the others.
+    Begins(Period),
     /// What cross-section `plan.crosses[i]` gives the frame's subject at the bar's time.
     Cross(u16),
     /// A series of another frame.
@@ -161,6 +163,12 @@ pub enum Op {
     },
     /// Running sum of the defined values.
     Cumulative,
+    /// Inputs begin, key, x, w: sum of x*w over sum of w since the anchor, which is sought anew from each bar where begin is
+    /// 1; with `previous` since the anchor that was found in the period before. NA where the weights add up to 0.
+    AnchoredMean {
+        anchor: Anchor,
+        previous: bool,
+    },
     /// Inputs close, volume: on-balance volume, starting with the first bar's volume.
     OnBalance,
 
@@ -255,6 +263,7 @@ impl Op {
                 | Self::HeikinAshi
                 | Self::Cumulative
                 | Self::OnBalance
+                | Self::AnchoredMean { .. }
                 | Self::Since
                 | Self::ValueWhen
                 | Self::Ever
@@ -274,6 +283,7 @@ impl Op {
                 | Self::HeikinAshi
                 | Self::Cumulative
                 | Self::OnBalance
+                | Self::AnchoredMean { .. }
                 | Self::Since
                 | Self::ValueWhen
         )
@@ -293,7 +303,10 @@ impl Op {
     /// Estimated nanoseconds of one core per bar and symbol, for the cost model; measured once on the portable path.
     pub fn cost_ns(&self) -> f64 {
         match *self {
-            Self::Column(_) | Self::Constant(_) | Self::Label(_) | Self::Window | Self::Cross(_) => 0.0,
+            Self::Column(_) | Self::Constant(_) | Self::Label(_) | Self::Window | Self::Begins(_) | Self::Cross(_) => {
+                0.0
+            }
+            Self::AnchoredMean { .. } => 4.0,
             Self::Read(_) => 2.0,
             Self::PercentRank(p) => 0.3 + 0.05 * f64::from(p),
             Self::Correlation(p) => 1.0 + 0.3 * f64::from(p),

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::family::Period;
 use crate::frame::{CrossSection, FrameId, LabelTest, Read};
 use crate::graph::{Graph, Node, NodeId, Op};
 
@@ -20,6 +21,8 @@ pub enum Input {
     Label(LabelTest),
     /// 1 on the bars of the scan's `history`, NA before them.
     Window,
+    /// 1 on the first bar of each period by the dataset's calendar, 0 on the others.
+    Begins(Period),
     /// An output of an earlier piece of the same stage, on another frame.
     Read {
         /// Index into the stage's pieces.
@@ -65,15 +68,6 @@ impl Program {
     /// Estimated nanoseconds of one core per symbol and bar.
     pub fn cost_ns_per_bar(&self) -> f64 {
         self.nodes().iter().map(|n| n.op.cost_ns()).sum()
-    }
-
-    /// Names of the columns it reads; `None` when it reads anything else.
-    pub fn columns(&self) -> Option<Vec<String>> {
-        let column = |input: &Input| match input {
-            Input::Column(name) => Some(name.clone()),
-            _ => None,
-        };
-        self.inputs.iter().map(column).collect()
     }
 }
 
@@ -210,6 +204,7 @@ impl Whole<'_> {
                 Op::Column(c) => Some(Input::Column(self.columns[usize::from(c)].clone())),
                 Op::Label(l) => Some(Input::Label(self.labels[usize::from(l)].clone())),
                 Op::Window => Some(Input::Window),
+                Op::Begins(period) => Some(Input::Begins(period)),
                 Op::Cross(c) => Some(Input::Cross(c)),
                 Op::Read(how) => {
                     let (piece, output) = places[&node.inputs[0]];

@@ -7,7 +7,7 @@ use crate::catalogue::{self, Function};
 use crate::diagnostic::{Diagnostic, suggest};
 use crate::document::{History, ScanDocument};
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
-use crate::graph::{Binary, Graph, Kind, Node, NodeId, Op, Unary};
+use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
 use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
 use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
@@ -214,7 +214,7 @@ impl<'a> Resolver<'a> {
 
     /// A node without inputs on the present frame.
     pub(crate) fn leaf(&mut self, op: Op, kind: Kind) -> NodeId {
-        self.graph.intern(Node { op, inputs: Vec::new(), kind, frame: self.scope.frame })
+        self.graph.leaf(op, kind)
     }
 
     /// An expression that must be one series of `kind`.

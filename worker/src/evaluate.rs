@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_kernels::{Cancel, Cancelled, SymbolInput, evaluate_from, evaluate_last, input_begins};
-use trawl_market::{SymbolTable, TimeMicros};
+use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
+use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
 use trawl_plan::{Input, Piece, Plan, Stage};
 use trawl_protocol::CrossTable;
@@ -29,6 +30,10 @@ pub(crate) struct StageRun<'a> {
     /// Symbols of the other axes, ascending.
     pub references: &'a [String],
     pub labels: &'a SymbolTable,
+    /// By which periods begin.
+    pub calendar: Calendar,
+    /// Whether base bars are of a day or longer.
+    pub dated: bool,
     /// Tables of cross-sections, by index into the plan's.
     pub tables: BTreeMap<u16, &'a CrossTable>,
 }
@@ -132,7 +137,7 @@ impl<'a> StageRun<'a> {
                         Input::Cross(cross) => {
                             times.entry(*cross).or_default().extend(&axis.times(&frame.bars)[begin.min(rows)..]);
                         }
-                        Input::Column(_) | Input::Label(_) | Input::Window => {}
+                        Input::Column(_) | Input::Label(_) | Input::Window | Input::Begins(_) => {}
                     }
                 }
             }
@@ -230,6 +235,14 @@ impl<'a> StageRun<'a> {
             Input::Window => {
                 let first = axis.window_row(&frame.bars);
                 filled(&mut |row| if row >= first { 1.0 } else { f64::NAN })
+            }
+            Input::Begins(period) => {
+                let dated = match &frame.bars {
+                    BarSize::Base => self.dated,
+                    BarSize::Higher { timeframe, .. } => timeframe.parse().is_ok_and(Timeframe::is_dated),
+                };
+                let begins = self.calendar.begins(calendar_period(*period), dated, axis.times(&frame.bars));
+                filled(&mut |row| truth(begins[row]))
             }
             Input::Read { piece, output, how } => {
                 let source = self.frame(&self.stage.pieces[*piece]);
@@ -329,6 +342,16 @@ impl<'a> StageRun<'a> {
     /// No row of any piece.
     pub fn nothing_needed(&self) -> Needed {
         vec![vec![NONE; self.axes.len()]; self.stage.pieces.len()]
+    }
+}
+
+/// A plan's period as the calendar knows it.
+pub fn calendar_period(period: Period) -> CalendarPeriod {
+    match period {
+        Period::Session => CalendarPeriod::Session,
+        Period::Day => CalendarPeriod::Day,
+        Period::Week => CalendarPeriod::Week,
+        Period::Month => CalendarPeriod::Month,
     }
 }
 

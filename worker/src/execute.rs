@@ -196,6 +196,9 @@ impl ScanSource {
         let names: Vec<String> = references.keys().cloned().collect();
         let subjects = bars.iter().chain(references.values());
         let axes = subjects.map(|bars| self.axis(bars, horizon)).collect::<Result<Vec<_>, _>>()?;
+        let manifest = &self.dataset.manifest;
+        let calendar = manifest.calendar();
+        let dated = manifest.timeframe.parse().is_ok_and(Timeframe::is_dated);
         let run = StageRun {
             plan: &self.plan,
             stage,
@@ -203,6 +206,8 @@ impl ScanSource {
             own: bars.len(),
             references: &names,
             labels: &labels,
+            calendar,
+            dated,
             tables: input.tables.iter().map(|table| (table.cross, table)).collect(),
         };
         let wanted: BTreeMap<u16, &[TimeMicros]> = input.wanted.iter().map(|w| (w.cross, w.times.as_slice())).collect();

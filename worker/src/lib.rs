@@ -15,6 +15,7 @@ mod service;
 mod source;
 mod status;
 
+pub use evaluate::calendar_period;
 pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
 pub use source::schema_of;
 

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_kernels::{NoCancel, SymbolInput};
-use trawl_plan::{Plan, Schema};
+use trawl_market::{Calendar, parse_time};
+use trawl_plan::family::Period;
+use trawl_plan::{Input, Plan, Schema};
 
 use crate::bar_csv::{BarCsv, ColumnMap};
 use crate::context::Context;
@@ -47,10 +49,17 @@ pub struct Args {
     #[arg(long, value_name = "SERIES=COLUMN", value_delimiter = ',')]
     map: Vec<String>,
 
+    /// Exchange calendar by which 'avwap' begins anew: XNYS, 24/7 or weekdays; the date column must hold dates or UTC times
+    #[arg(long, value_name = "CALENDAR", default_value = "XNYS", value_parser = calendar)]
+    calendar: Calendar,
+
     /// File to write, replaced whole at the end [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
+
+/// Times are in microseconds.
+const DAY_MICROS: i64 = 86_400_000_000;
 
 /// Reads, compiles, evaluates, writes.
 pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
@@ -73,7 +82,7 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
         let message = format!("these expressions need {needed} bytes beside the bars, at most {most} are taken");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
-    let columns = csv.series(&plan.columns)?;
+    let columns = inputs(&csv, &plan, args.calendar)?;
     let outputs = evaluate(&plan, &columns, csv.rows())?;
     if let Some(line) = csv.first_step_back() {
         crate::diagnostics::warning_line(&format!(
@@ -101,6 +110,49 @@ fn open(path: &Path) -> Result<Box<dyn Read>, UserMistake> {
         return Err(refused(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     Ok(Box::new(file))
+}
+
+fn calendar(name: &str) -> Result<Calendar, String> {
+    Calendar::named(name).map_err(|e| e.to_string())
+}
+
+/// What the expressions read, in the order in which they do.
+fn inputs(csv: &BarCsv, plan: &Plan, calendar: Calendar) -> anyhow::Result<Vec<Vec<f64>>> {
+    let mut inputs = Vec::new();
+    for input in &plan.program().inputs {
+        inputs.push(match input {
+            Input::Begins(period) => begins(csv, *period, calendar)?,
+            Input::Column(name) => csv.series(std::slice::from_ref(name))?.pop().unwrap_or_default(),
+            // Without other symbols, labels and timeframes nothing else is planned.
+            _ => vec![f64::NAN; csv.rows()],
+        });
+    }
+    Ok(inputs)
+}
+
+/// 1 on the first bar of each period, 0 on the others.
+fn begins(csv: &BarCsv, period: Period, calendar: Calendar) -> anyhow::Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(csv.rows());
+    for date in csv.dates() {
+        let Some(time) = parse_time(date) else {
+            let message =
+                format!("'avwap' needs to know when each bar was, and '{date}' is neither a date nor a UTC time");
+            return Err(UserMistake::with_help(
+                message,
+                "write 2013-02-22 or 2013-02-22T14:30:00Z in the column 'date'",
+            )
+            .into());
+        };
+        if times.last().is_some_and(|last| *last >= time) {
+            let message =
+                format!("'avwap' needs bars in order of time, and '{date}' does not come after the bar before it");
+            return Err(UserMistake::plain(message).into());
+        }
+        times.push(time);
+    }
+    let dated = times.iter().all(|t| t.rem_euclid(DAY_MICROS) == 0);
+    let begins = calendar.begins(trawl_worker::calendar_period(period), dated, &times);
+    Ok(begins.into_iter().map(|b| f64::from(u8::from(b))).collect())
 }
 
 fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize) -> anyhow::Result<Vec<Vec<f64>>> {
@@ -139,7 +191,7 @@ mod tests {
         let schema = Schema::of_columns(csv.series_names());
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
         let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
-        let columns = csv.series(&plan.columns)?;
+        let columns = inputs(&csv, &plan, Calendar::XNYS)?;
         let outputs = evaluate(&plan, &columns, csv.rows())?;
         let mut bytes = Vec::new();
         write(&csv, &plan, &outputs, &mut bytes)?;

@@ -5,6 +5,7 @@ use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
 use super::afresh::{Correlation, PercentRank};
+use super::anchored::AnchoredMean;
 use super::cycle::{Adaptive, Hilbert};
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
 use super::lane::PerLane;
@@ -19,7 +20,7 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
     Some(match op {
         Op::Column(_) | Op::Constant(_) => return None,
         // Programs hold inputs in their places; a plan's own leaves never reach the kernels.
-        Op::Label(_) | Op::Window | Op::Cross(_) | Op::Read(_) => return None,
+        Op::Label(_) | Op::Window | Op::Begins(_) | Op::Cross(_) | Op::Read(_) => return None,
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
         Op::Compare(c) => compare(c),
@@ -50,6 +51,7 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::HeikinAshi => Box::new(PerLane::new(HeikinAshi)),
         Op::VariableMean { least, most } => Box::new(VariableMean { least, most }),
         Op::Cumulative => Box::new(Cumulative::new()),
+        Op::AnchoredMean { anchor, previous } => Box::new(PerLane::new(AnchoredMean { anchor, previous })),
         Op::OnBalance => Box::new(OnBalance::new()),
         Op::CrossesAbove => Box::new(Crosses { above: true }),
         Op::CrossesBelow => Box::new(Crosses { above: false }),

@@ -1,6 +1,7 @@
 //! The oracle: each primitive by its definition, one symbol, one bar at a time, windows summed from scratch. It shares no
 //! code with the engine but the functions of single values (`trawl_plan::scalar`).
 
+use trawl_plan::family::Anchor;
 use trawl_plan::graph::Op;
 use trawl_plan::scalar::{self, TALIB_EPSILON};
 
@@ -12,7 +13,9 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
     let each = |f: &dyn Fn(usize) -> f64| (0..bars).map(f).collect::<Vec<f64>>();
     let x = inputs[0];
     match op {
-        Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window | Op::Cross(_) | Op::Read(_) => Vec::new(),
+        Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window | Op::Begins(_) | Op::Cross(_) | Op::Read(_) => {
+            Vec::new()
+        }
         Op::PercentRank(p) => window(x, p, |w| {
             let others = w[..w.len() - 1].iter().filter(|v| **v <= w[w.len() - 1]).count();
             100.0 * others as f64 / f64::from(p - 1)
@@ -127,6 +130,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
                 Some(exact_sum(&seen))
             })
         }
+        Op::AnchoredMean { anchor, previous } => anchored_mean(anchor, previous, inputs, bars),
         Op::OnBalance => {
             let (mut total, mut before) = (0.0, None);
             over_defined(inputs, bars, |t| {
@@ -250,4 +254,43 @@ fn correlation(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
     };
     let spread = moment(x, mx, x, mx) * moment(y, my, y, my);
     if spread < TALIB_EPSILON { 0.0 } else { moment(x, mx, y, my) / spread.sqrt() }
+}
+
+/// By definition: the bars that are there are gathered into periods, an anchor is looked for in each.
+fn anchored_mean(anchor: Anchor, previous: bool, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
+    let there: Vec<usize> = (0..bars).filter(|t| inputs[1..].iter().all(|s| s[*t].is_finite())).collect();
+    let period = |t: usize| (1..=t).filter(|j| inputs[0][*j] == 1.0).count();
+    // The first bar of `of` up to `now` whose key no other bar of the period up to `now` surpasses.
+    let anchor_of = |of: usize, now: usize| -> Option<usize> {
+        let mine: Vec<usize> = there.iter().copied().filter(|t| period(*t) == of && *t <= now).collect();
+        let key = |t: &usize| inputs[1][*t];
+        match anchor {
+            Anchor::Start => mine.first().copied(),
+            Anchor::Highest => {
+                let most = mine.iter().map(key).fold(f64::NEG_INFINITY, f64::max);
+                mine.into_iter().find(|t| inputs[1][*t] == most)
+            }
+            Anchor::Lowest => {
+                let least = mine.iter().map(key).fold(f64::INFINITY, f64::min);
+                mine.into_iter().find(|t| inputs[1][*t] == least)
+            }
+        }
+    };
+    let value = |t: usize| {
+        if !there.contains(&t) {
+            return f64::NAN;
+        }
+        let of = if previous {
+            // The latest period before this one that has a bar.
+            there.iter().map(|j| period(*j)).filter(|p| *p < period(t)).max()
+        } else {
+            Some(period(t))
+        };
+        let Some(from) = of.and_then(|of| anchor_of(of, t)) else { return f64::NAN };
+        let since: Vec<usize> = there.iter().copied().filter(|j| (from..=t).contains(j)).collect();
+        let weights = exact_sum(&since.iter().map(|j| inputs[3][*j]).collect::<Vec<f64>>());
+        let weighted = exact_sum(&since.iter().map(|j| inputs[2][*j] * inputs[3][*j]).collect::<Vec<f64>>());
+        if weights == 0.0 { f64::NAN } else { weighted / weights }
+    };
+    (0..bars).map(value).collect()
 }

@@ -1,9 +1,11 @@
 //! Random plans over random, ragged, gappy bars: the engine against the oracle, and against itself.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use trawl_kernels::{NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes};
 use trawl_plan::graph::{Kind, NodeId, Op};
-use trawl_plan::{Program, ScanDocument, Schema, compile_expressions, compile_scan};
+use trawl_plan::{Input, Program, ScanDocument, Schema, compile_expressions, compile_scan};
 
 use crate::oracle;
 
@@ -161,10 +163,17 @@ fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
     })
 }
 
+/// Where periods begin: every eleventh bar.
+static BEGINS: LazyLock<Vec<f64>> = LazyLock::new(|| (0..5_000).map(|t| f64::from(u8::from(t % 11 == 0))).collect());
+
 fn input<'a>(program: &Program, bars: &'a [Vec<f64>], visible: usize) -> SymbolInput<'a> {
     let column = |name: &String| COLUMNS.iter().position(|c| c == name).expect("a known column");
-    let columns = program.columns().expect("columns alone");
-    SymbolInput { columns: columns.iter().map(|c| bars[column(c)].as_slice()).collect(), visible }
+    let series = |input: &Input| match input {
+        Input::Column(name) => bars[column(name)].as_slice(),
+        Input::Begins(_) => &BEGINS[..bars[0].len()],
+        other => panic!("{other:?} in a program of bare expressions"),
+    };
+    SymbolInput { columns: program.inputs.iter().map(series).collect(), visible }
 }
 
 fn same(a: f64, b: f64) -> bool {
@@ -214,6 +223,17 @@ proptest! {
         data in bars(700),
     ) {
         let items: Vec<String> = numbers.into_iter().chain(conditions).enumerate().map(|(i, e)| format!("{e} as o{i}")).collect();
+        check_against_oracle(&items, &data)?;
+    }
+
+    #[test]
+    fn anchored_averages_equal_their_definition(
+        anchor in prop::sample::select(vec![
+            "session", "daily", "weekly", "monthly", "high", "low", "hvol", "prev_high", "prev_low", "prev_hvol", "history",
+        ]),
+        data in bars(120),
+    ) {
+        let items = [format!("avwap('{anchor}') as a"), format!("avwap_bands('{anchor}', 5).l2 as b")];
         check_against_oracle(&items, &data)?;
     }
 

@@ -6,9 +6,12 @@
 //! some time zone. Knows nothing of bars that were or were not traded.
 
 mod bar_end;
+mod periods;
 mod table;
 
 use std::fmt;
+
+pub use periods::CalendarPeriod;
 
 use crate::error::MarketError;
 use crate::time::{DAY, MINUTE, TimeMicros, format_time};

@@ -1,6 +1,7 @@
 //! What can be told of a function beside its declaration: an example that runs, look-back and warm-up.
 
 use super::{Function, ParamDefault, ParamType};
+use crate::call::default_text;
 use crate::compile::compile_expressions;
 use crate::graph::Kind;
 use crate::schema::Schema;
@@ -48,7 +49,7 @@ fn example(function: &Function) -> String {
         // The choice of averages and what follows another parameter is left to its default.
         ParamDefault::SameAs(_) => None,
         ParamDefault::Value(_) if p.kind == ParamType::Average => None,
-        ParamDefault::Value(value) => Some(format!("{}={value}", p.name)),
+        ParamDefault::Value(_) => Some(format!("{}={}", p.name, default_text(p))),
     });
     format!("{}({})", function.name, series.chain(params).collect::<Vec<_>>().join(", "))
 }
@@ -58,6 +59,6 @@ fn required(kind: ParamType) -> f64 {
     match kind {
         ParamType::Integer { min, max } => 20.0_f64.clamp(f64::from(min), f64::from(max)),
         ParamType::Real { min, max } => 1.0_f64.clamp(min, max),
-        ParamType::Average => 0.0,
+        ParamType::Average | ParamType::Choice(_) => 0.0,
     }
 }

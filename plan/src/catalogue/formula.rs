@@ -1,6 +1,7 @@
 //! What a declaration's `build` works with: its arguments and short names for the primitives.
 
 use crate::ast::CompareOp;
+use crate::family::Period;
 use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
 
 /// A formula under construction. Method names are the primitives of [`Op`]; see there for what each computes.
@@ -111,6 +112,11 @@ impl Formula<'_> {
     pub fn lag(&mut self, x: NodeId, bars: u32) -> NodeId {
         let kind = self.graph.node(x).kind;
         self.graph.add(Op::Lag(bars), &[x], kind)
+    }
+
+    /// 1 on the first bar of each period, 0 on the others.
+    pub fn begins(&mut self, period: Period) -> NodeId {
+        self.graph.leaf(Op::Begins(period), Kind::Bool)
     }
 
     /// A window, recurrence or cumulative primitive of one series.

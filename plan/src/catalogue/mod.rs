@@ -3,6 +3,7 @@
 //! The resolver, the documentation, `trawl indicators` and the golden tests all read these declarations. A new
 //! indicator is one more [`Function`] in one of the lists below; nothing else has to change.
 
+mod anchored;
 mod averages;
 mod bands;
 mod conditions;
@@ -16,12 +17,14 @@ mod moving;
 mod overlap;
 mod patterns;
 mod prices;
+mod sets;
 mod volatility;
 mod volume;
 
 pub use facts::{Facts, facts};
 pub use forms::{FORMS, Form, find_form};
 pub use formula::Formula;
+pub use sets::{NamedSet, SETS, find_set};
 
 use crate::graph::{Kind, NodeId};
 use crate::limits::PERIOD_MAX;
@@ -71,6 +74,8 @@ pub enum ParamType {
     Real { min: f64, max: f64 },
     /// A moving average's name or TA-Lib number; by keyword only.
     Average,
+    /// One of these words; its value is its place among them.
+    Choice(&'static [&'static str]),
 }
 
 /// What a parameter is when the call does not say.
@@ -188,6 +193,7 @@ pub fn functions() -> impl Iterator<Item = &'static Function> {
         cycle::LIST,
         bands::LIST,
         volume::LIST,
+        anchored::LIST,
         prices::LIST,
         patterns::LIST,
         conditions::LIST,

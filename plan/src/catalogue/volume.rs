@@ -1,7 +1,7 @@
 //! Volume.
 
-use super::{CLOSE, Function, HIGH, LOW, ONE, TALIB, VOLUME};
-use crate::graph::{Binary, Op};
+use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, TALIB, VOLUME};
+use crate::graph::{Binary, NodeId, Op};
 
 const GROUP: &str = "Volume indicators";
 
@@ -30,14 +30,18 @@ pub(super) const LIST: &[Function] = &[
         outputs: ONE,
         build: |f| {
             let typical = f.typical(f.series(0), f.series(1), f.series(2));
-            let volume = f.series(3);
-            let value = f.multiply(typical, volume);
-            // Both sums skip the same bars.
-            let value = f.gate(value, value);
-            let volume = f.gate(volume, value);
-            let value = f.step(Op::Cumulative, value);
-            let volume = f.step(Op::Cumulative, volume);
-            vec![f.binary(Binary::RatioOrZero, value, volume)]
+            vec![running(f, typical, f.series(3))]
         },
     },
 ];
+
+/// The volume-weighted mean of `x` from the first bar on.
+pub(super) fn running(f: &mut Formula<'_>, x: NodeId, volume: NodeId) -> NodeId {
+    let value = f.multiply(x, volume);
+    // Both sums skip the same bars.
+    let value = f.gate(value, value);
+    let volume = f.gate(volume, value);
+    let value = f.step(Op::Cumulative, value);
+    let volume = f.step(Op::Cumulative, volume);
+    f.binary(Binary::RatioOrZero, value, volume)
+}

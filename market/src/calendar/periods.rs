@@ -1,0 +1,117 @@
+//! Which bars are the first of a session, a day, a week, a month.
+
+use super::{Calendar, day, weekday};
+use crate::time::{DAY, TimeMicros, month_index};
+
+/// A stretch of time that bars are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CalendarPeriod {
+    /// From the open of a regular session to the next open.
+    Session,
+    /// A trading day, its early and late trading included.
+    Day,
+    /// Monday to Sunday, by the trading day.
+    Week,
+    /// By the trading day.
+    Month,
+}
+
+/// Remembers the last day found: bars come in order of time.
+struct Days<'a> {
+    calendar: &'a Calendar,
+    session: bool,
+    /// A day's date, and from when to when times belong to it.
+    known: Option<(TimeMicros, TimeMicros, TimeMicros)>,
+}
+
+impl Days<'_> {
+    fn begin(&self, date: TimeMicros) -> TimeMicros {
+        match self.calendar.session_on(date) {
+            Some(session) if self.session => session.open,
+            _ => self.calendar.trading_day_start(date),
+        }
+    }
+
+    /// The date of the last session that had begun by `time`; beyond the calendar's range the date in UTC.
+    fn date(&mut self, time: TimeMicros) -> TimeMicros {
+        if let Some((date, from, to)) = self.known
+            && (from..to).contains(&time)
+        {
+            return date;
+        }
+        let here = self.calendar.session_on(time).map(|s| s.date).filter(|date| self.begin(*date) <= time);
+        let date = here.or_else(|| self.calendar.previous_session(time).map(|s| s.date)).unwrap_or_else(|| day(time));
+        let to = self.calendar.next_session(date).map_or(TimeMicros::MAX, |s| self.begin(s.date));
+        self.known = Some((date, self.begin(date), to));
+        date
+    }
+}
+
+impl Calendar {
+    /// For each of `times`, which ascend, whether it is the first of its period. With `dated` they are dates, those of
+    /// bars of a day or longer.
+    pub fn begins(&self, period: CalendarPeriod, dated: bool, times: &[TimeMicros]) -> Vec<bool> {
+        let mut days = Days { calendar: self, session: period == CalendarPeriod::Session, known: None };
+        let mut before = None;
+        let begins = times.iter().map(|&time| {
+            let date = if dated { day(time) } else { days.date(time) };
+            let name = match period {
+                CalendarPeriod::Session | CalendarPeriod::Day => date,
+                CalendarPeriod::Week => date - weekday(date) * DAY,
+                CalendarPeriod::Month => month_index(date),
+            };
+            before.replace(name) != Some(name)
+        });
+        begins.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::parse_time;
+
+    fn begins(calendar: Calendar, period: CalendarPeriod, times: &[&str]) -> String {
+        let times: Vec<TimeMicros> = times.iter().map(|t| parse_time(t).expect("a time")).collect();
+        let dated = times.iter().all(|t| t % DAY == 0);
+        calendar.begins(period, dated, &times).iter().map(|b| if *b { '1' } else { '0' }).collect()
+    }
+
+    #[test]
+    fn sessions_begin_at_the_open_and_days_with_early_trading() {
+        // New York in winter: open 14:30 UTC, early trading from 09:00; after-hours end past midnight UTC.
+        let times = [
+            "2024-01-05T20:59:00Z",
+            "2024-01-05T23:30:00Z",
+            "2024-01-06T00:30:00Z",
+            "2024-01-08T09:00:00Z",
+            "2024-01-08T14:29:00Z",
+            "2024-01-08T14:30:00Z",
+            "2024-01-08T14:31:00Z",
+            "2024-01-09T14:30:00Z",
+        ];
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Session, &times), "10000101");
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Day, &times), "10010001");
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Week, &times), "10010000");
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Month, &times), "10000000");
+    }
+
+    #[test]
+    fn weeks_are_told_apart_across_years_and_a_missing_first_bar_changes_nothing() {
+        // Week 1 of two years; Monday 2025-12-29 is of the week of 2026-01-02.
+        let dates = ["2024-12-31", "2025-01-02", "2025-01-06", "2025-12-29", "2026-01-02", "2026-01-05"];
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Week, &dates), "101101");
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Month, &dates), "110110");
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Session, &dates), "111111");
+        // The session's first minutes are missing.
+        let late = ["2024-01-08T20:00:00Z", "2024-01-09T15:10:00Z", "2024-01-09T15:11:00Z"];
+        assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Session, &late), "110");
+    }
+
+    #[test]
+    fn round_the_clock_days_are_those_of_utc() {
+        let times = ["2024-01-07T23:59:00Z", "2024-01-08T00:00:00Z", "2024-01-08T12:00:00Z"];
+        assert_eq!(begins(Calendar::ALWAYS, CalendarPeriod::Session, &times), "110");
+        assert_eq!(begins(Calendar::ALWAYS, CalendarPeriod::Week, &times), "110");
+    }
+}

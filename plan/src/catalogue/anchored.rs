@@ -1,0 +1,96 @@
+//! Volume-weighted average prices that begin anew: with a session, a day, a week, a month, or a bar that stood out.
+
+use super::{CLOSE, Formula, Function, HIGH, LANGUAGE, LOW, ONE, Param, ParamDefault, ParamType, VOLUME, bars, output};
+use crate::family::{Anchor, Period};
+use crate::graph::{Binary, NodeId, Op, Unary};
+
+const GROUP: &str = "Volume indicators";
+
+/// Where an average may begin, in the order of [`anchor`].
+const ANCHORS: &[&str] =
+    &["session", "daily", "weekly", "monthly", "high", "low", "hvol", "prev_high", "prev_low", "prev_hvol", "history"];
+
+const ANCHOR: Param = Param { name: "anchor", kind: ParamType::Choice(ANCHORS), default: ParamDefault::Value(0.0) };
+
+pub(super) const LIST: &[Function] = &[
+    Function {
+        name: "avwap",
+        aliases: &[],
+        group: GROUP,
+        summary: "anchored volume-weighted average price",
+        formula: "sum of t*volume / sum of volume since the anchor, t = (high + low + close)/3; NA where no volume was traded. Anchors: the first bar of the regular session, of the trading day ('daily'), week or month; 'high', 'low', 'hvol': the bar of the day's highest high, lowest low or highest volume so far, so it begins anew with each that is more extreme; 'prev_...': that bar of the day before; 'history': the first bar of all",
+        reference: LANGUAGE,
+        series: &[HIGH, LOW, CLOSE, VOLUME],
+        params: &[ANCHOR],
+        outputs: ONE,
+        build: |f| vec![anchored(f)],
+    },
+    Function {
+        name: "avwap_bands",
+        aliases: &[],
+        group: GROUP,
+        summary: "bands around an anchored volume-weighted average price",
+        formula: "b = avwap(anchor); un, ln = b +- n*sqrt(sum of volume*(t - b)^2 / sum of volume) over timeperiod bars, t = (high + low + close)/3",
+        reference: LANGUAGE,
+        series: &[HIGH, LOW, CLOSE, VOLUME],
+        params: &[ANCHOR, bars("timeperiod", 20, 1)],
+        outputs: &[
+            output("u1", &[]),
+            output("u2", &[]),
+            output("u3", &[]),
+            output("l1", &[]),
+            output("l2", &[]),
+            output("l3", &[]),
+        ],
+        build: bands,
+    },
+];
+
+/// Period, anchor, whether the period before is meant, and which of the series decides; `None` for the whole history.
+fn anchor(choice: f64) -> Option<(Period, Anchor, bool, usize)> {
+    let (high, low, volume) = (0, 1, 3);
+    Some(match choice as usize {
+        0 => (Period::Session, Anchor::Start, false, high),
+        1 => (Period::Day, Anchor::Start, false, high),
+        2 => (Period::Week, Anchor::Start, false, high),
+        3 => (Period::Month, Anchor::Start, false, high),
+        4 => (Period::Day, Anchor::Highest, false, high),
+        5 => (Period::Day, Anchor::Lowest, false, low),
+        6 => (Period::Day, Anchor::Highest, false, volume),
+        7 => (Period::Day, Anchor::Highest, true, high),
+        8 => (Period::Day, Anchor::Lowest, true, low),
+        9 => (Period::Day, Anchor::Highest, true, volume),
+        _ => return None,
+    })
+}
+
+fn anchored(f: &mut Formula<'_>) -> NodeId {
+    let (high, low, close, volume) = (f.series(0), f.series(1), f.series(2), f.series(3));
+    let typical = f.typical(high, low, close);
+    let Some((period, anchor, previous, key)) = anchor(f.real(0)) else {
+        return super::volume::running(f, typical, volume);
+    };
+    let begins = f.begins(period);
+    // A key that does not decide must not make bars NA.
+    let key = if anchor == Anchor::Start { typical } else { f.series(key) };
+    f.step_of(Op::AnchoredMean { anchor, previous }, &[begins, key, typical, volume])
+}
+
+fn bands(f: &mut Formula<'_>) -> Vec<NodeId> {
+    let base = anchored(f);
+    let (volume, p) = (f.series(3), f.bars(1));
+    let typical = f.typical(f.series(0), f.series(1), f.series(2));
+    let apart = f.subtract(typical, base);
+    let square = f.multiply(apart, apart);
+    let weighted = f.multiply(volume, square);
+    // Both sums are over the same bars.
+    let volume = f.gate(volume, weighted);
+    let (weighted, volume) = (f.step(Op::Sum(p), weighted), f.step(Op::Sum(p), volume));
+    let variance = f.binary(Binary::Divide, weighted, volume);
+    let width = f.unary(Unary::Sqrt, variance);
+    let at = |f: &mut Formula<'_>, k: f64| {
+        let width = f.scale(width, k);
+        f.add(base, width)
+    };
+    [1.0, 2.0, 3.0, -1.0, -2.0, -3.0].map(|k| at(f, k)).to_vec()
+}
