@@ -125,10 +125,12 @@ impl Resolver<'_> {
         let node = self.series_or_text(call, arg)?;
         let open = call.series.iter().position(Option::is_none);
         let constant = self.graph.constant(node);
-        // A constant may stand for a series only where a series must be given, as in crosses_above(close, 100).
+        // A constant may stand for a series only where a series must be given, as in crosses_above(close, 100), or where
+        // it can be nothing else, as in sqrt(252).
+        let alone = call.function.series.len() == 1 && call.function.params.is_empty();
         let as_series = match (constant, open) {
             (None, _) => true,
-            (Some(_), Some(i)) => !call.parameters_began && call.function.series[i].default.is_none(),
+            (Some(_), Some(i)) => !call.parameters_began && (alone || call.function.series[i].default.is_none()),
             (Some(_), None) => false,
         };
         if as_series {

@@ -6,7 +6,7 @@ use trawl_plan::scalar::TALIB_EPSILON;
 
 use super::lanes::{LANES, Out, Row, Step, View};
 
-/// Share of the window's other values that are at most the current one, in percent.
+/// Share of the `p` values before the current one that are below it, in percent.
 pub(crate) struct PercentRank {
     pub p: usize,
 }
@@ -16,23 +16,25 @@ impl Step for PercentRank {
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let p = self.p;
         for t in rows {
-            if t + 1 < p {
+            if t < p {
                 out.set(t, Row::NA);
                 continue;
             }
             let current = inputs[0].row(t);
             let (mut below, mut defined) = (Row::ZERO, Row::ZERO);
-            for j in t + 1 - p..t + 1 {
+            for j in t - p..t {
                 let x = inputs[0].row(j);
                 for lane in 0..LANES {
                     let x = x.0[lane];
-                    below.0[lane] += f64::from(u8::from(x <= current.0[lane]));
+                    below.0[lane] += f64::from(u8::from(x < current.0[lane]));
                     defined.0[lane] += f64::from(u8::from(x.is_finite()));
                 }
             }
             let whole = p as f64;
-            let share = |below: f64| 100.0 * (below - 1.0) / (whole - 1.0);
-            let row = below.map(|lane, below| if defined.0[lane] == whole { share(below) } else { f64::NAN });
+            let row = below.map(|lane, below| {
+                let known = defined.0[lane] == whole && current.0[lane].is_finite();
+                if known { below / whole * 100.0 } else { f64::NAN }
+            });
             out.set(t, row);
         }
     }

@@ -3,11 +3,15 @@
 
 mod afresh;
 mod elementwise;
+mod index;
 mod lane;
 mod lanes;
 mod pick;
 mod program;
+mod ranked;
 mod recurrence;
+mod regression;
+mod running;
 mod steps;
 mod tile;
 mod window;

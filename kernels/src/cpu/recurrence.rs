@@ -27,7 +27,8 @@ impl Smoothed {
         Self::new(p, 0, 1.0 / f64::from(p))
     }
 
-    fn new(p: u32, delay: u32, factor: f64) -> Self {
+    /// An exponential mean with a factor of its own.
+    pub fn new(p: u32, delay: u32, factor: f64) -> Self {
         Self { delay: f64::from(delay), p: f64::from(p), factor, seen: Row::ZERO, state: Row::ZERO }
     }
 

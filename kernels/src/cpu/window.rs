@@ -68,7 +68,7 @@ impl Gaps {
 
 /// First bar of the window that ends at `t`, cut off at the first bar of all.
 #[inline(always)]
-fn window_start(t: usize, p: usize) -> usize {
+pub(crate) fn window_start(t: usize, p: usize) -> usize {
     (t + 1).saturating_sub(p)
 }
 

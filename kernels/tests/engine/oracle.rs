@@ -11,9 +11,45 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
     let x = inputs[0];
     match op {
         Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window | Op::Cross(_) | Op::Read(_) => Vec::new(),
-        Op::PercentRank(p) => window(x, p, |w| {
-            let others = w[..w.len() - 1].iter().filter(|v| **v <= w[w.len() - 1]).count();
-            100.0 * others as f64 / f64::from(p - 1)
+        Op::PercentRank(p) => window(x, p + 1, |w| {
+            let (now, before) = w.split_last().expect("more than one value");
+            before.iter().filter(|v| *v < now).count() as f64 / f64::from(p) * 100.0
+        }),
+        Op::Ranked { p, rank } => window(x, p, |w| {
+            let mut sorted = w.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            sorted[rank as usize - 1]
+        }),
+        Op::SinceMax(p) => window(x, p, |w| since(w, |a, b| a > b)),
+        Op::SinceMin(p) => window(x, p, |w| since(w, |a, b| a < b)),
+        Op::MaxIndex(p) => extreme_index(x, p as usize, |a, b| a > b),
+        Op::MinIndex(p) => extreme_index(x, p as usize, |a, b| a < b),
+        Op::Slope(p) => window(x, p, |w| {
+            let middle = (f64::from(p) - 1.0) / 2.0;
+            let product = |(k, x): (usize, &f64)| (k as f64 - middle) * (x - w[0]);
+            let products: Vec<f64> = w.iter().enumerate().map(product).collect();
+            exact_sum(&products) / (0..p).map(|k| (f64::from(k) - middle).powi(2)).sum::<f64>()
+        }),
+        Op::Beta(p) => each(&|t| beta(x, inputs[1], t, p as usize)),
+        Op::ExponentialBy { p, delay, factor } => smoothed(x, p, delay, |m, x| (x - m) * factor.value() + m),
+        Op::WilderTotal(p) => {
+            let (mut n, mut s) = (0, 0.0);
+            over_defined(inputs, bars, |t| {
+                n += 1;
+                s = if n < p { s + x[t] } else { s - s / f64::from(p) + x[t] };
+                (n + 1 >= p).then_some(s)
+            })
+        }
+        Op::Product => {
+            let mut product = 1.0;
+            over_defined(inputs, bars, |t| {
+                product *= x[t];
+                Some(product)
+            })
+        }
+        Op::Previous => each(&|t| {
+            let before = x[..t].iter().rev().find(|x| x.is_finite());
+            if x[t].is_finite() { before.copied().unwrap_or(x[t]) } else { f64::NAN }
         }),
         Op::Correlation(p) => each(&|t| correlation(x, inputs[1], t, p as usize)),
         Op::ValueWhen => {
@@ -236,4 +272,49 @@ fn correlation(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
     };
     let spread = moment(x, mx, x, mx) * moment(y, my, y, my);
     if spread < TALIB_EPSILON { 0.0 } else { moment(x, mx, y, my) / spread.sqrt() }
+}
+
+/// Bars since the value that no later one reaches and no earlier one exceeds.
+fn since(w: &[f64], beyond: impl Fn(f64, f64) -> bool) -> f64 {
+    let extreme = w.iter().copied().reduce(|a, b| if beyond(b, a) { b } else { a });
+    w.iter().rev().position(|x| Some(*x) == extreme).map_or(f64::NAN, |back| back as f64)
+}
+
+/// As TA-Lib looks for it: among the window's bars when the one held has left it, else at the new bar alone.
+fn extreme_index(x: &[f64], p: usize, beyond: impl Fn(f64, f64) -> bool) -> Vec<f64> {
+    let mut held = None;
+    (0..x.len())
+        .map(|t| {
+            if defined_window(x, t, p, f64::MAX).is_none() {
+                held = None;
+                return f64::NAN;
+            }
+            let first = t + 1 - p;
+            let found = match held {
+                Some(at) if at >= first => {
+                    if beyond(x[at], x[t]) {
+                        at
+                    } else {
+                        t
+                    }
+                }
+                _ => (first..=t).reduce(|at, j| if beyond(x[j], x[at]) { j } else { at }).expect("a whole window"),
+            };
+            held = Some(found);
+            found as f64
+        })
+        .collect()
+}
+
+/// Covariance over variance of the window.
+fn beta(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
+    let (Some(x), Some(y)) = (defined_window(x, t, p, f64::MAX), defined_window(y, t, p, f64::MAX)) else {
+        return f64::NAN;
+    };
+    // From the first value: differences of near numbers are exact.
+    let (x, y): (Vec<f64>, Vec<f64>) = (x.iter().map(|v| v - x[0]).collect(), y.iter().map(|v| v - y[0]).collect());
+    let (mx, my) = (exact_sum(&x) / p as f64, exact_sum(&y) / p as f64);
+    let covariance: f64 = x.iter().zip(&y).map(|(x, y)| (x - mx) * (y - my)).sum();
+    let variance: f64 = x.iter().map(|x| (x - mx).powi(2)).sum();
+    if x.iter().all(|x| *x == 0.0) { 0.0 } else { covariance / variance }
 }

@@ -5,13 +5,19 @@
 
 mod averages;
 mod bands;
+mod change;
 mod conditions;
+mod directional;
 mod forms;
 mod formula;
 mod helpers;
+mod math;
 mod momentum;
 mod moving;
+mod oscillators;
 mod patterns;
+mod statistics;
+mod stochastics;
 mod volume;
 
 pub use forms::{FORMS, Form, find_form};
@@ -156,6 +162,9 @@ const fn output(name: &'static str, aliases: &'static [&'static str]) -> OutputD
     OutputDecl { name, aliases, kind: Kind::Num }
 }
 
+/// TA-Lib's range of real parameters.
+const REAL_RANGE: ParamType = ParamType::Real { min: -3e37, max: 3e37 };
+
 /// The single output of most functions.
 const ONE: &[OutputDecl] = &[output("real", &[])];
 /// The single output of candle patterns.
@@ -170,9 +179,23 @@ const LANGUAGE: &str = "scan language";
 
 /// All functions, in the order of their groups.
 pub fn functions() -> impl Iterator<Item = &'static Function> {
-    [averages::LIST, momentum::LIST, bands::LIST, volume::LIST, patterns::LIST, conditions::LIST, helpers::LIST]
-        .into_iter()
-        .flatten()
+    [
+        averages::LIST,
+        bands::LIST,
+        momentum::LIST,
+        change::LIST,
+        oscillators::LIST,
+        stochastics::LIST,
+        directional::LIST,
+        volume::LIST,
+        statistics::LIST,
+        math::LIST,
+        patterns::LIST,
+        conditions::LIST,
+        helpers::LIST,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The function called `name`, by name or alias.

@@ -448,9 +448,10 @@ pub fn function(
             (deviation != 0.0).then(|| (noise.round(w[n - 1]) - mean(w)) / deviation)
         }),
         "percentrank" => {
-            return over_windows(&x[0], n, |w| {
-                let at_most = w.iter().filter(|v| **v <= w[n - 1]).count();
-                Some(100.0 * (at_most - 1) as f64 / (n - 1) as f64)
+            return each(bars, |t| {
+                let w = window(&x[0], t, n + 1)?;
+                let below = w[..n].iter().filter(|v| **v < w[n]).count();
+                Some(below as f64 / n as f64 * 100.0)
             });
         }
         "correl" => correl(&x[0], &x[1], n),
