@@ -114,7 +114,7 @@ pub enum Op {
     Max(u32),
     /// Window minimum.
     Min(u32),
-    /// Population standard deviation; 0 when the variance is below TA-Lib's 1e-14.
+    /// Population standard deviation.
     Deviation(u32),
     /// Inputs x, m: mean of |x_j - m_t| over the window.
     MeanDeviation(u32),

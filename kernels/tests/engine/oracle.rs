@@ -61,7 +61,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Deviation(p) => sums(x, p, |w| {
             let mean = exact_sum(w) / f64::from(p);
             let variance = w.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(p);
-            if variance < TALIB_EPSILON { 0.0 } else { variance.sqrt() }
+            variance.sqrt()
         }),
         Op::MeanDeviation(p) => {
             let p = p as usize;

@@ -61,7 +61,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: STATISTICS,
         summary: "standard deviation of a window",
-        formula: "nbdev * population standard deviation; 0 where the variance is below 1e-14",
+        formula: "nbdev * population standard deviation",
         reference: TALIB,
         series: &[REAL],
         params: &[period(5, 2), Param { name: "nbdev", kind: REAL_RANGE, default: ParamDefault::Value(1.0) }],
