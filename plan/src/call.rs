@@ -78,12 +78,10 @@ impl Resolver<'_> {
         let Some(function) = catalogue::find(name) else {
             let forms = catalogue::FORMS.iter().map(|f| f.name);
             let names = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
-            let help = match suggest(name, names.chain(forms)) {
-                Some(near) => Some(format!("did you mean '{near}'?")),
-                None if self.is_series_name(name) => {
-                    Some(format!("'{name}' is a series: write it without parentheses"))
-                }
-                None => None,
+            let help = if self.is_series_name(name) {
+                Some(format!("'{name}' is a series: write it without parentheses"))
+            } else {
+                suggest(name, names.chain(forms)).map(|near| format!("did you mean '{near}'?"))
             };
             return Err(clause.mistake(
                 format!("unknown function '{name}'"),
@@ -337,6 +335,14 @@ fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
             }
         };
         values.push(value);
+    }
+    for (_, less, more) in catalogue::AT_MOST.iter().filter(|(function, ..)| *function == call.function.name) {
+        let value = |name: &str| call.function.params.iter().position(|p| p.name == name).map(|i| values[i]);
+        if let (Some(a), Some(b)) = (value(less), value(more))
+            && a > b
+        {
+            return Err(call.mistake(format!("{less} ({a}) is larger than {more} ({b})"), span, "cannot be"));
+        }
     }
     Ok(values)
 }

@@ -13,6 +13,7 @@ pub mod diagnostic;
 pub mod document;
 mod edges;
 mod explain;
+pub mod family;
 mod forms;
 pub mod frame;
 pub mod graph;

@@ -2,11 +2,18 @@
 //! that reaches a window, a recurrence, a cross-section or a comparison counts as NA there.
 
 use crate::ast::CompareOp;
+use crate::family::{Cycle, Mesa, Parabolic, SuperTrend};
 use crate::frame::Read;
 
 /// An `f64` by its bits, so that plans can be compared and hashed. Zero has one sign, NaN one payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bits(u64);
+
+impl std::fmt::Debug for Bits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value().fmt(f)
+    }
+}
 
 impl From<f64> for Bits {
     fn from(value: f64) -> Self {
@@ -126,7 +133,7 @@ pub enum Op {
     Max(u32),
     /// Window minimum.
     Min(u32),
-    /// Population standard deviation; 0 when the variance is below TA-Lib's 1e-14.
+    /// Population standard deviation.
     Deviation(u32),
     /// Inputs x, m: mean of |x_j - m_t| over the window.
     MeanDeviation(u32),
@@ -165,10 +172,33 @@ pub enum Op {
     WilderSum(u32),
     /// [`Self::WilderSum`] told one value earlier: from the sum of `p-1` values on.
     WilderTotal(u32),
-    /// Inputs num, den: Wilder's mean of 100*num/den; where |den| < 1e-14 the seed adds 0 and later the state holds.
+    /// Inputs num, den: Wilder's mean of 100*num/den; where den is 0 the seed adds 0 and later the state holds.
     WilderRatio(u32),
     /// Inputs x, x one bar ago, x p bars ago, sum of |changes| over p: Kaufman's adaptive mean as TA-Lib has it.
     Kaufman,
+    /// The dominant cycle by Ehlers' Hilbert transform, as TA-Lib has it: bars before the first count as 0.
+    Hilbert(Cycle),
+    /// Ehlers' adaptive mean: factor `fast` over the degrees that the phase fell by, between `slow` and `fast`; starts
+    /// from 0 after 12 values.
+    Mesa {
+        fast: Bits,
+        slow: Bits,
+        result: Mesa,
+    },
+    /// Inputs high, low: Wilder's parabolic stop. It starts at the first bar's end in the direction of the second bar's
+    /// larger directional movement.
+    Parabolic(Parabolic),
+    /// Inputs upper band, lower band, close: each band only moves towards the price until a close passes it; the trend
+    /// is up at first and turns when a close passes its band.
+    SuperTrend(SuperTrend),
+    /// Inputs open, close, mean price of the bar: the open of Heikin-Ashi candles.
+    HeikinAshi,
+    /// Inputs x, periods: mean of as many values as the current bar's period says, cut off to a whole number and held
+    /// between the two.
+    VariableMean {
+        least: u32,
+        most: u32,
+    },
     /// Running sum of the defined values.
     Cumulative,
     /// Running product of the defined values.
@@ -244,14 +274,24 @@ impl Op {
             | Self::Within(p)
             | Self::Streak(p) => p as usize - 1,
             Self::Exponential { p, delay } | Self::ExponentialBy { p, delay, .. } => (p + delay) as usize - 1,
-            Self::CrossesAbove | Self::CrossesBelow => 1,
+            Self::VariableMean { most, .. } => most as usize - 1,
+            Self::CrossesAbove | Self::CrossesBelow | Self::Parabolic(_) => 1,
+            Self::Mesa { .. } => 32,
+            Self::Hilbert(cycle) => {
+                if cycle.is_early() {
+                    32
+                } else {
+                    63
+                }
+            }
             _ => 0,
         }
     }
 
     /// [`Self::look_back`] into one input: of a second input that is read at the current bar only, none.
     pub fn look_back_into(&self, input: usize) -> usize {
-        if matches!(self, Self::MeanDeviation(_)) && input == 1 { 0 } else { self.look_back() }
+        let current_only = matches!(self, Self::MeanDeviation(_) | Self::VariableMean { .. }) && input == 1;
+        if current_only { 0 } else { self.look_back() }
     }
 
     /// Whether the value depends on the whole history: such nodes run from the first bar.
@@ -266,6 +306,11 @@ impl Op {
                 | Self::WilderTotal(_)
                 | Self::WilderRatio(_)
                 | Self::Kaufman
+                | Self::Hilbert(_)
+                | Self::Mesa { .. }
+                | Self::Parabolic(_)
+                | Self::SuperTrend(_)
+                | Self::HeikinAshi
                 | Self::Cumulative
                 | Self::Product
                 | Self::Previous
@@ -284,6 +329,11 @@ impl Op {
         matches!(
             self,
             Self::Kaufman
+                | Self::Hilbert(_)
+                | Self::Mesa { .. }
+                | Self::Parabolic(_)
+                | Self::SuperTrend(_)
+                | Self::HeikinAshi
                 | Self::Cumulative
                 | Self::Product
                 | Self::MaxIndex(_)

@@ -2,7 +2,9 @@
 //! still in cache when the next one reads it; only the bars that the wanted values need are computed.
 
 mod afresh;
+mod cycle;
 mod elementwise;
+mod exact;
 mod index;
 mod lane;
 mod lanes;
@@ -13,6 +15,7 @@ mod recurrence;
 mod regression;
 mod running;
 mod steps;
+mod stops;
 mod tile;
 mod window;
 

@@ -4,16 +4,18 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
-use super::afresh::{Correlation, PercentRank};
+use super::afresh::{Beta, Correlation, PercentRank};
+use super::cycle::{Adaptive, Hilbert};
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
 use super::index::{ExtremeIndex, SinceExtreme};
 use super::lane::PerLane;
 use super::lanes::AnyStep;
-use super::pick::Skip;
+use super::pick::{HeikinAshi, Skip, VariableMean};
 use super::ranked::Ranked;
 use super::recurrence::{Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum};
-use super::regression::{Beta, Slope};
+use super::regression::Slope;
 use super::running::{Previous, Product, WilderTotal};
+use super::stops::{Parabolic, Super};
 use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
 
 /// A fresh step for `op` over at most `bars` bars; `None` for columns and constants, which are read in place.
@@ -43,6 +45,14 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::WilderSum(p) => Box::new(WilderSum::new(p)),
         Op::WilderRatio(p) => Box::new(WilderRatio::new(p)),
         Op::Kaufman => Box::new(Kaufman::new()),
+        Op::Hilbert(result) => Box::new(PerLane::new(Hilbert(result))),
+        Op::Mesa { fast, slow, result } => {
+            Box::new(PerLane::new(Adaptive { fast: fast.value(), slow: slow.value(), result }))
+        }
+        Op::Parabolic(constants) => Box::new(PerLane::new(Parabolic::new(constants))),
+        Op::SuperTrend(result) => Box::new(PerLane::new(Super(result))),
+        Op::HeikinAshi => Box::new(PerLane::new(HeikinAshi)),
+        Op::VariableMean { least, most } => Box::new(VariableMean { least, most }),
         Op::Cumulative => Box::new(Cumulative::new()),
         Op::OnBalance => Box::new(OnBalance::new()),
         Op::CrossesAbove => Box::new(Crosses { above: true }),

@@ -3,3 +3,4 @@
 mod golden;
 mod oracle;
 mod properties;
+mod rich;

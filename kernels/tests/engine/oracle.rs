@@ -2,7 +2,9 @@
 //! code with the engine but the functions of single values (`trawl_plan::scalar`).
 
 use trawl_plan::graph::Op;
-use trawl_plan::scalar::{self, TALIB_EPSILON};
+use trawl_plan::scalar;
+
+use crate::rich;
 
 /// One primitive over whole series.
 pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
@@ -95,7 +97,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Deviation(p) => sums(x, p, |w| {
             let mean = exact_sum(w) / f64::from(p);
             let variance = w.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(p);
-            if variance < TALIB_EPSILON { 0.0 } else { variance.sqrt() }
+            variance.sqrt()
         }),
         Op::MeanDeviation(p) => {
             let p = p as usize;
@@ -118,7 +120,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
             let (mut n, mut m) = (0, 0.0);
             over_defined(inputs, bars, |t| {
                 n += 1;
-                let zero = at(1, t).abs() < TALIB_EPSILON;
+                let zero = at(1, t) == 0.0;
                 let ratio = 100.0 * (x[t] / at(1, t));
                 if n <= p {
                     m += if zero { 0.0 } else { ratio };
@@ -135,13 +137,25 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
             let mut m = None;
             over_defined(inputs, bars, |t| {
                 let (change, noise) = (x[t] - at(2, t), at(3, t));
-                let efficiency = if noise <= change || noise < TALIB_EPSILON { 1.0 } else { (change / noise).abs() };
+                let efficiency = if noise <= change || noise == 0.0 { 1.0 } else { (change / noise).abs() };
                 let c = (efficiency * (2.0 / 3.0 - 2.0 / 31.0) + 2.0 / 31.0).powi(2);
                 let before = m.unwrap_or(at(1, t));
                 m = Some(c * (x[t] - before) + before);
                 m
             })
         }
+        Op::Hilbert(result) => rich::over_defined(inputs, bars, |x| rich::cycle(result, &x[0])),
+        Op::Mesa { fast, slow, result } => {
+            rich::over_defined(inputs, bars, |x| rich::mesa(fast.value(), slow.value(), result, &x[0]))
+        }
+        Op::Parabolic(p) => rich::over_defined(inputs, bars, |x| rich::parabolic(p, &x[0], &x[1])),
+        Op::SuperTrend(result) => rich::over_defined(inputs, bars, |x| rich::super_trend(result, &x[0], &x[1], &x[2])),
+        Op::HeikinAshi => rich::over_defined(inputs, bars, |x| rich::heikin_ashi(&x[0], &x[1], &x[2])),
+        Op::VariableMean { least, most } => each(&|t| {
+            let p = at(1, t).trunc().max(f64::from(least)).min(f64::from(most));
+            let w = if at(1, t).is_finite() { defined_window(x, t, p as usize, f64::MAX) } else { None };
+            w.map_or(f64::NAN, |w| exact_sum(w) / p)
+        }),
         Op::Cumulative => {
             let mut seen = Vec::new();
             over_defined(inputs, bars, |t| {
@@ -260,20 +274,6 @@ fn each_mut(bars: usize, f: impl FnMut(usize) -> f64) -> Vec<f64> {
     (0..bars).map(f).collect()
 }
 
-/// By the textbook: covariance over the deviations.
-fn correlation(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
-    let (Some(x), Some(y)) = (defined_window(x, t, p, f64::MAX), defined_window(y, t, p, f64::MAX)) else {
-        return f64::NAN;
-    };
-    let n = p as f64;
-    let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
-    let moment = |a: &[f64], ma: f64, b: &[f64], mb: f64| -> f64 {
-        a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>()
-    };
-    let spread = moment(x, mx, x, mx) * moment(y, my, y, my);
-    if spread < TALIB_EPSILON { 0.0 } else { moment(x, mx, y, my) / spread.sqrt() }
-}
-
 /// Bars since the value that no later one reaches and no earlier one exceeds.
 fn since(w: &[f64], beyond: impl Fn(f64, f64) -> bool) -> f64 {
     let extreme = w.iter().copied().reduce(|a, b| if beyond(b, a) { b } else { a });
@@ -306,15 +306,29 @@ fn extreme_index(x: &[f64], p: usize, beyond: impl Fn(f64, f64) -> bool) -> Vec<
         .collect()
 }
 
-/// Covariance over variance of the window.
-fn beta(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
-    let (Some(x), Some(y)) = (defined_window(x, t, p, f64::MAX), defined_window(y, t, p, f64::MAX)) else {
-        return f64::NAN;
-    };
-    // From the first value: differences of near numbers are exact.
+/// The window's variances and covariance, times its length: of the differences to the first values, which are exact for
+/// near numbers.
+fn joint(x: &[f64], y: &[f64], t: usize, p: usize) -> Option<[f64; 3]> {
+    let (x, y) = (defined_window(x, t, p, f64::MAX)?, defined_window(y, t, p, f64::MAX)?);
     let (x, y): (Vec<f64>, Vec<f64>) = (x.iter().map(|v| v - x[0]).collect(), y.iter().map(|v| v - y[0]).collect());
     let (mx, my) = (exact_sum(&x) / p as f64, exact_sum(&y) / p as f64);
-    let covariance: f64 = x.iter().zip(&y).map(|(x, y)| (x - mx) * (y - my)).sum();
-    let variance: f64 = x.iter().map(|x| (x - mx).powi(2)).sum();
-    if x.iter().all(|x| *x == 0.0) { 0.0 } else { covariance / variance }
+    let moment = |a: &[f64], ma: f64, b: &[f64], mb: f64| -> f64 {
+        a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>()
+    };
+    Some([moment(&x, mx, &x, mx), moment(&y, my, &y, my), moment(&x, mx, &y, my)])
+}
+
+/// By the textbook: covariance over the deviations.
+fn correlation(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
+    joint(x, y, t, p).map_or(
+        f64::NAN,
+        |[xx, yy, xy]| {
+            if xx == 0.0 || yy == 0.0 { 0.0 } else { xy / (xx.sqrt() * yy.sqrt()) }
+        },
+    )
+}
+
+/// Covariance over variance.
+fn beta(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
+    joint(x, y, t, p).map_or(f64::NAN, |[xx, _, xy]| if xx == 0.0 { 0.0 } else { xy / xx })
 }

@@ -126,6 +126,7 @@ fn number(depth: u32) -> BoxedStrategy<String> {
             "stoch(5,3,4,slowk_matype='ema',slowd_matype=2).d", "bbands(close,20,2).upper", "bbands(10,1.5,2.5,matype='wma').lower",
             "donchian(20).middle",
         ]).prop_map(str::to_owned),
+        2 => talib(sub(), period()),
         2 => (sub(), 0u32..70).prop_map(|(a, n)| format!("({a})[{n}]")),
         1 => (condition(depth - 1), 1u32..30).prop_map(|(c, n)| format!("count({c}, {n})")),
         1 => condition(depth - 1).prop_map(|c| format!("since({c})")),
@@ -142,6 +143,59 @@ fn number(depth: u32) -> BoxedStrategy<String> {
         2 => prop::sample::select(INDICATORS.to_vec()).prop_map(str::to_owned),
         1 => (sub(), 0u32..9).prop_map(|(a, n)| format!("nz(({a})[1], {n})")),
         1 => (prop::sample::select(vec!["highest", "lowest"]), sub(), 1u32..60).prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
+    ]
+    .boxed()
+}
+
+/// Averages, cycles, stops and volatility.
+fn talib(x: BoxedStrategy<String>, period: impl Strategy<Value = u32> + 'static) -> BoxedStrategy<String> {
+    let averages = vec!["dema", "tema", "trima", "hma", "zlema", "rma", "t3", "vwma", "midpoint", "avgdev", "rvi"];
+    let cycles = vec![
+        "ht_dcperiod(X)",
+        "ht_dcphase(X)",
+        "ht_phasor(X).inphase",
+        "ht_phasor(X).quadrature",
+        "ht_sine(X).sine",
+        "ht_sine(X).lead",
+        "ht_trendmode(X)",
+        "ht_trendline(X)",
+        "mama(X).mama",
+        "mama(X, 0.3, 0.2).fama",
+        "ma(X, 9, matype='mama')",
+        "mavp(X, close % 12)",
+        "mavp(X, high % 9, 1, 7, matype='dema')",
+    ];
+    let bars = vec![
+        "sar()",
+        "sar(0.3, 0.25)",
+        "sarext(offsetonreverse=0.01)",
+        "sarext(-48, 0, 0.1, 0.05, 0.4, 0.01, 0.02, 0.3)",
+        "sar(hlc3, close)",
+        "supertrend(4, 1).line",
+        "supertrend(3, 0.5).trend",
+        "supertrend(close, open, hl2, 2, 0).line",
+        "ha().open",
+        "ha().low",
+        "ha().high",
+        "accbands(6).upper",
+        "kc(5, 9).middle",
+        "kc(9, 3, 1.5).lower",
+        "midprice(7)",
+        "adr(4)",
+        "cvi(4, 3)",
+        "massi(4, 6)",
+        "natr(1)",
+        "natr(6)",
+        "trange()",
+        "avgprice()",
+        "wclprice()",
+    ];
+    prop_oneof![
+        2 => (prop::sample::select(averages), x.clone(), period)
+            .prop_map(|(f, x, p)| format!("{f}(real={x}, timeperiod={p})")),
+        // The phase of a price that stands still is the rounding of its sums alone: see EDGE_FLAT's golden vectors.
+        3 => (prop::sample::select(cycles), x).prop_map(|(f, x)| f.replace('X', &format!("({x}) + close"))),
+        3 => prop::sample::select(bars).prop_map(str::to_owned),
     ]
     .boxed()
 }
@@ -356,6 +410,30 @@ fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<
         "correl(high, low, timeperiod=4)",
         "highestbars(high, 5)",
         "lowestbars(low, 5)",
+        "dema(3)",
+        "t3(2)",
+        "hma(5)",
+        "zlema(5)",
+        "vwma(5)",
+        "mama().fama",
+        "mavp(close, volume, 2, 9)",
+        "mavp(close, high, 2, 5, matype='rma')",
+        "ht_dcphase()",
+        "ht_trendmode()",
+        "sar()",
+        "sarext(0, 0.1)",
+        "supertrend(3, 1).line",
+        "supertrend(3, 1).trend",
+        "accbands(5).upper",
+        "accbands(5).middle",
+        "kc(5, 3).upper",
+        "ha().high",
+        "ha().close",
+        "rvi(3, 4)",
+        "natr(4)",
+        "cvi(4, 3)",
+        "massi(3, 4)",
+        "avgdev(4)",
     ];
     let windows = WINDOWS.map(|f| format!("{f}(real=close, timeperiod=5)"));
     let indicators = INDICATORS.iter().chain(&items).map(|item| (*item).to_owned());

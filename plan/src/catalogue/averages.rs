@@ -1,8 +1,11 @@
 //! Moving averages.
 
-use super::moving::T3_FACTOR;
-use super::{Formula, Function, ONE, Param, ParamDefault, ParamType, REAL, TALIB, period};
-use crate::graph::NodeId;
+use super::moving::{MESA_FAST, MESA_SLOW, T3_FACTOR};
+use super::{Formula, Function, ONE, Param, ParamDefault, ParamType, REAL, TALIB, average, bars, num, output, period};
+use crate::ast::CompareOp;
+use crate::family::Mesa;
+use crate::graph::{NodeId, Op};
+use crate::limits::PLAN_NODES_MAX;
 
 const GROUP: &str = "Overlap studies";
 
@@ -146,9 +149,81 @@ pub(super) const LIST: &[Function] = &[
         outputs: ONE,
         build: |f| kind(f, 13.0),
     },
+    Function {
+        name: "ma",
+        aliases: &[],
+        group: GROUP,
+        summary: "moving average of a chosen type",
+        formula: "the average that matype names; default is sma",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[period(30, 1), average("matype")],
+        outputs: ONE,
+        build: |f| kind(f, f.real(1)),
+    },
+    Function {
+        name: "mama",
+        aliases: &[],
+        group: GROUP,
+        summary: "Ehlers' adaptive moving average and the average that follows it",
+        formula: "mama = a*x + (1-a)*mama, a = fastlimit / degrees that the phase of the cycle fell by, between slowlimit and fastlimit; fama = the same of mama with a/2",
+        reference: TALIB,
+        series: &[REAL],
+        params: &[
+            Param {
+                name: "fastlimit",
+                kind: ParamType::Real { min: 0.01, max: 0.99 },
+                default: ParamDefault::Value(MESA_FAST),
+            },
+            Param {
+                name: "slowlimit",
+                kind: ParamType::Real { min: 0.01, max: 0.99 },
+                default: ParamDefault::Value(MESA_SLOW),
+            },
+        ],
+        outputs: &[output("mama", &[]), output("fama", &[])],
+        build: |f| [Mesa::Mama, Mesa::Fama].map(|result| f.mesa(f.series(0), f.real(0), f.real(1), result)).to_vec(),
+    },
+    Function {
+        name: "mavp",
+        aliases: &[],
+        group: GROUP,
+        summary: "moving average with a period of each bar's own",
+        formula: "the average of matype over as many bars as periods says, cut off to a whole number and held between minperiod and maxperiod; all start where maxperiod does",
+        reference: TALIB,
+        series: &[REAL, num("periods", None)],
+        params: &[bars("minperiod", 2, 1), bars("maxperiod", 30, 1), average("matype")],
+        outputs: ONE,
+        build: variable,
+    },
 ];
 
 fn kind(f: &mut Formula<'_>, kind: f64) -> Vec<NodeId> {
     let (x, p) = (f.series(0), f.bars(0));
     vec![f.average(kind, x, p)]
+}
+
+fn variable(f: &mut Formula<'_>) -> Vec<NodeId> {
+    let (x, periods) = (f.series(0), f.series(1));
+    let (least, most, kind) = (f.bars(0), f.bars(1), f.real(2));
+    let x = f.gate(x, periods);
+    if kind == 0.0 {
+        let mean = f.step_of(Op::VariableMean { least, most }, &[x, periods]);
+        let begun = f.skip(x, most - 1);
+        return vec![f.gate(mean, begun)];
+    }
+    let look_back = Formula::average_look_back(kind, most);
+    let before = f.graph.nodes().len();
+    let mut value = f.average(kind, x, most);
+    for p in (least..most).rev() {
+        // Nothing larger than this gets past the resolver.
+        if f.graph.nodes().len() - before > PLAN_NODES_MAX {
+            break;
+        }
+        let mean = f.average_after(kind, x, p, look_back);
+        let next = f.constant(f64::from(p + 1));
+        let shorter = f.compare(CompareOp::Less, periods, next);
+        value = f.select(shorter, mean, value);
+    }
+    vec![value]
 }

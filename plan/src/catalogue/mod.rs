@@ -7,6 +7,7 @@ mod averages;
 mod bands;
 mod change;
 mod conditions;
+mod cycle;
 mod directional;
 mod forms;
 mod formula;
@@ -15,9 +16,12 @@ mod math;
 mod momentum;
 mod moving;
 mod oscillators;
+mod overlap;
 mod patterns;
+mod prices;
 mod statistics;
 mod stochastics;
+mod volatility;
 mod volume;
 
 pub use forms::{FORMS, Form, find_form};
@@ -103,7 +107,7 @@ pub struct OutputDecl {
 
 /// Moving averages that `*matype` parameters choose among, with TA-Lib's numbers. `disabled` is the series itself,
 /// `default` what the function takes when nothing is said.
-pub const AVERAGES: [(&str, u32); 13] = [
+pub const AVERAGES: [(&str, u32); 14] = [
     ("sma", 0),
     ("ema", 1),
     ("wma", 2),
@@ -111,6 +115,7 @@ pub const AVERAGES: [(&str, u32); 13] = [
     ("tema", 4),
     ("trima", 5),
     ("kama", 6),
+    ("mama", 7),
     ("t3", 8),
     ("hma", 9),
     ("disabled", 10),
@@ -118,6 +123,9 @@ pub const AVERAGES: [(&str, u32); 13] = [
     ("zlema", 12),
     ("rma", 13),
 ];
+
+/// Parameters that must not exceed another: function, parameter, the other one.
+pub(crate) const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
 
 /// The number of `default` in [`AVERAGES`]; calls put the function's own in its place.
 pub(crate) const AVERAGE_DEFAULT: f64 = 11.0;
@@ -181,13 +189,17 @@ const LANGUAGE: &str = "scan language";
 pub fn functions() -> impl Iterator<Item = &'static Function> {
     [
         averages::LIST,
+        overlap::LIST,
         bands::LIST,
         momentum::LIST,
         change::LIST,
         oscillators::LIST,
         stochastics::LIST,
         directional::LIST,
+        volatility::LIST,
+        cycle::LIST,
         volume::LIST,
+        prices::LIST,
         statistics::LIST,
         math::LIST,
         patterns::LIST,

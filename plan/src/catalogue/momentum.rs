@@ -2,8 +2,8 @@
 
 use super::oscillators::{MACD, with_signal};
 use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, VOLUME, bars, period};
-use crate::ast::CompareOp;
 use crate::graph::{Binary, NodeId, Op};
+use crate::scalar::TALIB_EPSILON;
 
 const MOMENTUM: &str = "Momentum indicators";
 const VOLATILITY: &str = "Volatility indicators";
@@ -41,7 +41,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: MOMENTUM,
         summary: "commodity channel index",
-        formula: "(t - sma(t))/(0.015 * mean of |t - sma(t)|), t = (high + low + close)/3; 0 where the deviation is 0",
+        formula: "(t - sma(t))/(0.015 * mean of |t - sma(t)|), t = (high + low + close)/3; 0 where the deviation is below 1e-14 of the mean",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[period(14, 2)],
@@ -53,7 +53,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: MOMENTUM,
         summary: "money flow index, 0 to 100: an RSI weighted by volume",
-        formula: "100*p/(p + n), p and n being the sums of t*volume on bars where t = (high + low + close)/3 rose or fell; 0 where p + n < 1",
+        formula: "100*p/(p + n), p and n being the sums of t*volume on bars where t = (high + low + close)/3 rose or fell by more than 2e-14 of it; 0 where both are 0",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE, VOLUME],
         params: &[period(14, 2)],
@@ -72,7 +72,7 @@ pub(super) const LIST: &[Function] = &[
         outputs: ONE,
         build: |f| {
             let range = f.true_range(f.series(0), f.series(1), f.series(2));
-            vec![f.step(Op::Wilder(f.bars(0)), range)]
+            vec![f.wilder(range, f.bars(0))]
         },
     },
 ];
@@ -106,7 +106,13 @@ fn cci(f: &mut Formula<'_>) -> Vec<NodeId> {
     let deviation = f.step_of(Op::MeanDeviation(p), &[typical, mean]);
     let apart = f.subtract(typical, mean);
     let scaled = f.scale(deviation, 0.015);
-    vec![f.binary(Binary::RatioOrZero, apart, scaled)]
+    let ratio = f.binary(Binary::RatioOrZero, apart, scaled);
+    // What is left of a flat window's deviation is rounding.
+    let size = f.absolute(mean);
+    let least = f.scale(size, TALIB_EPSILON);
+    let varies = f.greater(deviation, least);
+    let zero = f.constant(0.0);
+    vec![f.select(varies, ratio, zero)]
 }
 
 fn mfi(f: &mut Formula<'_>) -> Vec<NodeId> {
@@ -114,19 +120,21 @@ fn mfi(f: &mut Formula<'_>) -> Vec<NodeId> {
     let typical = f.typical(f.series(0), f.series(1), f.series(2));
     let before = f.lag(typical, 1);
     let flow = f.multiply(typical, f.series(3));
+    // TA-Lib takes prices for equal that are no further apart than the rounding of a mean.
+    let sizes = [typical, before].map(|x| f.absolute(x));
+    let size = f.add(sizes[0], sizes[1]);
+    let least = f.scale(size, TALIB_EPSILON);
+    let rise = f.subtract(typical, before);
+    let fall = f.subtract(before, typical);
     let zero = f.constant(0.0);
-    let rose = f.greater(typical, before);
-    let fell = f.greater(before, typical);
-    let positive = f.select(rose, flow, zero);
-    let negative = f.select(fell, flow, zero);
-    // A bar without volume is NA even where the price did not move.
-    let (positive, negative) = (f.gate(positive, flow), f.gate(negative, flow));
-    let positive = f.step(Op::Sum(p), positive);
-    let negative = f.step(Op::Sum(p), negative);
+    let [positive, negative] = [rise, fall].map(|moved| {
+        let counts = f.greater(moved, least);
+        let part = f.select(counts, flow, zero);
+        // A bar without volume is NA even where the price did not move.
+        let part = f.gate(part, flow);
+        f.step(Op::Sum(p), part)
+    });
     let total = f.add(positive, negative);
-    let one = f.constant(1.0);
-    let tiny = f.compare(CompareOp::Less, total, one);
     let ratio = f.binary(Binary::RatioOrZero, positive, total);
-    let index = f.scale(ratio, 100.0);
-    vec![f.select(tiny, zero, index)]
+    vec![f.scale(ratio, 100.0)]
 }

@@ -1,10 +1,15 @@
 //! TA-Lib's moving averages as formulas over primitives: what `*matype` parameters choose among.
 
 use super::Formula;
+use crate::family::Mesa;
 use crate::graph::{NodeId, Op};
 
 /// T3's volume factor where no parameter says it.
 pub(super) const T3_FACTOR: f64 = 0.7;
+
+/// Limits of the adaptive mean where no parameter says them.
+pub(super) const MESA_FAST: f64 = 0.5;
+pub(super) const MESA_SLOW: f64 = 0.05;
 
 impl Formula<'_> {
     /// The moving average with TA-Lib's number `kind` (one of [`super::AVERAGES`]) over `p` bars; one bar is the series
@@ -18,11 +23,12 @@ impl Formula<'_> {
             4 => self.triple_exponential(x, p),
             5 => self.triangular(x, p),
             6 => self.kaufman(x, p),
+            7 => self.mesa(x, MESA_FAST, MESA_SLOW, Mesa::Mama),
             8 => self.tillson(x, p, T3_FACTOR),
             9 => self.hull(x, p),
             10 => x,
             12 => self.zero_lag(x, p),
-            13 => self.step(Op::Wilder(p), x),
+            13 => self.wilder(x, p),
             _ => self.step(Op::Mean(p), x),
         }
     }
@@ -34,6 +40,7 @@ impl Formula<'_> {
             3 => 2 * (p - 1),
             4 => 3 * (p - 1),
             6 => p,
+            7 => 32,
             8 => 6 * (p - 1),
             9 => p + p.isqrt() - 2,
             10 => 0,
@@ -57,6 +64,11 @@ impl Formula<'_> {
     /// Exponential mean, seeded with the mean of its first `p` values.
     pub fn exponential(&mut self, x: NodeId, p: u32) -> NodeId {
         if p == 1 { x } else { self.step(Op::Exponential { p, delay: 0 }, x) }
+    }
+
+    /// Wilder's mean, seeded with the mean of its first `p` values.
+    pub fn wilder(&mut self, x: NodeId, p: u32) -> NodeId {
+        if p == 1 { x } else { self.step(Op::Wilder(p), x) }
     }
 
     fn weighted(&mut self, x: NodeId, p: u32) -> NodeId {
@@ -105,6 +117,11 @@ impl Formula<'_> {
             mixed = self.add(mixed, part);
         }
         mixed
+    }
+
+    /// Ehlers' adaptive mean, or the mean that follows it.
+    pub fn mesa(&mut self, x: NodeId, fast: f64, slow: f64, result: Mesa) -> NodeId {
+        self.step(Op::Mesa { fast: fast.into(), slow: slow.into(), result }, x)
     }
 
     /// Hull's average; half and square root of the period are cut off to whole numbers.
