@@ -90,12 +90,10 @@ impl Resolver<'_> {
         let Some(function) = catalogue::find(name) else {
             let forms = catalogue::FORMS.iter().map(|f| f.name);
             let names = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
-            let help = match suggest(name, names.chain(forms)) {
-                Some(near) => Some(format!("did you mean '{near}'?")),
-                None if self.is_series_name(name) => {
-                    Some(format!("'{name}' is a series: write it without parentheses"))
-                }
-                None => None,
+            let help = if self.is_series_name(name) {
+                Some(format!("'{name}' is a series: write it without parentheses"))
+            } else {
+                suggest(name, names.chain(forms)).map(|near| format!("did you mean '{near}'?"))
             };
             return Err(clause.mistake(
                 format!("unknown function '{name}'"),
@@ -145,10 +143,12 @@ impl Resolver<'_> {
         let node = self.series_or_text(call, arg)?;
         let open = call.series.iter().position(Option::is_none);
         let constant = self.graph.constant(node);
-        // A constant may stand for a series only where a series must be given, as in crosses_above(close, 100).
+        // A constant may stand for a series only where a series must be given, as in crosses_above(close, 100), or where
+        // it can be nothing else, as in sqrt(252).
+        let alone = call.function.series.len() == 1 && call.function.params.is_empty();
         let as_series = match (constant, open) {
             (None, _) => true,
-            (Some(_), Some(i)) => !call.parameters_began && call.function.series[i].default.is_none(),
+            (Some(_), Some(i)) => !call.parameters_began && (alone || call.function.series[i].default.is_none()),
             (Some(_), None) => false,
         };
         if as_series {

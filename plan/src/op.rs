@@ -42,6 +42,23 @@ pub enum Unary {
     Sign,
     /// Half to even.
     Round,
+    Ceil,
+    Floor,
+    /// TA-Lib's `ln`, IEEE: -infinity for 0.
+    Ln,
+    /// IEEE, as [`Self::Ln`].
+    Log10,
+    Sin,
+    Cos,
+    Tan,
+    /// NA outside -1..1.
+    Asin,
+    /// NA outside -1..1.
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
 }
 
 /// Element-wise functions of two values. NA in, NA out.
@@ -52,6 +69,8 @@ pub enum Binary {
     Multiply,
     /// NA when the divisor is 0.
     Divide,
+    /// IEEE: an infinity when the divisor alone is 0.
+    Quotient,
     /// Floored remainder, the divisor's sign; NA when the divisor is 0.
     Remainder,
     Maximum,
@@ -116,12 +135,25 @@ pub enum Op {
     Max(u32),
     /// Window minimum.
     Min(u32),
-    /// Population standard deviation; 0 when the variance is below TA-Lib's 1e-14.
+    /// Population standard deviation.
     Deviation(u32),
     /// Inputs x, m: mean of |x_j - m_t| over the window.
     MeanDeviation(u32),
-    /// 100 * (how many of the window's values are at most the current one, not counting itself) / (p - 1).
+    /// 100 * share of the `p` values before the current one that are below it.
     PercentRank(u32),
+    /// The window's `rank`-th value in ascending order, 1 = smallest.
+    Ranked {
+        p: u32,
+        rank: u32,
+    },
+    /// Bars since the window's maximum; of equal ones the latest counts.
+    SinceMax(u32),
+    /// Bars since the window's minimum; of equal ones the latest counts.
+    SinceMin(u32),
+    /// Slope a bar of the least-squares line through the window.
+    Slope(u32),
+    /// Inputs x, y: slope of the least-squares line of y over x of the window; 0 where x does not vary.
+    Beta(u32),
     /// Inputs x, y: Pearson's correlation of the window; TA-Lib's 0 where a variance vanishes.
     Correlation(u32),
 
@@ -130,11 +162,19 @@ pub enum Op {
         p: u32,
         delay: u32,
     },
+    /// Exponential mean as [`Self::Exponential`] with a factor of its own.
+    ExponentialBy {
+        p: u32,
+        delay: u32,
+        factor: Bits,
+    },
     /// Wilder's mean: seeded with the mean of `p` values, then (m*(p-1) + x)/p.
     Wilder(u32),
     /// Wilder's sum: the sum of `p-1` values, then s - s/p + x from the p-th value on.
     WilderSum(u32),
-    /// Inputs num, den: Wilder's mean of 100*num/den; where |den| < 1e-14 the seed adds 0 and later the state holds.
+    /// [`Self::WilderSum`] told one value earlier: from the sum of `p-1` values on.
+    WilderTotal(u32),
+    /// Inputs num, den: Wilder's mean of 100*num/den; where den is 0 the seed adds 0 and later the state holds.
     WilderRatio(u32),
     /// Inputs x, x one bar ago, x p bars ago, sum of |changes| over p: Kaufman's adaptive mean as TA-Lib has it.
     Kaufman,
@@ -169,6 +209,15 @@ pub enum Op {
         anchor: Anchor,
         previous: bool,
     },
+    /// Running product of the defined values.
+    Product,
+    /// The defined value before the current one, at the first that one itself; NA where the input is undefined.
+    Previous,
+    /// Bar number of the window's maximum as TA-Lib finds it: a new value that is at least the maximum takes its place;
+    /// when the maximum has left the window, the first of the largest does. An undefined value begins it anew.
+    MaxIndex(u32),
+    /// Mirrored.
+    MinIndex(u32),
     /// Inputs close, volume: on-balance volume, starting with the first bar's volume.
     OnBalance,
 
@@ -210,7 +259,9 @@ impl Op {
     /// Bars that this primitive needs before the current one, given its inputs are defined: 0 for element-wise ones.
     pub fn look_back(&self) -> usize {
         match *self {
-            Self::Lag(p) | Self::Skip(p) => p as usize,
+            Self::Lag(p) | Self::Skip(p) | Self::PercentRank(p) => p as usize,
+            Self::WilderTotal(p) => (p as usize).saturating_sub(2),
+            Self::Ranked { p, .. } => p as usize - 1,
             Self::Sum(p)
             | Self::Mean(p)
             | Self::WeightedMean(p)
@@ -218,14 +269,19 @@ impl Op {
             | Self::Min(p)
             | Self::Deviation(p)
             | Self::MeanDeviation(p)
-            | Self::PercentRank(p)
+            | Self::SinceMax(p)
+            | Self::SinceMin(p)
+            | Self::MaxIndex(p)
+            | Self::MinIndex(p)
+            | Self::Slope(p)
+            | Self::Beta(p)
             | Self::Correlation(p)
             | Self::Wilder(p)
             | Self::WilderSum(p)
             | Self::WilderRatio(p)
             | Self::Within(p)
             | Self::Streak(p) => p as usize - 1,
-            Self::Exponential { p, delay } => (p + delay) as usize - 1,
+            Self::Exponential { p, delay } | Self::ExponentialBy { p, delay, .. } => (p + delay) as usize - 1,
             Self::VariableMean { most, .. } => most as usize - 1,
             Self::CrossesAbove | Self::CrossesBelow | Self::Parabolic(_) => 1,
             Self::Mesa { .. } => 32,
@@ -252,8 +308,10 @@ impl Op {
             self,
             Self::Skip(_)
                 | Self::Exponential { .. }
+                | Self::ExponentialBy { .. }
                 | Self::Wilder(_)
                 | Self::WilderSum(_)
+                | Self::WilderTotal(_)
                 | Self::WilderRatio(_)
                 | Self::Kaufman
                 | Self::Hilbert(_)
@@ -262,6 +320,10 @@ impl Op {
                 | Self::SuperTrend(_)
                 | Self::HeikinAshi
                 | Self::Cumulative
+                | Self::Product
+                | Self::Previous
+                | Self::MaxIndex(_)
+                | Self::MinIndex(_)
                 | Self::OnBalance
                 | Self::AnchoredMean { .. }
                 | Self::Since
@@ -282,6 +344,9 @@ impl Op {
                 | Self::SuperTrend(_)
                 | Self::HeikinAshi
                 | Self::Cumulative
+                | Self::Product
+                | Self::MaxIndex(_)
+                | Self::MinIndex(_)
                 | Self::OnBalance
                 | Self::AnchoredMean { .. }
                 | Self::Since
@@ -293,8 +358,14 @@ impl Op {
     /// that forget exponentially their warm-up.
     pub fn reach(&self) -> usize {
         match *self {
-            Self::Exponential { p, .. } | Self::Wilder(p) | Self::WilderSum(p) | Self::WilderRatio(p) => {
-                self.look_back() + WARM_UP_PERIODS * p as usize
+            Self::Exponential { p, .. }
+            | Self::Wilder(p)
+            | Self::WilderSum(p)
+            | Self::WilderTotal(p)
+            | Self::WilderRatio(p) => self.look_back() + WARM_UP_PERIODS * p as usize,
+            // Of the period that has this factor.
+            Self::ExponentialBy { factor, .. } => {
+                self.look_back() + (WARM_UP_PERIODS as f64 * 2.0 / factor.value()).ceil() as usize
             }
             _ => self.look_back(),
         }
@@ -309,16 +380,33 @@ impl Op {
             Self::AnchoredMean { .. } => 4.0,
             Self::Read(_) => 2.0,
             Self::PercentRank(p) => 0.3 + 0.05 * f64::from(p),
-            Self::Correlation(p) => 1.0 + 0.3 * f64::from(p),
-            Self::Unary(Unary::Log | Unary::Exp) | Self::Binary(Binary::Power) => 10.0,
-            Self::Binary(Binary::Divide | Binary::Remainder | Binary::RatioOrZero | Binary::RatioOrZeroEpsilon) => 0.5,
+            Self::Correlation(p) | Self::Beta(p) => 1.0 + 0.3 * f64::from(p),
+            Self::Ranked { p, .. } => 10.0 + 0.02 * f64::from(p),
+            Self::SinceMax(_) | Self::SinceMin(_) => 2.0,
+            Self::MaxIndex(p) | Self::MinIndex(p) => 2.0 + 0.05 * f64::from(p),
+            Self::Slope(_) => 1.5,
+            Self::Unary(
+                Unary::Negate | Unary::Abs | Unary::Sqrt | Unary::Sign | Unary::Round | Unary::Ceil | Unary::Floor,
+            ) => 0.3,
+            Self::Unary(_) | Self::Binary(Binary::Power) => 10.0,
+            Self::Binary(
+                Binary::Divide
+                | Binary::Quotient
+                | Binary::Remainder
+                | Binary::RatioOrZero
+                | Binary::RatioOrZeroEpsilon,
+            ) => 0.5,
             Self::Sum(_) | Self::Mean(_) | Self::Max(_) | Self::Min(_) => 1.0,
             Self::WeightedMean(_) => 2.0,
             Self::Deviation(_) => 1.5,
             Self::MeanDeviation(p) => 0.3 + 0.07 * f64::from(p),
-            Self::Exponential { .. } | Self::Wilder(_) | Self::WilderSum(_) | Self::WilderRatio(_) | Self::Kaufman => {
-                0.8
-            }
+            Self::Exponential { .. }
+            | Self::ExponentialBy { .. }
+            | Self::Wilder(_)
+            | Self::WilderSum(_)
+            | Self::WilderTotal(_)
+            | Self::WilderRatio(_)
+            | Self::Kaufman => 0.8,
             _ => 0.3,
         }
     }

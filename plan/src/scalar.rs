@@ -35,6 +35,19 @@ pub fn unary(op: Unary, x: f64) -> f64 {
             }
         }
         Unary::Round => round_half_even(x),
+        Unary::Ceil => x.ceil(),
+        Unary::Floor => x.floor(),
+        Unary::Ln => libm::log(x),
+        Unary::Log10 => libm::log10(x),
+        Unary::Sin => libm::sin(x),
+        Unary::Cos => libm::cos(x),
+        Unary::Tan => libm::tan(x),
+        Unary::Asin => libm::asin(x),
+        Unary::Acos => libm::acos(x),
+        Unary::Atan => libm::atan(x),
+        Unary::Sinh => libm::sinh(x),
+        Unary::Cosh => libm::cosh(x),
+        Unary::Tanh => libm::tanh(x),
     }
 }
 
@@ -60,6 +73,7 @@ pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
                 a / b
             }
         }
+        Binary::Quotient => a / b,
         Binary::Remainder => remainder(a, b),
         Binary::Maximum => {
             if a > b || a.is_nan() {

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use trawl_plan::scalar::TALIB_EPSILON;
-
 use super::lanes::{LANES, Out, Row, Step, View};
 
 /// Exponential and Wilder means, m + (x - m)*factor: seeded with the mean of `p` defined values after `delay` skipped
@@ -27,7 +25,8 @@ impl Smoothed {
         Self::new(p, 0, 1.0 / f64::from(p))
     }
 
-    fn new(p: u32, delay: u32, factor: f64) -> Self {
+    /// An exponential mean with a factor of its own.
+    pub fn new(p: u32, delay: u32, factor: f64) -> Self {
         Self { delay: f64::from(delay), p: f64::from(p), factor, seen: Row::ZERO, state: Row::ZERO }
     }
 
@@ -139,7 +138,7 @@ impl Step for WilderRatio {
                 let seeding = m + ratio;
                 let later = m + (ratio - m) * share;
                 let moved = if n > p { later } else { seeding };
-                let kept = if den.abs() < TALIB_EPSILON { m } else { moved };
+                let kept = if den == 0.0 { m } else { moved };
                 let after = if n == p { kept * share } else { kept };
                 state.0[lane] = if defined { after } else { m };
                 seen.0[lane] = if defined { n } else { n - 1.0 };
@@ -179,7 +178,7 @@ impl Step for Kaufman {
                 let change = x - far.0[lane];
                 let defined = x.is_finite() & before.0[lane].is_finite() & change.is_finite() & noise.is_finite();
                 // The comparison is with the signed change: so it is in TA-Lib.
-                let steady = noise <= change || noise < TALIB_EPSILON;
+                let steady = noise <= change || noise <= 0.0;
                 let efficiency = if steady { 1.0 } else { (change / noise).abs() };
                 let root = efficiency * KAUFMAN_SPAN + KAUFMAN_SLOW;
                 let m = if begun.0[lane] == 0.0 { before.0[lane] } else { state.0[lane] };

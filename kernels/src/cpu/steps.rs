@@ -4,14 +4,18 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
-use super::afresh::{Correlation, PercentRank};
+use super::afresh::{Beta, Correlation, PercentRank};
 use super::anchored::AnchoredMean;
 use super::cycle::{Adaptive, Hilbert};
 use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
+use super::index::{ExtremeIndex, SinceExtreme};
 use super::lane::PerLane;
 use super::lanes::AnyStep;
 use super::pick::{HeikinAshi, Skip, VariableMean};
+use super::ranked::Ranked;
 use super::recurrence::{Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum};
+use super::regression::Slope;
+use super::running::{Previous, Product, WilderTotal};
 use super::stops::{Parabolic, Super};
 use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
 
@@ -61,6 +65,17 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::ValueWhen => Box::new(ValueWhen::new()),
         Op::Ever => Box::new(Ever::new()),
         Op::EverSince => Box::new(Ever::since()),
+        Op::SinceMax(p) => Box::new(SinceExtreme::new(p, 1.0, bars)),
+        Op::SinceMin(p) => Box::new(SinceExtreme::new(p, -1.0, bars)),
+        Op::MaxIndex(p) => Box::new(ExtremeIndex::new(p, 1.0)),
+        Op::MinIndex(p) => Box::new(ExtremeIndex::new(p, -1.0)),
+        Op::Slope(p) => Box::new(Slope::new(p, bars)),
+        Op::Beta(p) => Box::new(Beta { p: p as usize }),
+        Op::Ranked { p, rank } => Box::new(Ranked::new(p, rank)),
+        Op::ExponentialBy { p, delay, factor } => Box::new(Smoothed::new(p, delay, factor.value())),
+        Op::WilderTotal(p) => Box::new(PerLane::new(WilderTotal(p))),
+        Op::Product => Box::new(PerLane::new(Product)),
+        Op::Previous => Box::new(PerLane::new(Previous)),
         Op::PercentRank(p) => Box::new(PercentRank { p: p as usize }),
         Op::Correlation(p) => Box::new(Correlation { p: p as usize }),
     })
@@ -81,12 +96,14 @@ macro_rules! choose {
 }
 
 fn unary(op: Unary) -> Box<dyn AnyStep> {
-    choose!(op, Map1(|x| scalar::unary), Unary: Negate, Abs, Sqrt, Log, Exp, Sign, Round)
+    choose!(op, Map1(|x| scalar::unary), Unary: 
+        Negate, Abs, Sqrt, Log, Exp, Sign, Round, Ceil, Floor, Ln, Log10, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh,
+        Tanh)
 }
 
 fn binary(op: Binary) -> Box<dyn AnyStep> {
     choose!(op, Map2(|a, b| scalar::binary), Binary:
-        Add, Subtract, Multiply, Divide, Remainder, Maximum, Minimum, Power, RatioOrZero, RatioOrZeroEpsilon, Gate,
+        Add, Subtract, Multiply, Divide, Quotient, Remainder, Maximum, Minimum, Power, RatioOrZero, RatioOrZeroEpsilon, Gate,
         OrElse, Near)
 }
 
@@ -99,6 +116,7 @@ pub(crate) fn reads_back(op: Op) -> usize {
     match op {
         // Sliding sums also read the bar that leaves the window.
         Op::Sum(p) | Op::Mean(p) | Op::WeightedMean(p) => p as usize,
+        Op::MaxIndex(_) | Op::MinIndex(_) => op.look_back(),
         op if op.is_recursive() => 0,
         op => op.look_back(),
     }
@@ -117,8 +135,9 @@ pub(crate) fn begin(op: Op, wanted: usize) -> usize {
 pub(crate) fn tail_rows(op: Op, bars: usize) -> usize {
     match op {
         Op::Max(p) | Op::Min(p) => tail_bars(p as usize, bars),
-        // A mean and a sum of squares.
-        Op::Deviation(p) => 2 * tail_bars(p as usize, bars),
+        // A mean and a sum of squares; two sums; a value and its bar.
+        Op::Deviation(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p) => 2 * tail_bars(p as usize, bars),
+        Op::Ranked { p, .. } => tail_bars(p as usize, bars),
         _ => 0,
     }
 }

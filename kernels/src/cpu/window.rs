@@ -68,7 +68,7 @@ impl Gaps {
 
 /// First bar of the window that ends at `t`, cut off at the first bar of all.
 #[inline(always)]
-fn window_start(t: usize, p: usize) -> usize {
+pub(crate) fn window_start(t: usize, p: usize) -> usize {
     (t + 1).saturating_sub(p)
 }
 
@@ -336,9 +336,6 @@ impl Deviation {
     }
 }
 
-/// TA-Lib takes a variance below this for 0.
-const VARIANCE_ZERO: f64 = trawl_plan::scalar::TALIB_EPSILON;
-
 impl Step for Deviation {
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
@@ -370,10 +367,7 @@ impl Step for Deviation {
             } else {
                 self.tail[offset + 1].union_squares(p - 1 - offset, &self.head, offset + 1)
             };
-            let deviation = squares.map(|_, s| {
-                let variance = s / p as f64;
-                if variance < VARIANCE_ZERO { 0.0 } else { variance.sqrt() }
-            });
+            let deviation = squares.map(|_, s| (s / p as f64).sqrt());
             out.set(t, self.gaps.guard(t, p, deviation));
         }
     }

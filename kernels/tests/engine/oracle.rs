@@ -3,7 +3,7 @@
 
 use trawl_plan::family::Anchor;
 use trawl_plan::graph::Op;
-use trawl_plan::scalar::{self, TALIB_EPSILON};
+use trawl_plan::scalar;
 
 use crate::rich;
 
@@ -16,9 +16,45 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window | Op::Begins(_) | Op::Cross(_) | Op::Read(_) => {
             Vec::new()
         }
-        Op::PercentRank(p) => window(x, p, |w| {
-            let others = w[..w.len() - 1].iter().filter(|v| **v <= w[w.len() - 1]).count();
-            100.0 * others as f64 / f64::from(p - 1)
+        Op::PercentRank(p) => window(x, p + 1, |w| {
+            let (now, before) = w.split_last().expect("more than one value");
+            before.iter().filter(|v| *v < now).count() as f64 / f64::from(p) * 100.0
+        }),
+        Op::Ranked { p, rank } => window(x, p, |w| {
+            let mut sorted = w.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            sorted[rank as usize - 1]
+        }),
+        Op::SinceMax(p) => window(x, p, |w| since(w, |a, b| a > b)),
+        Op::SinceMin(p) => window(x, p, |w| since(w, |a, b| a < b)),
+        Op::MaxIndex(p) => extreme_index(x, p as usize, |a, b| a > b),
+        Op::MinIndex(p) => extreme_index(x, p as usize, |a, b| a < b),
+        Op::Slope(p) => window(x, p, |w| {
+            let middle = (f64::from(p) - 1.0) / 2.0;
+            let product = |(k, x): (usize, &f64)| (k as f64 - middle) * (x - w[0]);
+            let products: Vec<f64> = w.iter().enumerate().map(product).collect();
+            exact_sum(&products) / (0..p).map(|k| (f64::from(k) - middle).powi(2)).sum::<f64>()
+        }),
+        Op::Beta(p) => each(&|t| beta(x, inputs[1], t, p as usize)),
+        Op::ExponentialBy { p, delay, factor } => smoothed(x, p, delay, |m, x| (x - m) * factor.value() + m),
+        Op::WilderTotal(p) => {
+            let (mut n, mut s) = (0, 0.0);
+            over_defined(inputs, bars, |t| {
+                n += 1;
+                s = if n < p { s + x[t] } else { s - s / f64::from(p) + x[t] };
+                (n + 1 >= p).then_some(s)
+            })
+        }
+        Op::Product => {
+            let mut product = 1.0;
+            over_defined(inputs, bars, |t| {
+                product *= x[t];
+                Some(product)
+            })
+        }
+        Op::Previous => each(&|t| {
+            let before = x[..t].iter().rev().find(|x| x.is_finite());
+            if x[t].is_finite() { before.copied().unwrap_or(x[t]) } else { f64::NAN }
         }),
         Op::Correlation(p) => each(&|t| correlation(x, inputs[1], t, p as usize)),
         Op::ValueWhen => {
@@ -64,7 +100,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         Op::Deviation(p) => sums(x, p, |w| {
             let mean = exact_sum(w) / f64::from(p);
             let variance = w.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(p);
-            if variance < TALIB_EPSILON { 0.0 } else { variance.sqrt() }
+            variance.sqrt()
         }),
         Op::MeanDeviation(p) => {
             let p = p as usize;
@@ -87,7 +123,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
             let (mut n, mut m) = (0, 0.0);
             over_defined(inputs, bars, |t| {
                 n += 1;
-                let zero = at(1, t).abs() < TALIB_EPSILON;
+                let zero = at(1, t) == 0.0;
                 let ratio = 100.0 * (x[t] / at(1, t));
                 if n <= p {
                     m += if zero { 0.0 } else { ratio };
@@ -104,7 +140,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
             let mut m = None;
             over_defined(inputs, bars, |t| {
                 let (change, noise) = (x[t] - at(2, t), at(3, t));
-                let efficiency = if noise <= change || noise < TALIB_EPSILON { 1.0 } else { (change / noise).abs() };
+                let efficiency = if noise <= change || noise == 0.0 { 1.0 } else { (change / noise).abs() };
                 let c = (efficiency * (2.0 / 3.0 - 2.0 / 31.0) + 2.0 / 31.0).powi(2);
                 let before = m.unwrap_or(at(1, t));
                 m = Some(c * (x[t] - before) + before);
@@ -242,18 +278,63 @@ fn each_mut(bars: usize, f: impl FnMut(usize) -> f64) -> Vec<f64> {
     (0..bars).map(f).collect()
 }
 
-/// By the textbook: covariance over the deviations.
-fn correlation(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
-    let (Some(x), Some(y)) = (defined_window(x, t, p, f64::MAX), defined_window(y, t, p, f64::MAX)) else {
-        return f64::NAN;
-    };
-    let n = p as f64;
-    let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+/// Bars since the value that no later one reaches and no earlier one exceeds.
+fn since(w: &[f64], beyond: impl Fn(f64, f64) -> bool) -> f64 {
+    let extreme = w.iter().copied().reduce(|a, b| if beyond(b, a) { b } else { a });
+    w.iter().rev().position(|x| Some(*x) == extreme).map_or(f64::NAN, |back| back as f64)
+}
+
+/// As TA-Lib looks for it: among the window's bars when the one held has left it, else at the new bar alone.
+fn extreme_index(x: &[f64], p: usize, beyond: impl Fn(f64, f64) -> bool) -> Vec<f64> {
+    let mut held = None;
+    (0..x.len())
+        .map(|t| {
+            if defined_window(x, t, p, f64::MAX).is_none() {
+                held = None;
+                return f64::NAN;
+            }
+            let first = t + 1 - p;
+            let found = match held {
+                Some(at) if at >= first => {
+                    if beyond(x[at], x[t]) {
+                        at
+                    } else {
+                        t
+                    }
+                }
+                _ => (first..=t).reduce(|at, j| if beyond(x[j], x[at]) { j } else { at }).expect("a whole window"),
+            };
+            held = Some(found);
+            found as f64
+        })
+        .collect()
+}
+
+/// The window's variances and covariance, times its length: of the differences to the first values, which are exact for
+/// near numbers.
+fn joint(x: &[f64], y: &[f64], t: usize, p: usize) -> Option<[f64; 3]> {
+    let (x, y) = (defined_window(x, t, p, f64::MAX)?, defined_window(y, t, p, f64::MAX)?);
+    let (x, y): (Vec<f64>, Vec<f64>) = (x.iter().map(|v| v - x[0]).collect(), y.iter().map(|v| v - y[0]).collect());
+    let (mx, my) = (exact_sum(&x) / p as f64, exact_sum(&y) / p as f64);
     let moment = |a: &[f64], ma: f64, b: &[f64], mb: f64| -> f64 {
         a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>()
     };
-    let spread = moment(x, mx, x, mx) * moment(y, my, y, my);
-    if spread < TALIB_EPSILON { 0.0 } else { moment(x, mx, y, my) / spread.sqrt() }
+    Some([moment(&x, mx, &x, mx), moment(&y, my, &y, my), moment(&x, mx, &y, my)])
+}
+
+/// By the textbook: covariance over the deviations.
+fn correlation(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
+    joint(x, y, t, p).map_or(
+        f64::NAN,
+        |[xx, yy, xy]| {
+            if xx == 0.0 || yy == 0.0 { 0.0 } else { xy / (xx.sqrt() * yy.sqrt()) }
+        },
+    )
+}
+
+/// Covariance over variance.
+fn beta(x: &[f64], y: &[f64], t: usize, p: usize) -> f64 {
+    joint(x, y, t, p).map_or(f64::NAN, |[xx, _, xy]| if xx == 0.0 { 0.0 } else { xy / xx })
 }
 
 /// By definition: the bars that are there are gathered into periods, an anchor is looked for in each.

@@ -11,6 +11,92 @@ use crate::oracle;
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
+/// Functions of one series and a period.
+const WINDOWS: [&str; 24] = [
+    "percentrank",
+    "percentile",
+    "linearreg",
+    "tsf",
+    "linearreg_slope",
+    "linearreg_angle",
+    "linearreg_intercept",
+    "var",
+    "sum",
+    "maxindex",
+    "minindex",
+    "mom",
+    "rocp",
+    "rocr",
+    "cmo",
+    "cmou",
+    "er",
+    "vhf",
+    "dpo",
+    "fosc",
+    "trix",
+    "trima",
+    "hma",
+    "t3",
+];
+
+const TRANSFORMS: [&str; 8] = ["ceil", "floor", "atan", "tanh", "sin", "log10", "ln", "cumsum"];
+
+/// Indicators of bars, every output of a few legal parameters.
+const INDICATORS: [&str; 52] = [
+    "ao(3,9)",
+    "ac(3,9,4)",
+    "apo(4,9)",
+    "apo(9,4,matype='kama')",
+    "ppo(4,9,matype='wma')",
+    "pvo(4,9)",
+    "macdext(close,3,8,4,fastmatype='ema',slowmatype='kama').macd",
+    "macdext(close,8,3,4,signalmatype='rma').hist",
+    "macdfix(close,5).hist",
+    "eri(7).bull",
+    "eri(7).bear",
+    "qstick(6)",
+    "imi(6)",
+    "bop()",
+    "ultosc(3,5,9)",
+    "stochf(5,3).k",
+    "stochf(5,3,fastd_matype='ema').d",
+    "stochrsi(5,4,3).k",
+    "stochrsi(5,4,3).d",
+    "kdj(5,3,4).j",
+    "kdj(5,3,3,slowk_matype='sma').k",
+    "willr(6)",
+    "smi(5,2,7,3).line",
+    "smi(5,2,7,3).signal",
+    "plus_dm(5)",
+    "plus_dm(1)",
+    "minus_dm(2)",
+    "plus_di(5)",
+    "plus_di(1)",
+    "minus_di(5)",
+    "dx(5)",
+    "adxr(4)",
+    "aroon(6).up",
+    "aroon(6).down",
+    "aroonosc(6)",
+    "vortex(5).plus",
+    "vortex(5).minus",
+    "fractal(2,3).high",
+    "fractal(3,1).low",
+    "ad()",
+    "adosc(3,6)",
+    "cmf(5)",
+    "efi(5)",
+    "marketfi()",
+    "nvi()",
+    "pvi()",
+    "pvt()",
+    "wad()",
+    "rvol(5)",
+    "coppock(close,4,3,6)",
+    "tsi(close,5,3)",
+    "minmaxindex(high,6).maxidx",
+];
+
 fn schema() -> Schema {
     Schema::of_columns(COLUMNS.map(str::to_owned).to_vec())
 }
@@ -48,8 +134,15 @@ fn number(depth: u32) -> BoxedStrategy<String> {
         1 => condition(depth - 1).prop_map(|c| format!("since({c})")),
         1 => (condition(depth - 1), sub()).prop_map(|(c, x)| format!("valuewhen({c}, {x})")),
         1 => (condition(depth - 1), sub(), sub()).prop_map(|(c, a, b)| format!("iff({c}, {a}, {b})")),
-        1 => (prop::sample::select(vec!["percentrank", "zscore"]), sub(), 2u32..40).prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
-        1 => (sub(), sub(), 2u32..40).prop_map(|(a, b, n)| format!("correl(real0={a}, real1={b}, timeperiod={n})")),
+        1 => (sub(), 2u32..40).prop_map(|(a, n)| format!("zscore({a}, {n})")),
+        1 => (prop::sample::select(vec!["highestbars", "lowestbars"]), sub(), 1u32..40)
+            .prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
+        1 => (prop::sample::select(vec!["correl", "beta"]), sub(), sub(), 2u32..40)
+            .prop_map(|(f, a, b, n)| format!("{f}(real0={a}, real1={b}, timeperiod={n})")),
+        2 => (prop::sample::select(WINDOWS.to_vec()), sub(), period())
+            .prop_map(|(f, a, p)| format!("{f}(real={a}, timeperiod={p})")),
+        1 => (prop::sample::select(TRANSFORMS.to_vec()), sub()).prop_map(|(f, a)| format!("{f}(real={a})")),
+        2 => prop::sample::select(INDICATORS.to_vec()).prop_map(str::to_owned),
         1 => (sub(), 0u32..9).prop_map(|(a, n)| format!("nz(({a})[1], {n})")),
         1 => (prop::sample::select(vec!["highest", "lowest"]), sub(), 1u32..60).prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
     ]
@@ -308,7 +401,7 @@ fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<
     for (column, bar) in cells {
         bars[*column][*bar] = value;
     }
-    let items: Vec<String> = [
+    let items = [
         "sma(5)",
         "ema(5)",
         "wma(5)",
@@ -333,6 +426,10 @@ fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<
         "obv()",
         "vwap()",
         "cdlengulfing()",
+        "beta(high, low, timeperiod=4)",
+        "correl(high, low, timeperiod=4)",
+        "highestbars(high, 5)",
+        "lowestbars(low, 5)",
         "dema(3)",
         "t3(2)",
         "hma(5)",
@@ -357,9 +454,10 @@ fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<
         "cvi(4, 3)",
         "massi(3, 4)",
         "avgdev(4)",
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    ];
+    let windows = WINDOWS.map(|f| format!("{f}(real=close, timeperiod=5)"));
+    let indicators = INDICATORS.iter().chain(&items).map(|item| (*item).to_owned());
+    let items: Vec<String> = windows.into_iter().chain(indicators).collect();
     let plan = compile_expressions(&items, "test", &schema()).expect("legal");
     let plan = plan.program();
     let got = evaluate_all(plan, &input(plan, &bars, bars[0].len()), &NoCancel).expect("not cancelled");

@@ -79,6 +79,10 @@ impl Formula<'_> {
         self.binary(Binary::Maximum, a, b)
     }
 
+    pub fn minimum(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.binary(Binary::Minimum, a, b)
+    }
+
     /// `a`, NA where `b` is NA or infinite.
     pub fn gate(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.binary(Binary::Gate, a, b)

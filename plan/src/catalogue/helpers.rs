@@ -60,10 +60,20 @@ macro_rules! extreme {
 pub(super) const LIST: &[Function] = &[
     extreme!("highest", "highest value of the last n bars", "max of the last n values", Op::Max),
     extreme!("lowest", "lowest value of the last n bars", "min of the last n values", Op::Min),
+    extreme!(
+        "highestbars",
+        "bars since the highest value of the last n bars",
+        "0 when it is this bar's; of equal values the latest counts",
+        Op::SinceMax
+    ),
+    extreme!(
+        "lowestbars",
+        "bars since the lowest value of the last n bars",
+        "0 when it is this bar's; of equal values the latest counts",
+        Op::SinceMin
+    ),
     one_series!("abs", "absolute value", "|x|", Unary::Abs),
-    one_series!("sqrt", "square root", "NA below 0", Unary::Sqrt),
     one_series!("log", "natural logarithm", "NA at 0 and below", Unary::Log),
-    one_series!("exp", "exponential", "e^x", Unary::Exp),
     one_series!("sign", "sign", "-1, 0 or 1", Unary::Sign),
     one_series!("round", "nearest whole number", "half to even", Unary::Round),
     two_series!("maximum", "the larger of two values", "NA when one is NA", Binary::Maximum),
@@ -128,18 +138,6 @@ pub(super) const LIST: &[Function] = &[
             let distance = f.subtract(x, mean);
             vec![f.binary(Binary::Divide, distance, deviation)]
         },
-    },
-    Function {
-        name: "percentrank",
-        aliases: &[],
-        group: GROUP,
-        summary: "how many of the window's other values are at most x, in percent",
-        formula: "100 * (values of the last n, this one included, that are at most x, less 1) / (n - 1)",
-        reference: LANGUAGE,
-        series: &[num("x", None)],
-        params: &[window_of_two()],
-        outputs: ONE,
-        build: |f| vec![f.step(Op::PercentRank(f.bars(0)), f.series(0))],
     },
 ];
 

@@ -6,18 +6,24 @@
 mod anchored;
 mod averages;
 mod bands;
+mod change;
 mod conditions;
 mod cycle;
+mod directional;
 mod facts;
 mod forms;
 mod formula;
 mod helpers;
+mod math;
 mod momentum;
 mod moving;
+mod oscillators;
 mod overlap;
 mod patterns;
 mod prices;
 mod sets;
+mod statistics;
+mod stochastics;
 mod volatility;
 mod volume;
 
@@ -171,6 +177,9 @@ const fn output(name: &'static str, aliases: &'static [&'static str]) -> OutputD
     OutputDecl { name, aliases, kind: Kind::Num }
 }
 
+/// TA-Lib's range of real parameters.
+const REAL_RANGE: ParamType = ParamType::Real { min: -3e37, max: 3e37 };
+
 /// The single output of most functions.
 const ONE: &[OutputDecl] = &[output("real", &[])];
 /// The single output of candle patterns.
@@ -188,13 +197,19 @@ pub fn functions() -> impl Iterator<Item = &'static Function> {
     [
         averages::LIST,
         overlap::LIST,
+        bands::LIST,
         momentum::LIST,
+        change::LIST,
+        oscillators::LIST,
+        stochastics::LIST,
+        directional::LIST,
         volatility::LIST,
         cycle::LIST,
-        bands::LIST,
         volume::LIST,
         anchored::LIST,
         prices::LIST,
+        statistics::LIST,
+        math::LIST,
         patterns::LIST,
         conditions::LIST,
         helpers::LIST,

@@ -1,8 +1,9 @@
 //! Momentum and volatility.
 
-use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, VOLUME, average, bars, output, period};
-use crate::ast::CompareOp;
-use crate::graph::{Binary, NodeId, Op, Unary};
+use super::oscillators::{MACD, with_signal};
+use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, VOLUME, bars, period};
+use crate::graph::{Binary, NodeId, Op};
+use crate::scalar::TALIB_EPSILON;
 
 const MOMENTUM: &str = "Momentum indicators";
 const VOLATILITY: &str = "Volatility indicators";
@@ -18,7 +19,10 @@ pub(super) const LIST: &[Function] = &[
         series: &[REAL],
         params: &[period(14, 2)],
         outputs: ONE,
-        build: rsi,
+        build: |f| {
+            let (x, p) = (f.series(0), f.bars(0));
+            vec![f.relative_strength(x, p)]
+        },
     },
     Function {
         name: "macd",
@@ -29,45 +33,15 @@ pub(super) const LIST: &[Function] = &[
         reference: TALIB,
         series: &[REAL],
         params: &[bars("fastperiod", 12, 2), bars("slowperiod", 26, 2), bars("signalperiod", 9, 1)],
-        outputs: &[output("macd", &["line"]), output("macdsignal", &["signal"]), output("macdhist", &["hist"])],
+        outputs: MACD,
         build: macd,
-    },
-    Function {
-        name: "stoch",
-        aliases: &[],
-        group: MOMENTUM,
-        summary: "slow stochastic, 0 to 100",
-        formula: "slowk = average of 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is 0; slowd = average of slowk; both start together",
-        reference: TALIB,
-        series: &[HIGH, LOW, CLOSE],
-        params: &[
-            bars("fastk_period", 5, 1),
-            bars("slowk_period", 3, 1),
-            average("slowk_matype"),
-            bars("slowd_period", 3, 1),
-            average("slowd_matype"),
-        ],
-        outputs: &[output("slowk", &["k"]), output("slowd", &["d"])],
-        build: stoch,
-    },
-    Function {
-        name: "adx",
-        aliases: &[],
-        group: MOMENTUM,
-        summary: "average directional index, 0 to 100: strength of a trend whatever its direction",
-        formula: "Wilder's mean of 100*|+DI - -DI|/(+DI + -DI); each DI is 100 * Wilder's sum of the directional movement / Wilder's sum of the true range",
-        reference: TALIB,
-        series: &[HIGH, LOW, CLOSE],
-        params: &[period(14, 2)],
-        outputs: ONE,
-        build: adx,
     },
     Function {
         name: "cci",
         aliases: &[],
         group: MOMENTUM,
         summary: "commodity channel index",
-        formula: "(t - sma(t))/(0.015 * mean of |t - sma(t)|), t = (high + low + close)/3; 0 where the deviation is 0",
+        formula: "(t - sma(t))/(0.015 * mean of |t - sma(t)|), t = (high + low + close)/3; 0 where the deviation is below 1e-14 of the mean",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[period(14, 2)],
@@ -79,24 +53,12 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: MOMENTUM,
         summary: "money flow index, 0 to 100: an RSI weighted by volume",
-        formula: "100*p/(p + n), p and n being the sums of t*volume on bars where t = (high + low + close)/3 rose or fell; 0 where p + n < 1",
+        formula: "100*p/(p + n), p and n being the sums of t*volume on bars where t = (high + low + close)/3 rose or fell by more than 2e-14 of it; 0 where both are 0",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE, VOLUME],
         params: &[period(14, 2)],
         outputs: ONE,
         build: mfi,
-    },
-    Function {
-        name: "roc",
-        aliases: &[],
-        group: MOMENTUM,
-        summary: "rate of change in percent",
-        formula: "100*(x/x[timeperiod] - 1); 0 where x[timeperiod] is 0",
-        reference: TALIB,
-        series: &[REAL],
-        params: &[period(10, 1)],
-        outputs: ONE,
-        build: roc,
     },
     Function {
         name: "atr",
@@ -115,21 +77,16 @@ pub(super) const LIST: &[Function] = &[
     },
 ];
 
-fn rsi(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (x, p) = (f.series(0), f.bars(0));
-    let before = f.lag(x, 1);
-    let change = f.subtract(x, before);
-    // Both means hold at the same bars.
-    let change = f.gate(change, change);
-    let zero = f.constant(0.0);
-    let gain = f.maximum(change, zero);
-    let fall = f.unary(Unary::Negate, change);
-    let loss = f.maximum(fall, zero);
-    let gain = f.step(Op::Wilder(p), gain);
-    let loss = f.step(Op::Wilder(p), loss);
-    let total = f.add(gain, loss);
-    let ratio = f.binary(Binary::RatioOrZeroEpsilon, gain, total);
-    vec![f.scale(ratio, 100.0)]
+impl Formula<'_> {
+    /// 100*g/(g + l), g and l being Wilder's means of the gains and of the losses; 0 when both are 0.
+    pub fn relative_strength(&mut self, x: NodeId, p: u32) -> NodeId {
+        let before = self.lag(x, 1);
+        let change = self.subtract(x, before);
+        let [gain, loss] = self.rises_and_falls(change).map(|part| self.step(Op::Wilder(p), part));
+        let total = self.add(gain, loss);
+        let ratio = self.binary(Binary::RatioOrZero, gain, total);
+        self.scale(ratio, 100.0)
+    }
 }
 
 fn macd(f: &mut Formula<'_>) -> Vec<NodeId> {
@@ -139,58 +96,7 @@ fn macd(f: &mut Formula<'_>) -> Vec<NodeId> {
     let slow = f.step(Op::Exponential { p: slow, delay: 0 }, x);
     let line = f.subtract(fast, slow);
     let signal = f.step(Op::Exponential { p: f.bars(2), delay: 0 }, line);
-    let hist = f.subtract(line, signal);
-    vec![f.gate(line, signal), signal, hist]
-}
-
-fn stoch(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (high, low, close) = (f.series(0), f.series(1), f.series(2));
-    let (fastk, slowk, slowd) = (f.bars(0), f.bars(1), f.bars(3));
-    let highest = f.step(Op::Max(fastk), high);
-    let lowest = f.step(Op::Min(fastk), low);
-    let range = f.subtract(highest, lowest);
-    let hundredth = f.over(range, 100.0);
-    let above = f.subtract(close, lowest);
-    let fast = f.binary(Binary::RatioOrZero, above, hundredth);
-    let k = f.average(f.real(2), fast, slowk);
-    let d = f.average(f.real(4), k, slowd);
-    vec![f.gate(k, d), d]
-}
-
-fn adx(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (high, low, close) = (f.series(0), f.series(1), f.series(2));
-    let p = f.bars(0);
-    let zero = f.constant(0.0);
-    let high_before = f.lag(high, 1);
-    let low_before = f.lag(low, 1);
-    let up = f.subtract(high, high_before);
-    let down = f.subtract(low_before, low);
-    let plus = directional(f, up, down, zero);
-    let minus = directional(f, down, up, zero);
-    let range = f.true_range(high, low, close);
-    // All three sums hold at the same bars.
-    let moved = f.add(up, down);
-    let whole = f.add(moved, range);
-    let (plus, minus, range) = (f.gate(plus, whole), f.gate(minus, whole), f.gate(range, whole));
-    let plus = f.step(Op::WilderSum(p), plus);
-    let minus = f.step(Op::WilderSum(p), minus);
-    let range = f.step(Op::WilderSum(p), range);
-    let plus = f.binary(Binary::RatioOrZeroEpsilon, plus, range);
-    let plus = f.scale(plus, 100.0);
-    let minus = f.binary(Binary::RatioOrZeroEpsilon, minus, range);
-    let minus = f.scale(minus, 100.0);
-    let apart = f.subtract(minus, plus);
-    let apart = f.absolute(apart);
-    let total = f.add(minus, plus);
-    vec![f.step_of(Op::WilderRatio(p), &[apart, total])]
-}
-
-/// Wilder's directional movement: `this` where it is positive and exceeds `other`, else 0.
-fn directional(f: &mut Formula<'_>, this: NodeId, other: NodeId, zero: NodeId) -> NodeId {
-    let positive = f.greater(this, zero);
-    let larger = f.greater(this, other);
-    let both = f.and(positive, larger);
-    f.select(both, this, zero)
+    with_signal(f, line, signal)
 }
 
 fn cci(f: &mut Formula<'_>) -> Vec<NodeId> {
@@ -200,7 +106,13 @@ fn cci(f: &mut Formula<'_>) -> Vec<NodeId> {
     let deviation = f.step_of(Op::MeanDeviation(p), &[typical, mean]);
     let apart = f.subtract(typical, mean);
     let scaled = f.scale(deviation, 0.015);
-    vec![f.binary(Binary::RatioOrZero, apart, scaled)]
+    let ratio = f.binary(Binary::RatioOrZero, apart, scaled);
+    // What is left of a flat window's deviation is rounding.
+    let size = f.absolute(mean);
+    let least = f.scale(size, TALIB_EPSILON);
+    let varies = f.greater(deviation, least);
+    let zero = f.constant(0.0);
+    vec![f.select(varies, ratio, zero)]
 }
 
 fn mfi(f: &mut Formula<'_>) -> Vec<NodeId> {
@@ -208,33 +120,21 @@ fn mfi(f: &mut Formula<'_>) -> Vec<NodeId> {
     let typical = f.typical(f.series(0), f.series(1), f.series(2));
     let before = f.lag(typical, 1);
     let flow = f.multiply(typical, f.series(3));
+    // TA-Lib takes prices for equal that are no further apart than the rounding of a mean.
+    let sizes = [typical, before].map(|x| f.absolute(x));
+    let size = f.add(sizes[0], sizes[1]);
+    let least = f.scale(size, TALIB_EPSILON);
+    let rise = f.subtract(typical, before);
+    let fall = f.subtract(before, typical);
     let zero = f.constant(0.0);
-    let rose = f.greater(typical, before);
-    let fell = f.greater(before, typical);
-    let positive = f.select(rose, flow, zero);
-    let negative = f.select(fell, flow, zero);
-    // A bar without volume is NA even where the price did not move.
-    let (positive, negative) = (f.gate(positive, flow), f.gate(negative, flow));
-    let positive = f.step(Op::Sum(p), positive);
-    let negative = f.step(Op::Sum(p), negative);
+    let [positive, negative] = [rise, fall].map(|moved| {
+        let counts = f.greater(moved, least);
+        let part = f.select(counts, flow, zero);
+        // A bar without volume is NA even where the price did not move.
+        let part = f.gate(part, flow);
+        f.step(Op::Sum(p), part)
+    });
     let total = f.add(positive, negative);
-    let one = f.constant(1.0);
-    let tiny = f.compare(CompareOp::Less, total, one);
     let ratio = f.binary(Binary::RatioOrZero, positive, total);
-    let index = f.scale(ratio, 100.0);
-    vec![f.select(tiny, zero, index)]
-}
-
-fn roc(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let x = f.series(0);
-    let before = f.lag(x, f.bars(0));
-    let zero = f.constant(0.0);
-    let nothing = f.compare(CompareOp::Equal, before, zero);
-    let ratio = f.binary(Binary::RatioOrZero, x, before);
-    let one = f.constant(1.0);
-    let change = f.subtract(ratio, one);
-    let percent = f.scale(change, 100.0);
-    let change = f.select(nothing, zero, percent);
-    // NA stays NA where x[timeperiod] is 0.
-    vec![f.gate(change, x)]
+    vec![f.scale(ratio, 100.0)]
 }

@@ -44,7 +44,8 @@ fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
     let same = |bars: Vec<usize>| (bars.clone(), bars);
     match call.name {
         "sma" | "wma" | "stddev" | "max" | "min" | "highest" | "lowest" | "donchian" | "within" | "streak"
-        | "count" | "zscore" | "percentrank" | "correl" => same(last(n)),
+        | "count" | "zscore" | "correl" => same(last(n)),
+        "percentrank" => same(last(n + 1)),
         "cci" => same(last(n)),
         "mfi" => (last(n), last(n + 1)),
         "bbands" if matches!(call.averages[0].1, "ema" | "kama") => (last(n), all()),

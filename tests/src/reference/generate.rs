@@ -226,7 +226,9 @@ impl Generator<'_> {
                         Rc::new(self.call("clamp", series, vec![]))
                     };
                 }
-                self.call(name, vec![("x", Some(x))], vec![])
+                // TA-Lib's own go by its name for a series.
+                let series = if matches!(name, "sqrt" | "exp") { "real" } else { "x" };
+                self.call(name, vec![(series, Some(x))], vec![])
             }
             2 => {
                 let name = self.random.pick(&two);
@@ -260,7 +262,7 @@ impl Generator<'_> {
             0 => self.call("highest", vec![("x", Some(x))], vec![("n", n)]),
             1 => self.call("lowest", vec![("x", Some(x))], vec![("n", n)]),
             2 => self.call("zscore", vec![("x", Some(x))], vec![("n", n)]),
-            3 => self.call("percentrank", vec![("x", Some(x))], vec![("n", n)]),
+            3 => self.call("percentrank", vec![("real", Some(x))], vec![("timeperiod", n)]),
             _ => {
                 let y = self.series(depth);
                 self.call("correl", vec![("real0", Some(x)), ("real1", Some(y))], vec![("timeperiod", n)])

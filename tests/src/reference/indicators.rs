@@ -12,7 +12,7 @@ pub trait Noise {
     fn round(&self, x: f64) -> f64;
 }
 
-/// TA-Lib's idea of zero.
+/// What TA-Lib takes for rounding, relative to what is compared.
 const EPSILON: f64 = 1e-14;
 
 /// A NaN is NA.
@@ -46,12 +46,6 @@ fn mean(window: &[f64]) -> f64 {
 fn deviation(window: &[f64]) -> f64 {
     let middle = mean(window);
     (window.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / window.len() as f64).sqrt()
-}
-
-/// TA-Lib's deviation: 0 where the variance is below 1e-14.
-fn talib_deviation(window: &[f64]) -> f64 {
-    let deviation = deviation(window);
-    if deviation * deviation < EPSILON { 0.0 } else { deviation }
 }
 
 /// One value for each bar.
@@ -113,7 +107,7 @@ fn kama(x: &[Value], n: usize) -> Vec<Value> {
         let w = window(x, t, n + 1)?;
         let noise: f64 = w.windows(2).map(|pair| (pair[1] - pair[0]).abs()).sum();
         let change = (w[n] - w[0]).abs();
-        let efficiency = if noise < EPSILON { 1.0 } else { (change / noise).min(1.0) };
+        let efficiency = if noise == 0.0 { 1.0 } else { (change / noise).min(1.0) };
         let constant = (efficiency * (2.0 / 3.0 - 2.0 / 31.0) + 2.0 / 31.0).powi(2);
         let before = state.unwrap_or(w[n - 1]);
         state = Some(before + constant * (w[n] - before));
@@ -166,7 +160,7 @@ fn rsi(x: &[Value], n: usize) -> Vec<Value> {
     let change = each(x.len(), |t| Some(finite(x[t])? - finite(before(x, t))?));
     let gain = wilder(&pointwise([&change], |[c]| Some(c.max(0.0))), n);
     let loss = wilder(&pointwise([&change], |[c]| Some((-c).max(0.0))), n);
-    pointwise([&gain, &loss], |[g, l]| Some(if g + l < EPSILON { 0.0 } else { 100.0 * g / (g + l) }))
+    pointwise([&gain, &loss], |[g, l]| Some(if g + l == 0.0 { 0.0 } else { 100.0 * g / (g + l) }))
 }
 
 fn macd(x: &[Value], fast: usize, slow: usize, signal: usize, field: &str) -> Vec<Value> {
@@ -215,9 +209,8 @@ fn adx(x: &[Vec<Value>], n: usize) -> Vec<Value> {
     let (mut seen, mut state) = (0, 0.0);
     each(high.len(), |t| {
         let (plus, minus, range) = (plus[t]?, minus[t]?, range[t]?);
-        let (plus, minus) =
-            if range.abs() < EPSILON { (0.0, 0.0) } else { (100.0 * plus / range, 100.0 * minus / range) };
-        let index = ((plus + minus).abs() >= EPSILON).then(|| 100.0 * (minus - plus).abs() / (plus + minus));
+        let (plus, minus) = if range == 0.0 { (0.0, 0.0) } else { (100.0 * plus / range, 100.0 * minus / range) };
+        let index = (plus + minus != 0.0).then(|| 100.0 * (minus - plus).abs() / (plus + minus));
         seen += 1;
         match index {
             Some(index) if seen <= n => state += index,
@@ -237,7 +230,9 @@ fn mfi(x: &[Vec<Value>], n: usize) -> Vec<Value> {
         .map(|t| {
             let (now, then) = (finite(price[t])?, finite(before(&price, t))?);
             let flow = finite(Some(now * finite(x[3][t])?))?;
-            Some((if now > then { flow } else { 0.0 }, if now < then { flow } else { 0.0 }))
+            // Prices no further apart are equal to TA-Lib.
+            let least = EPSILON * (now.abs() + then.abs());
+            Some((if now - then > least { flow } else { 0.0 }, if then - now > least { flow } else { 0.0 }))
         })
         .collect();
     each(price.len(), |t| {
@@ -246,7 +241,7 @@ fn mfi(x: &[Vec<Value>], n: usize) -> Vec<Value> {
         let w = w?;
         let (positive, negative) = (w.iter().map(|f| f.0).sum::<f64>(), w.iter().map(|f| f.1).sum::<f64>());
         let total = positive + negative;
-        Some(if total < 1.0 { 0.0 } else { 100.0 * positive / total })
+        Some(if total == 0.0 { 0.0 } else { 100.0 * positive / total })
     })
 }
 
@@ -292,7 +287,7 @@ fn correl(x: &[Value], y: &[Value], n: usize) -> Vec<Value> {
         let sum = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>();
         let (xx, yy) = (sum(&|i| (x[i] - mx).powi(2)), sum(&|i| (y[i] - my).powi(2)));
         let xy = sum(&|i| (x[i] - mx) * (y[i] - my));
-        Some(if flat(&x) || flat(&y) || xx * yy < EPSILON { 0.0 } else { xy / (xx * yy).sqrt() })
+        Some(if flat(&x) || flat(&y) { 0.0 } else { xy / (xx * yy).sqrt() })
     })
 }
 
@@ -375,7 +370,7 @@ pub fn function(
         "macd" => macd(&x[0], counts[0], counts[1], counts[2], field),
         "bbands" => {
             let middle = average(averages[0], &x[0], n);
-            let spread = over_windows(&x[0], n, |w| Some(talib_deviation(w)));
+            let spread = over_windows(&x[0], n, |w| Some(deviation(w)));
             let side = match field {
                 "upper" | "upperband" => params[1],
                 "lower" | "lowerband" => -params[2],
@@ -394,14 +389,14 @@ pub fn function(
             }
             let middle = mean(&w);
             let apart = w.iter().map(|x| (x - middle).abs()).sum::<f64>() / n as f64;
-            Some((w[n - 1] - middle) / (0.015 * apart))
+            Some(if apart <= EPSILON * middle.abs() { 0.0 } else { (w[n - 1] - middle) / (0.015 * apart) })
         }),
         "mfi" => mfi(x, n),
         "roc" => each(bars, |t| {
             let (now, then) = (finite(x[0][t])?, finite(x[0][t.checked_sub(n)?])?);
             known(if then == 0.0 { 0.0 } else { 100.0 * (noise.round(now / then) - 1.0) })
         }),
-        "stddev" => over_windows(&x[0], n, |w| Some(params[1] * talib_deviation(w))),
+        "stddev" => over_windows(&x[0], n, |w| Some(params[1] * deviation(w))),
         "max" | "highest" => return over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::max))),
         "min" | "lowest" => return over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::min))),
         "donchian" => {
@@ -448,9 +443,10 @@ pub fn function(
             (deviation != 0.0).then(|| (noise.round(w[n - 1]) - mean(w)) / deviation)
         }),
         "percentrank" => {
-            return over_windows(&x[0], n, |w| {
-                let at_most = w.iter().filter(|v| **v <= w[n - 1]).count();
-                Some(100.0 * (at_most - 1) as f64 / (n - 1) as f64)
+            return each(bars, |t| {
+                let w = window(&x[0], t, n + 1)?;
+                let below = w[..n].iter().filter(|v| **v < w[n]).count();
+                Some(below as f64 / n as f64 * 100.0)
             });
         }
         "correl" => correl(&x[0], &x[1], n),
