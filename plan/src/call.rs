@@ -91,7 +91,7 @@ impl Resolver<'_> {
                 None if self.is_series_name(name) => {
                     Some(format!("'{name}' is a series: write it without parentheses"))
                 }
-                None => None,
+                None => Some("'trawl indicators' lists them".to_owned()),
             };
             return Err(clause.mistake(
                 format!("unknown function '{name}'"),

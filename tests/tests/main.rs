@@ -10,5 +10,6 @@ mod datasets;
 mod diff;
 mod examples;
 mod messages;
+mod mistakes;
 mod notify;
 mod traces;
