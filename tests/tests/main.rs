@@ -9,6 +9,7 @@ mod compute;
 mod datasets;
 mod diff;
 mod examples;
+mod language_page;
 mod messages;
 mod mistakes;
 mod notify;
