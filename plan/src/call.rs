@@ -91,15 +91,16 @@ impl Resolver<'_> {
             let forms = catalogue::FORMS.iter().map(|f| f.name);
             let names = catalogue::functions().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()));
             let help = if self.is_series_name(name) {
-                Some(format!("'{name}' is a series: write it without parentheses"))
+                format!("'{name}' is a series: write it without parentheses")
             } else {
-                suggest(name, names.chain(forms)).map(|near| format!("did you mean '{near}'?"))
+                let near = suggest(name, names.chain(forms)).map(|near| format!("did you mean '{near}'?"));
+                near.unwrap_or_else(|| "'trawl indicators' lists them".to_owned())
             };
             return Err(clause.mistake(
                 format!("unknown function '{name}'"),
                 name_span,
                 "no function of this name",
-                help,
+                Some(help),
             ));
         };
         let mut call = Call {

@@ -121,7 +121,7 @@ impl<'a> Compiler<'a> {
         if document.select.len() > SELECT_COLUMNS_MAX {
             let message =
                 format!("select has {} columns; at most {SELECT_COLUMNS_MAX} are taken", document.select.len());
-            self.mistake_in("select", "", message, None);
+            self.mistake_in("select", &document.select[SELECT_COLUMNS_MAX], message, None);
         } else if document.select.is_empty() {
             select.extend(self.resolver.column("close").map(|node| ("close".to_owned(), node)));
         }
@@ -192,7 +192,8 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         && !(1..=PERIOD_MAX).contains(&history.bars)
     {
         let message = format!("a history of {} bars; from 1 to {PERIOD_MAX} are taken", history.bars);
-        compiler.mistake_in("history", &history.bars.to_string(), message, None);
+        let help = Some("such as history = { bars = 500 }".to_owned());
+        compiler.mistake_in("history", &history.bars.to_string(), message, help);
     }
     let mut wanted: Vec<Wanted> = Vec::new();
     for settings in sweep_points(&mut compiler, document) {
@@ -225,7 +226,8 @@ fn sweep_points<'a>(compiler: &mut Compiler<'_>, document: &'a ScanDocument) -> 
     let mut points: Vec<Vec<(&str, f64)>> = vec![Vec::new()];
     if document.sweep.len() > SWEEP_VARIABLES_MAX {
         let message = format!("{} sweep variables; at most {SWEEP_VARIABLES_MAX} are taken", document.sweep.len());
-        compiler.mistake_in("sweep", "", message, None);
+        let help = Some("split it into several scans".to_owned());
+        compiler.mistake_in("sweep", &names(document.sweep.keys()), message, help);
         return Vec::new();
     }
     for (name, values) in &document.sweep {
@@ -251,11 +253,16 @@ fn sweep_points<'a>(compiler: &mut Compiler<'_>, document: &'a ScanDocument) -> 
     points
 }
 
+/// Names in a row, as far as they help.
+fn names<'a>(of: impl Iterator<Item = &'a String>) -> String {
+    of.take(SWEEP_VARIABLES_MAX + 1).map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
 /// Names of lets and sweep variables: legal, and not taken by anything else.
 fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Schema) {
     if document.lets.len() > LETS_MAX {
         let message = format!("{} lets; at most {LETS_MAX} are taken", document.lets.len());
-        compiler.mistake_in("let", "", message, None);
+        compiler.mistake_in("let", &names(document.lets.keys().skip(LETS_MAX)), message, None);
     }
     let lets = document.lets.keys().take(LETS_MAX).map(|name| ("let", name));
     let sweep = document.sweep.keys().take(SWEEP_VARIABLES_MAX).map(|name| ("sweep", name));
@@ -293,7 +300,7 @@ pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> R
     let mut select: Vec<(String, NodeId)> = Vec::new();
     if items.len() > SELECT_COLUMNS_MAX {
         let message = format!("{} expressions; at most {SELECT_COLUMNS_MAX} are taken", items.len());
-        compiler.mistake_in(clause, "", message, None);
+        compiler.mistake_in(clause, &items[SELECT_COLUMNS_MAX], message, None);
     }
     for text in items.iter().take(SELECT_COLUMNS_MAX) {
         compiler.outputs(clause, text, &mut select);

@@ -57,7 +57,7 @@ pub fn suggest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let lower = name.to_lowercase();
     known
         .into_iter()
-        .map(|k| (strsim::damerau_levenshtein(&lower, k), k))
+        .map(|k| (strsim::damerau_levenshtein(&lower, &k.to_lowercase()), k))
         .filter(|(distance, k)| *distance <= 1 + k.len().min(lower.len()) / 4)
         .min_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(b.1)))
         .map(|(_, k)| k)

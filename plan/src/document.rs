@@ -57,7 +57,7 @@ pub struct ScanDocument {
 
 /// A limit on the history that a scan sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "bars in braces, such as { bars = 500 }")]
 pub struct History {
     /// The last so many bars, and before them what each part needs to have come in.
     pub bars: u32,
@@ -68,7 +68,10 @@ pub struct History {
 
 /// The values of a sweep variable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected a list such as [10, 20, 30] or a range such as { from = 10, to = 30, step = 5 }"
+)]
 pub enum SweepValues {
     /// These.
     List(Vec<f64>),
@@ -127,6 +130,18 @@ fn tidy(value: f64) -> f64 {
     format!("{value:.12e}").parse().unwrap_or(value)
 }
 
+/// The reader's words for types as a user would say them.
+fn plain(message: &str) -> String {
+    let words = [
+        ("expected u32", "expected a whole number, 0 or more"),
+        ("expected a sequence", "expected a list such as ['close', 'volume']"),
+        ("expected a boolean", "expected true or false"),
+        ("expected a map", "expected a table"),
+        ("expected literal string", "expected quotes"),
+    ];
+    words.iter().fold(message.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
+}
+
 impl ScanDocument {
     /// Reads a TOML document.
     ///
@@ -157,12 +172,14 @@ impl ScanDocument {
             let span = e.span().unwrap_or(0..0);
             let word = text.get(span.clone()).unwrap_or("");
             Box::new(Diagnostic {
-                message: e.message().lines().next().unwrap_or("not a scan document").to_owned(),
+                message: plain(e.message().lines().next().unwrap_or("not a scan document")),
                 clause: "document".to_owned(),
                 text: text.to_owned(),
                 span,
                 label: "here".to_owned(),
-                help: crate::diagnostic::suggest(word, keys).map(|k| format!("did you mean '{k}'?")),
+                help: crate::diagnostic::suggest(word, keys)
+                    .filter(|k| *k != word)
+                    .map(|k| format!("did you mean '{k}'?")),
             })
         })
     }

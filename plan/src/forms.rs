@@ -54,7 +54,7 @@ impl<'t> Call<'t> {
                 None => (0..positional.len()).find(|&i| call.bound[i].1.is_none()).ok_or_else(|| {
                     let message = match named.is_empty() {
                         true => format!("{} has too many arguments", form.name),
-                        false => format!("{} has too many arguments; {} go by name", form.name, named.join(", ")),
+                        false => format!("{} has too many arguments; {} only by name", form.name, named.join(" and ")),
                     };
                     call.mistake(message, &arg.value.span, "not expected")
                 })?,
@@ -197,9 +197,9 @@ impl Resolver<'_> {
         let Some(directory) = self.schema.directory.clone() else {
             return Err(call.mistake("there is no calendar here to build higher bars by", call.span, "not here"));
         };
-        let timeframe = directory
-            .higher(text)
-            .map_err(|why| call.clause.mistake(why, span, "not from these bars", Some("such as '1w'".to_owned())))?;
+        let timeframe = directory.higher(text).map_err(|why| {
+            call.clause.mistake(why, span, "expected a longer timeframe", Some("such as '1w'".to_owned()))
+        })?;
         let forming = match call.optional("partial").map(|e| (&e.kind, &e.span)) {
             None => false,
             Some((ExprKind::Truth(forming), _)) => *forming,
@@ -240,10 +240,13 @@ impl Resolver<'_> {
     }
 
     fn frame_of(&mut self, call: &Call<'_>, frame: Frame) -> Resolved<FrameId> {
-        self.frame_id(frame).ok_or_else(|| {
-            let message = format!("this scan uses more than {FRAMES_MAX} references and timeframes");
-            call.mistake(message, call.span, "one too many")
-        })
+        match self.frame_id(frame) {
+            Some(id) => Ok(id),
+            None => {
+                let message = format!("this scan uses more than {FRAMES_MAX} references and timeframes");
+                Err(self.past_limit(call.clause, message, call.span))
+            }
+        }
     }
 
     /// The argument `e` on another frame, read on this one; with each of its outputs when it has several.
@@ -318,7 +321,7 @@ impl Resolver<'_> {
             }
             None => {
                 let message = format!("this scan has more than {CROSS_SECTIONS_MAX} cross-sections");
-                return Err(call.mistake(message, call.span, "one too many"));
+                return Err(self.past_limit(call.clause, message, call.span));
             }
         };
         let node = self.leaf(Op::Cross(at as u16), Kind::Num);
@@ -339,14 +342,14 @@ impl Resolver<'_> {
     fn constant_between(&mut self, call: &Call<'_>, name: &str, min: f64, max: f64, whole: bool) -> Resolved<f64> {
         let expr = call.required(name)?;
         let node = self.typed(call.clause, expr, Kind::Num, &format!("'{name}'"))?;
-        let legal = |v: &f64| *v >= min && *v <= max && !(whole && v.fract() != 0.0);
-        self.graph.constant(node).filter(legal).ok_or_else(|| {
-            let what = if whole { "a whole number" } else { "a number" };
-            call.mistake(
-                format!("'{name}' of {} must be a constant", call.form.name),
-                &expr.span,
-                &format!("expected {what} from {min} to {max}"),
-            )
-        })
+        let legal = |v: f64| v >= min && v <= max && !(whole && v.fract() != 0.0);
+        let what = if whole { "a whole number" } else { "a number" };
+        let message = match self.graph.constant(node) {
+            Some(value) if legal(value) => return Ok(value),
+            Some(value) if value.is_nan() => format!("NA is not legal for '{name}' of {}", call.form.name),
+            Some(value) => format!("{value} is not legal for '{name}' of {}", call.form.name),
+            None => format!("'{name}' of {} must be a constant", call.form.name),
+        };
+        Err(call.mistake(message, &expr.span, &format!("expected {what} from {min} to {max}")))
     }
 }

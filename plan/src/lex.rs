@@ -25,7 +25,7 @@ impl TokenKind {
     pub fn unexpected(&self) -> String {
         match self {
             Self::End => "the text ends too early".to_owned(),
-            other => format!("unexpected {}", other.describe()),
+            other => format!("{} is not expected here", other.describe()),
         }
     }
 
@@ -121,7 +121,17 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, LexError> {
                 '&' => Some("write 'and'".to_owned()),
                 '|' => Some("write 'or'".to_owned()),
                 '^' => Some("powers are written pow(x, y)".to_owned()),
-                _ => None,
+                '≤' => Some("write '<='".to_owned()),
+                '≥' => Some("write '>='".to_owned()),
+                '≠' => Some("write '!='".to_owned()),
+                '−' | '–' => Some("write '-'".to_owned()),
+                '×' | '·' => Some("write '*'".to_owned()),
+                '÷' => Some("write '/'".to_owned()),
+                '‘' | '’' | '“' | '”' => Some("strings stand between straight single quotes: 'SPY'".to_owned()),
+                _ => Some(
+                    "there are names, numbers, 'strings', # comments and + - * / % < <= > >= == != ( ) [ ] , ."
+                        .to_owned(),
+                ),
             };
             return Err(LexError {
                 message: format!("the character '{shown}' has no meaning here"),

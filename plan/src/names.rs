@@ -49,7 +49,7 @@ impl<'a> Resolver<'a> {
             Some(near) => format!("did you mean '{near}'?"),
             None => self.column_help(),
         };
-        Err(clause.mistake(format!("unknown name '{name}'"), span, "no column or let of this name", Some(help)))
+        Err(clause.mistake(format!("unknown name '{name}'"), span, "no column, let or label of this name", Some(help)))
     }
 
     fn column_help(&self) -> String {
@@ -90,7 +90,12 @@ impl<'a> Resolver<'a> {
             Some(Let::Done(value)) => return Ok(value.clone()),
             Some(Let::Broken) => return Err(Stop::Reported),
             Some(Let::Active) => {
-                return Err(clause.mistake(format!("'{name}' is defined by itself"), span, "a cycle", None));
+                return Err(clause.mistake(
+                    format!("'{name}' is defined by itself"),
+                    span,
+                    "a cycle",
+                    Some("a let may use other lets, but not itself, and not by way of them".to_owned()),
+                ));
             }
             _ => {}
         }

@@ -5,6 +5,9 @@ use crate::diagnostic::{Diagnostic, suggest};
 use crate::lex::{LexError, Token, TokenKind, lex};
 use crate::limits::{CLAUSE_BYTES_MAX, EXPRESSION_DEPTH_MAX, LABEL_VALUES_MAX};
 
+/// What a message shows of a clause that is too long.
+const SHOWN_BYTES: usize = 60;
+
 /// Words with a meaning of their own; not usable as names.
 pub(crate) const RESERVED: [&str; 9] = ["and", "or", "not", "as", "asc", "desc", "in", "true", "false"];
 
@@ -40,7 +43,7 @@ pub(crate) fn parse_output(clause: &str, text: &str) -> Result<(Expr, Suffix), B
                     format!("{} cannot be a column's name", other.describe()),
                     token.span,
                     "a name goes here",
-                    None,
+                    Some("anything else goes between single quotes: close as 'last price'".to_owned()),
                 ));
             }
         }
@@ -89,9 +92,14 @@ impl<'a> Parser<'a> {
         };
         if text.len() > CLAUSE_BYTES_MAX {
             let message = format!("this clause has {} bytes; at most {CLAUSE_BYTES_MAX} are read", text.len());
-            // The text itself is left out: nobody wants it back in a message.
-            let mut diagnostic = fail(message, 0..0, Some("name parts with let".to_owned()));
-            diagnostic.text.clear();
+            // Nobody wants all of it back in a message.
+            let mut end = text.len().min(SHOWN_BYTES);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            let mut diagnostic = fail(message, 0..end, Some("name parts with let".to_owned()));
+            diagnostic.text.truncate(end);
+            diagnostic.label = "begins here".to_owned();
             return Err(diagnostic);
         }
         let tokens = lex(text).map_err(|LexError { message, span, help }| fail(message, span, help))?;
@@ -133,9 +141,10 @@ impl<'a> Parser<'a> {
         let help = match &token.kind {
             TokenKind::Mark("=") => Some("compare with '=='; '=' only names an argument inside a call".to_owned()),
             TokenKind::Name(n) => match n.to_lowercase().as_str() {
-                "and" | "or" | "not" | "asc" | "desc" | "as" => {
-                    Some(format!("'{}' does not fit here", n.to_lowercase()))
-                }
+                word if word != n && RESERVED.contains(&word) => Some(format!("write '{word}' in small letters")),
+                "asc" | "desc" => Some("only the keys of rank are followed by 'asc' or 'desc'".to_owned()),
+                "as" => Some("only the columns of select are named with 'as'".to_owned()),
+                "not" => Some("join conditions by 'and' or 'or' first: a and not b".to_owned()),
                 word => suggest(word, ["and", "or"]).map(|w| format!("did you mean '{w}'?")),
             },
             _ => None,
@@ -260,7 +269,7 @@ impl<'a> Parser<'a> {
             };
             values.push((value, token.span.clone()));
             if values.len() > LABEL_VALUES_MAX {
-                let message = format!("more than {LABEL_VALUES_MAX} values; at most that many are taken");
+                let message = format!("more than {LABEL_VALUES_MAX} strings after 'in'; at most that many are taken");
                 return Err(self.error(message, token.span, "one too many", None));
             }
             let token = self.next();
@@ -308,16 +317,18 @@ impl<'a> Parser<'a> {
                         token.kind.unexpected(),
                         token.span,
                         "expected the name of an output",
-                        None,
+                        Some("such as macd().line".to_owned()),
                     ));
                 };
                 let (span, depth) = (expr.span.start..token.span.end, expr.depth + 1);
                 expr = self.make(ExprKind::Field { of: Box::new(expr), field, field_span: token.span }, span, depth)?;
             } else if self.take("[") {
+                let open = self.tokens[self.at - 1].span.start;
                 let bars = self.expression(0)?;
                 let close = self.next();
                 if close.kind != TokenKind::Mark("]") {
-                    return Err(self.error(close.kind.unexpected(), close.span, "expected ']'", None));
+                    let help = Some(format!("the bracket at column {} is still open", open + 1));
+                    return Err(self.error(close.kind.unexpected(), close.span, "expected ']'", help));
                 }
                 let (span, depth) = (expr.span.start..close.span.end, expr.depth.max(bars.depth) + 1);
                 expr = self.make(ExprKind::Offset { of: Box::new(expr), bars: Box::new(bars) }, span, depth)?;
@@ -350,7 +361,8 @@ impl<'a> Parser<'a> {
                 if !self.take("(") {
                     return Ok(Expr { kind: ExprKind::Name(name), span, depth: 1 });
                 }
-                let (args, end) = self.arguments(&span)?;
+                let open = self.tokens[self.at - 1].span.clone();
+                let (args, end) = self.arguments(&open)?;
                 let depth = args.iter().map(|a: &Arg| a.value.depth).max().unwrap_or(0) + 1;
                 self.make(ExprKind::Call { name, name_span: span.clone(), args }, span.start..end, depth)
             }

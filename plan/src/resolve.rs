@@ -76,6 +76,7 @@ pub(crate) struct Resolver<'a> {
     pub(crate) mask: Option<NodeId>,
     pub(crate) scope: Scope,
     depth: usize,
+    limit_told: bool,
 }
 
 /// Why a resolution stopped.
@@ -141,6 +142,7 @@ impl<'a> Resolver<'a> {
             mask: None,
             scope: Scope::OWN,
             depth: 0,
+            limit_told: false,
         }
     }
 
@@ -285,7 +287,7 @@ impl<'a> Resolver<'a> {
                 format!("with its lets written out this expression is nested more than {EXPRESSION_DEPTH_MAX} deep"),
                 &expr.span,
                 "too deep here",
-                None,
+                Some("split it into several scans".to_owned()),
             ))
         } else {
             self.value_inner(clause, expr)
@@ -293,16 +295,20 @@ impl<'a> Resolver<'a> {
         self.depth -= 1;
         let nodes = self.graph.nodes().len();
         let mine = nodes - self.nodes_before;
-        if mine > PLAN_NODES_MAX || nodes > SWEEP_NODES_MAX {
+        if result.is_ok() && (mine > PLAN_NODES_MAX || nodes > SWEEP_NODES_MAX) {
             let limit = if mine > PLAN_NODES_MAX { PLAN_NODES_MAX } else { SWEEP_NODES_MAX };
-            return Err(clause.mistake(
-                format!("this scan needs more than {limit} steps"),
-                &expr.span,
-                "passes the limit here",
-                Some("split it into several scans".to_owned()),
-            ));
+            let message = format!("this scan needs more than {limit} steps");
+            return Err(self.past_limit(clause, message, &expr.span));
         }
         result
+    }
+
+    /// The first limit that a scan passes; what comes after it passes it too and says nothing new.
+    pub(crate) fn past_limit(&mut self, clause: Clause<'_>, message: String, span: &Span) -> Stop {
+        if std::mem::replace(&mut self.limit_told, true) {
+            return Stop::Reported;
+        }
+        clause.mistake(message, span, "passes the limit here", Some("split it into several scans".to_owned()))
     }
 
     fn value_inner(&mut self, clause: Clause<'_>, expr: &Expr) -> Resolved<Value> {
@@ -315,11 +321,11 @@ impl<'a> Resolver<'a> {
             ExprKind::Field { of, field, field_span } => self.field(clause, of, field, field_span)?,
             ExprKind::Offset { of, bars } => self.offset(clause, of, bars)?,
             ExprKind::Negate(of) => {
-                let x = self.typed(clause, of, Kind::Num, "what '-' negates")?;
+                let x = self.typed(clause, of, Kind::Num, "what follows '-'")?;
                 self.graph.add(Op::Unary(Unary::Negate), &[x], Kind::Num)
             }
             ExprKind::Not(of) => {
-                let x = self.typed(clause, of, Kind::Bool, "what 'not' turns")?;
+                let x = self.typed(clause, of, Kind::Bool, "what follows 'not'")?;
                 self.graph.add(Op::Not, &[x], Kind::Bool)
             }
             ExprKind::Binary { op, left, right } => self.binary(clause, *op, left, right)?,
@@ -418,10 +424,11 @@ impl<'a> Resolver<'a> {
             (Value::Series(node), Some(function)) if function.outputs[0].name == field => Ok(node),
             (_, Some(function)) => {
                 let message = format!("{} has one output and needs no field", function.name);
-                Err(clause.mistake(message, span, "no field here", None))
+                Err(clause.mistake(message, span, "no field here", Some(format!("leave '.{field}' out"))))
             }
             (_, None) => {
-                Err(clause.mistake("only calls with several outputs have fields", span, "no field here", None))
+                let help = Some(format!("leave '.{field}' out; a field follows a call, as in macd().line"));
+                Err(clause.mistake("only calls with several outputs have fields", span, "no field here", help))
             }
         }
     }

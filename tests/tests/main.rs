@@ -9,6 +9,8 @@ mod compute;
 mod datasets;
 mod diff;
 mod examples;
+mod language_page;
 mod messages;
+mod mistakes;
 mod notify;
 mod traces;

@@ -83,7 +83,7 @@ fn syntax_mistakes_say_what_was_expected() {
     assert!(told("close > \"a\"").2.contains("single quotes"));
     assert!(told("20 < close > 30").0.contains("one direction"));
     assert!(told("1 != close != 3").0.contains("one direction"));
-    assert!(told("close > 5 AND open > 1").0.contains("unexpected 'AND'"));
+    assert!(told("close > 5 AND open > 1").0.contains("'AND' is not expected"));
     assert!(told("'abc").0.contains("no closing quote"));
     assert!(told("close > 5x").0.contains("not a number"));
     assert_eq!(told("").0, "the text ends too early");

@@ -399,11 +399,14 @@ fn what_never_forgets_is_refused_unless_there_is_an_origin() {
         let whole = market(&mut Random::new(seed / 8));
         let scan = scan(&mut Random::new(seed.wrapping_mul(0x51ed_270b)), grammar, &whole);
         let mut met = BTreeSet::new();
-        let mut needs = scan.roots().into_iter().fold(false, |any, node| needs_all(node, false, &mut met) || any);
+        let mut needs = false;
+        for node in scan.roots() {
+            needs |= needs_all(node, false, &mut met);
+        }
         // A let that nothing uses is looked at on the symbol's own bars.
         for (name, node) in &scan.lets {
             if met.insert(name.clone()) {
-                needs = needs_all(node, false, &mut met) || needs;
+                needs |= needs_all(node, false, &mut met);
             }
         }
         let data = dataset(&whole).expect("a market");
