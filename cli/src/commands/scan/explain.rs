@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use trawl_coordinator::PreparedScan;
+use trawl_coordinator::{PreparedScan, Route};
 
 use crate::number::{bytes, counted, duration_ns, thousands};
 
@@ -10,8 +10,9 @@ use crate::number::{bytes, counted, duration_ns, thousands};
 const VALUE_BYTES: u64 = 8;
 
 /// The text, ending in a line break.
-pub fn text(prepared: &PreparedScan, threads: usize) -> String {
+pub fn text(prepared: &PreparedScan, route: Route, asked: bool) -> String {
     let manifest = &prepared.dataset.manifest;
+    let threads = route.threads();
     let bars = prepared.bar_count();
     let columns = prepared.plan.columns.len() as u64;
     let read = bars * (columns + 1) * VALUE_BYTES;
@@ -55,5 +56,7 @@ pub fn text(prepared: &PreparedScan, threads: usize) -> String {
             counted(threads, "thread")
         ),
     );
+    let why = if asked { "as --threads asks" } else { "chosen by cost; --threads overrides" };
+    line("runs", format!("{route} of the CPU, {why}; the answer is the same"));
     text
 }

@@ -16,7 +16,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
-use trawl_coordinator::{PrepareError, PreparedScan, Question, RunReport, ShardSpec, WhyError, answer_digest};
+use trawl_coordinator::{
+    PrepareError, PreparedScan, Question, Route, RunReport, ShardSpec, WhyError, answer_digest, route,
+};
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
 use trawl_plan::{Diagnostic, ScanDocument};
@@ -74,7 +76,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = shard_spec, help_heading = "Running")]
     shards: ShardSpec,
 
-    /// Threads to run on [default: one for each core]
+    /// Threads to run on [default: by the scan's cost, at most one for each core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
         conflicts_with = "coordinator", help_heading = "Running")]
     threads: Option<u32>,
@@ -168,14 +170,15 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             let prepared = prepare(context, &document, as_of)?;
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             if args.explain {
-                io::stdout().write_all(explain::text(&prepared, threads(&args)).as_bytes())?;
+                io::stdout()
+                    .write_all(explain::text(&prepared, routed(&args, &prepared), args.threads.is_some()).as_bytes())?;
                 return Ok(ExitCode::SUCCESS);
             }
             if let Some(symbol) = &args.why {
                 return explain_symbol(&args, &prepared, symbol);
             }
             if let Some(path) = &args.all_bars {
-                let options = LocalOptions { shards: args.shards, threads: threads(&args) };
+                let options = LocalOptions { shards: args.shards, threads: routed(&args, &prepared).threads() };
                 let written = all_bars::write(&prepared, options, path)?;
                 if !args.quiet {
                     let synthetic =
@@ -203,9 +206,13 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     finish(&args, outcome, files)
 }
 
-fn threads(args: &Args) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
-    args.threads.map_or_else(cores, |n| n as usize)
+/// As many threads as were asked for, else as the scan's cost is worth.
+fn routed(args: &Args, prepared: &PreparedScan) -> Route {
+    match args.threads {
+        Some(1) => Route::Sequential,
+        Some(threads) => Route::Threads(threads as usize),
+        None => route(prepared, std::thread::available_parallelism().map_or(1, NonZero::get)),
+    }
 }
 
 fn prepare(context: &Context, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<PreparedScan> {
@@ -258,7 +265,7 @@ fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow:
 }
 
 fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {
-    let options = LocalOptions { shards: args.shards, threads: threads(args) };
+    let options = LocalOptions { shards: args.shards, threads: routed(args, prepared).threads() };
     let source = prepared.source();
     // Told as a worker of a cluster tells it: the reason is part of the answer.
     let told = |error: &ExecuteError| {
