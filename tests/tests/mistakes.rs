@@ -197,6 +197,7 @@ fn mistakes_of_calls() {
             "bbands(nbdevup=1e300).upper > 1",
             "bbands(matype='xyz').upper > 1",
             "bbands(matype=99).upper > 1",
+            "mavp(close, 5, minperiod=9, maxperiod=3) > 1",
             "crosses_above(close)",
             "within(n=3)",
             "within(close > 1)",
