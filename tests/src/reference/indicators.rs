@@ -48,12 +48,6 @@ fn deviation(window: &[f64]) -> f64 {
     (window.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / window.len() as f64).sqrt()
 }
 
-/// TA-Lib's deviation: 0 where the variance is below 1e-14.
-fn talib_deviation(window: &[f64]) -> f64 {
-    let deviation = deviation(window);
-    if deviation * deviation < EPSILON { 0.0 } else { deviation }
-}
-
 /// One value for each bar.
 fn each(bars: usize, value: impl FnMut(usize) -> Value) -> Vec<Value> {
     (0..bars).map(value).collect()
@@ -375,7 +369,7 @@ pub fn function(
         "macd" => macd(&x[0], counts[0], counts[1], counts[2], field),
         "bbands" => {
             let middle = average(averages[0], &x[0], n);
-            let spread = over_windows(&x[0], n, |w| Some(talib_deviation(w)));
+            let spread = over_windows(&x[0], n, |w| Some(deviation(w)));
             let side = match field {
                 "upper" | "upperband" => params[1],
                 "lower" | "lowerband" => -params[2],
@@ -401,7 +395,7 @@ pub fn function(
             let (now, then) = (finite(x[0][t])?, finite(x[0][t.checked_sub(n)?])?);
             known(if then == 0.0 { 0.0 } else { 100.0 * (noise.round(now / then) - 1.0) })
         }),
-        "stddev" => over_windows(&x[0], n, |w| Some(params[1] * talib_deviation(w))),
+        "stddev" => over_windows(&x[0], n, |w| Some(params[1] * deviation(w))),
         "max" | "highest" => return over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::max))),
         "min" | "lowest" => return over_windows(&x[0], n, |w| Some(w.iter().copied().fold(w[0], f64::min))),
         "donchian" => {
