@@ -3,6 +3,7 @@
 use crate::ast::CompareOp;
 use crate::family::Period;
 use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
+use crate::scalar::TALIB_EPSILON;
 
 /// A formula under construction. Method names are the primitives of [`Op`]; see there for what each computes.
 pub struct Formula<'g> {
@@ -136,6 +137,14 @@ impl Formula<'_> {
     /// A condition primitive.
     pub fn condition_of(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
         self.truth(op, inputs)
+    }
+
+    /// Whether `difference`, of values near `a` and `b`, is more than TA-Lib takes for their rounding: 1e-14 of |a| + |b|.
+    pub fn beyond_rounding(&mut self, difference: NodeId, a: NodeId, b: NodeId) -> NodeId {
+        let (a, b) = (self.absolute(a), self.absolute(b));
+        let size = self.add(a, b);
+        let least = self.scale(size, TALIB_EPSILON);
+        self.greater(difference, least)
     }
 
     /// (high + low + close)/3

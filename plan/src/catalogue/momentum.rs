@@ -120,15 +120,11 @@ fn mfi(f: &mut Formula<'_>) -> Vec<NodeId> {
     let typical = f.typical(f.series(0), f.series(1), f.series(2));
     let before = f.lag(typical, 1);
     let flow = f.multiply(typical, f.series(3));
-    // TA-Lib takes prices for equal that are no further apart than the rounding of a mean.
-    let sizes = [typical, before].map(|x| f.absolute(x));
-    let size = f.add(sizes[0], sizes[1]);
-    let least = f.scale(size, TALIB_EPSILON);
     let rise = f.subtract(typical, before);
     let fall = f.subtract(before, typical);
     let zero = f.constant(0.0);
     let [positive, negative] = [rise, fall].map(|moved| {
-        let counts = f.greater(moved, least);
+        let counts = f.beyond_rounding(moved, typical, before);
         let part = f.select(counts, flow, zero);
         // A bar without volume is NA even where the price did not move.
         let part = f.gate(part, flow);

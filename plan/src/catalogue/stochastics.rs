@@ -14,7 +14,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: GROUP,
         summary: "slow stochastic, 0 to 100",
-        formula: "slowk = average of 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is 0; slowd = average of slowk; both start together",
+        formula: "slowk = average of 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is below 1e-14 of its ends' magnitudes; slowd = average of slowk; both start together",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[
@@ -35,7 +35,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: GROUP,
         summary: "fast stochastic, 0 to 100",
-        formula: "fastk = 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is 0; fastd = average of fastk; both start together",
+        formula: "fastk = 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is below 1e-14 of its ends' magnitudes; fastd = average of fastk; both start together",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[bars("fastk_period", 5, 1), bars("fastd_period", 3, 1), average("fastd_matype")],
@@ -94,19 +94,16 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: GROUP,
         summary: "Williams' %R, -100 to 0",
-        formula: "-100*(highest high - close)/(highest high - lowest low); 0 where the range is 0",
+        formula: "-100*(highest high - close)/(highest high - lowest low); 0 where the range is below 1e-14 of its ends' magnitudes",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[period(14, 2)],
         outputs: ONE,
         build: |f| {
             let p = f.bars(0);
-            let highest = f.step(Op::Max(p), f.series(0));
-            let lowest = f.step(Op::Min(p), f.series(1));
-            let range = f.subtract(highest, lowest);
+            let (highest, lowest) = (f.step(Op::Max(p), f.series(0)), f.step(Op::Min(p), f.series(1)));
             let below = f.subtract(highest, f.series(2));
-            let share = f.binary(Binary::RatioOrZero, below, range);
-            vec![f.scale(share, -100.0)]
+            vec![share_of_range(f, below, highest, lowest, -100.0)]
         },
     },
     Function {
@@ -147,14 +144,21 @@ pub(super) const LIST: &[Function] = &[
     },
 ];
 
-/// 100*(close - lowest low)/(highest high - lowest low) of `p` bars; 0 where the range is 0.
+/// 100*(close - lowest low)/(highest high - lowest low) of `p` bars.
 fn place(f: &mut Formula<'_>, high: NodeId, low: NodeId, close: NodeId, p: u32) -> NodeId {
-    let highest = f.step(Op::Max(p), high);
-    let lowest = f.step(Op::Min(p), low);
-    let range = f.subtract(highest, lowest);
-    let hundredth = f.over(range, 100.0);
+    let (highest, lowest) = (f.step(Op::Max(p), high), f.step(Op::Min(p), low));
     let above = f.subtract(close, lowest);
-    f.binary(Binary::RatioOrZero, above, hundredth)
+    share_of_range(f, above, highest, lowest, 100.0)
+}
+
+/// `part` over the range, times `whole`; 0 where the range is no more than the rounding of its ends, as TA-Lib has it.
+fn share_of_range(f: &mut Formula<'_>, part: NodeId, highest: NodeId, lowest: NodeId, whole: f64) -> NodeId {
+    let range = f.subtract(highest, lowest);
+    let varies = f.beyond_rounding(range, highest, lowest);
+    let zero = f.constant(0.0);
+    let range = f.select(varies, range, zero);
+    let range = f.over(range, whole);
+    f.binary(Binary::RatioOrZero, part, range)
 }
 
 /// The slow stochastic's two lines.

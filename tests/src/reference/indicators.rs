@@ -180,8 +180,9 @@ fn stoch(x: &[Vec<Value>], params: &[usize], averages: &[&str], field: &str) -> 
         let lowest = window(&x[1], t, params[0])?.into_iter().fold(f64::INFINITY, f64::min);
         // Read at this bar only: no window, so an infinity is one.
         let close = x[2][t]?;
-        let hundredth = (highest - lowest) / 100.0;
-        Some(if hundredth == 0.0 { 0.0 } else { (close - lowest) / hundredth })
+        let range = highest - lowest;
+        let flat = range <= EPSILON * (highest.abs() + lowest.abs());
+        Some(if flat { 0.0 } else { (close - lowest) / (range / 100.0) })
     });
     let k = average(averages[0], &fast, params[1]);
     let d = average(averages[1], &k, params[2]);
