@@ -5,7 +5,6 @@
 mod cpu;
 
 use cpu::{LANES, Tile, Workspace};
-use trawl_plan::graph::NodeId;
 use trawl_plan::{Input, Program};
 
 /// The backends' names enter the identity of an answer.
@@ -25,7 +24,7 @@ pub fn workspace_bytes(program: &Program, bars: usize) -> u64 {
 
 /// The first bar that each of the program's inputs must hold when its outputs are wanted from bar `wanted_from` on.
 pub fn input_begins(program: &Program, wanted_from: usize) -> Vec<usize> {
-    Workspace::new(program).column_begins(wanted_from)
+    cpu::column_begins(program, wanted_from)
 }
 
 /// One symbol's bars as the kernels see them.
@@ -150,16 +149,16 @@ fn run_chunks(
     mut keep: impl FnMut(usize, usize, usize, f64),
 ) -> Result<(), Cancelled> {
     let columns: Vec<usize> = (0..program.inputs.len()).collect();
-    let mut workspace = Workspace::new(program);
+    let mut workspace = Workspace::<f64>::new(program);
     for chunk in chunks(symbols) {
         let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
         let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
-        let tile = Tile::load(&lanes, workspace.column_begins(first));
+        let tile = Tile::load(&lanes, cpu::column_begins(program, first));
         workspace.run(&tile, &columns, first, cancel, |w, strip| {
             for (lane, visible) in tile.visible.iter().enumerate() {
                 for row in strip.start.max(from[chunk[lane]])..strip.end.min(*visible) {
-                    for (output, id) in program.outputs.iter().enumerate() {
-                        keep(chunk[lane], output, row, w.value(&tile, &columns, *id, lane, row));
+                    for output in 0..program.outputs.len() {
+                        keep(chunk[lane], output, row, w.value(&tile, &columns, output, lane, row));
                     }
                 }
             }
@@ -186,14 +185,14 @@ pub fn evaluate_tiles(
         columns.push(at.ok_or_else(|| TilesError::MissingColumn(name.clone()))?);
     }
     let mut values = vec![vec![f64::NAN; program.outputs.len()]; tiles.symbols];
-    let mut workspace = Workspace::new(program);
+    let mut workspace = Workspace::<f64>::new(program);
     for (chunk, tile) in &tiles.tiles {
         let from = if bars == Bars::All { 0 } else { tile.shortest().saturating_sub(1) };
         workspace.run(tile, &columns, from, cancel, |w, strip| {
             for (lane, visible) in tile.visible.iter().enumerate() {
                 if let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) {
-                    let value = |id: &NodeId| w.value(tile, &columns, *id, lane, row);
-                    values[chunk[lane]] = program.outputs.iter().map(value).collect();
+                    let value = |output| w.value(tile, &columns, output, lane, row);
+                    values[chunk[lane]] = (0..program.outputs.len()).map(value).collect();
                 }
             }
         })?;

@@ -3,13 +3,21 @@
 
 mod afresh;
 mod elementwise;
+mod extremes;
+mod fuse;
 mod lanes;
+mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pack_x86;
 mod program;
+mod real;
 mod recurrence;
 mod steps;
+mod tasks;
 mod tile;
+mod widened;
 mod window;
 
 pub(crate) use lanes::LANES;
-pub(crate) use program::{Workspace, workspace_bytes};
+pub(crate) use program::{Workspace, column_begins, workspace_bytes};
 pub(crate) use tile::Tile;

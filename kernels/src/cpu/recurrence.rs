@@ -4,21 +4,25 @@ use std::ops::Range;
 
 use trawl_plan::scalar::TALIB_EPSILON;
 
-use super::lanes::{LANES, Out, Row, Step, View};
+use super::elementwise::vanishes;
+use super::lanes::{Kernel, Out, Row, RowOf, Step, View};
+use super::pack::{Mask, Pack};
+use super::real::Real;
 
 /// Exponential and Wilder means, m + (x - m)*factor: seeded with the mean of `p` defined values after `delay` skipped
 /// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly.
-pub(crate) struct Smoothed {
+pub(crate) struct Smoothed<T> {
     delay: f64,
     p: f64,
     factor: f64,
     /// Defined values seen.
-    seen: Row,
+    seen: RowOf<T>,
     /// The sum while seeding, then the mean.
-    state: Row,
+    state: RowOf<T>,
+    seeded: bool,
 }
 
-impl Smoothed {
+impl<T: Real> Smoothed<T> {
     pub fn exponential(p: u32, delay: u32) -> Self {
         Self::new(p, delay, 2.0 / (f64::from(p) + 1.0))
     }
@@ -28,138 +32,159 @@ impl Smoothed {
     }
 
     fn new(p: u32, delay: u32, factor: f64) -> Self {
-        Self { delay: f64::from(delay), p: f64::from(p), factor, seen: Row::ZERO, state: Row::ZERO }
+        let (delay, p) = (f64::from(delay), f64::from(p));
+        Self { delay, p, factor, seen: RowOf::ZERO, state: RowOf::ZERO, seeded: false }
     }
 
+    /// The output at a bar while some lane is not seeded.
     #[inline(always)]
-    fn next(&self, m: f64, x: f64) -> f64 {
-        m + (x - m) * self.factor
+    fn seed<V: Pack<T>>(&mut self, x: V) -> V {
+        let (full, one) = (V::of(self.delay + self.p), V::of(1.0));
+        let (seen, m) = (V::load(&self.seen), V::load(&self.state));
+        let defined = x.is_finite();
+        let n = seen + one;
+        let seeding = V::select(V::of(self.delay).lt(n), m + x, m);
+        let seeded = V::select(n.eq(full), seeding / V::of(self.p), seeding);
+        let after = V::select(full.lt(n), m + (x - m) * V::of(self.factor), seeded);
+        let n = V::select(defined, n, seen);
+        n.store(&mut self.seen);
+        V::select(defined, after, m).store(&mut self.state);
+        self.seeded = full.le(n).all();
+        after.only(defined & full.le(n))
+    }
+
+    /// The rest of the rows, in which every lane is seeded.
+    #[inline(always)]
+    fn follow<V: Pack<T>, const CLEAN: bool>(&mut self, input: &View<'_, T>, out: &mut Out<'_, T>, rows: Range<usize>) {
+        let (factor, mut m) = (V::of(self.factor), V::load(&self.state));
+        let mut t = rows.start;
+        while t < rows.end {
+            let (from, out) = (input.from(t), out.from(t));
+            let n = from.len().min(out.len()).min(rows.end - t);
+            for (x, out) in from[..n].iter().zip(&mut out[..n]) {
+                let x = V::load(x);
+                let after = m + (x - m) * factor;
+                if CLEAN {
+                    m = after;
+                    m.store(out);
+                } else {
+                    let defined = x.is_finite();
+                    m = V::select(defined, after, m);
+                    m.only(defined).store(out);
+                }
+            }
+            t += n;
+        }
+        m.store(&mut self.state);
     }
 }
 
-impl Step for Smoothed {
+impl<T: Real> Kernel<T> for Smoothed<T> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (delay, full) = (self.delay, self.delay + self.p);
-        let (mut seen, mut state) = (self.seen, self.state);
-        for t in rows {
-            let x = inputs[0].row(t);
-            let mut row = Row::NA;
-            let seeded = seen.0.iter().fold(true, |all, n| all & (*n >= full));
-            if seeded {
-                // Nothing left to count in any lane: the common case has no division.
-                for lane in 0..LANES {
-                    let (x, m) = (x.0[lane], state.0[lane]);
-                    let after = self.next(m, x);
-                    state.0[lane] = if x.is_finite() { after } else { m };
-                    row.0[lane] = if x.is_finite() { after } else { f64::NAN };
-                }
-            } else {
-                for lane in 0..LANES {
-                    let (x, m) = (x.0[lane], state.0[lane]);
-                    let n = seen.0[lane] + 1.0;
-                    let seeding = if n > delay { m + x } else { m };
-                    let seeded = if n == full { seeding / self.p } else { seeding };
-                    let after = if n > full { self.next(m, x) } else { seeded };
-                    if x.is_finite() {
-                        state.0[lane] = after;
-                        seen.0[lane] = n;
-                        row.0[lane] = if n >= full { after } else { f64::NAN };
-                    }
-                }
-            }
-            out.set(t, row);
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let (input, [out]) = (&inputs[0], outs) else { return };
+        let mut t = rows.start;
+        while t < rows.end && !self.seeded {
+            self.seed(V::load(&input.row(t))).store(&mut out.from(t)[0]);
+            t += 1;
         }
-        (self.seen, self.state) = (seen, state);
+        if input.defined_from() <= t {
+            self.follow::<V, true>(input, out, t..rows.end);
+        } else {
+            self.follow::<V, false>(input, out, t..rows.end);
+        }
     }
 }
 
 /// Wilder's sum: the sum of `p-1` values, then s - s/p + x.
-pub(crate) struct WilderSum {
+pub(crate) struct WilderSum<T> {
     p: f64,
-    seen: Row,
-    state: Row,
+    seen: RowOf<T>,
+    state: RowOf<T>,
 }
 
-impl WilderSum {
+impl<T: Real> WilderSum<T> {
     pub fn new(p: u32) -> Self {
-        Self { p: f64::from(p), seen: Row::ZERO, state: Row::ZERO }
+        Self { p: f64::from(p), seen: RowOf::ZERO, state: RowOf::ZERO }
     }
 }
 
-impl Step for WilderSum {
+impl<T: Real> Kernel<T> for WilderSum<T> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let share = 1.0 / self.p;
-        let (mut seen, mut state) = (self.seen, self.state);
-        for t in rows {
-            let x = inputs[0].row(t);
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (x, s) = (x.0[lane], state.0[lane]);
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let (p, share, one) = (V::of(self.p), V::of(1.0 / self.p), V::of(1.0));
+        let (mut seen, mut s) = (V::load(&self.seen), V::load(&self.state));
+        let mut t = rows.start;
+        while t < rows.end {
+            let (from, out) = (inputs[0].from(t), outs[0].from(t));
+            let n = from.len().min(out.len()).min(rows.end - t);
+            for (x, out) in from[..n].iter().zip(&mut out[..n]) {
+                let x = V::load(x);
                 let defined = x.is_finite();
-                let n = seen.0[lane] + 1.0;
-                let after = if n >= self.p { s - s * share + x } else { s + x };
-                state.0[lane] = if defined { after } else { s };
-                seen.0[lane] = if defined { n } else { n - 1.0 };
-                row.0[lane] = if defined && n >= self.p { after } else { f64::NAN };
+                let count = seen + one;
+                let full = p.le(count);
+                let kept = V::select(full, s - s * share, s);
+                s = V::select(defined, kept + x, s);
+                seen = V::select(defined, count, seen);
+                s.only(defined & full).store(out);
             }
-            out.set(t, row);
+            t += n;
         }
-        (self.seen, self.state) = (seen, state);
+        seen.store(&mut self.seen);
+        s.store(&mut self.state);
     }
 }
 
 /// Inputs num, den: Wilder's mean of 100*num/den. TA-Lib adds nothing to the seed where den is 0, and later holds.
-pub(crate) struct WilderRatio {
+pub(crate) struct WilderRatio<T> {
     p: f64,
-    seen: Row,
-    state: Row,
+    seen: RowOf<T>,
+    state: RowOf<T>,
 }
 
-impl WilderRatio {
+impl<T: Real> WilderRatio<T> {
     pub fn new(p: u32) -> Self {
-        Self { p: f64::from(p), seen: Row::ZERO, state: Row::ZERO }
+        Self { p: f64::from(p), seen: RowOf::ZERO, state: RowOf::ZERO }
     }
 }
 
-impl Step for WilderRatio {
+impl<T: Real> Kernel<T> for WilderRatio<T> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (p, share) = (self.p, 1.0 / self.p);
-        let (mut seen, mut state) = (self.seen, self.state);
-        for t in rows {
-            let (num, den) = (inputs[0].row(t), inputs[1].row(t));
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (num, den, m) = (num.0[lane], den.0[lane], state.0[lane]);
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let (p, share, one) = (V::of(self.p), V::of(1.0 / self.p), V::of(1.0));
+        let (mut seen, mut m) = (V::load(&self.seen), V::load(&self.state));
+        let mut t = rows.start;
+        while t < rows.end {
+            let (num, den, out) = (inputs[0].from(t), inputs[1].from(t), outs[0].from(t));
+            let n = num.len().min(den.len()).min(out.len()).min(rows.end - t);
+            for ((num, den), out) in num[..n].iter().zip(&den[..n]).zip(&mut out[..n]) {
+                let (num, den) = (V::load(num), V::load(den));
                 let defined = num.is_finite() & den.is_finite();
-                let n = seen.0[lane] + 1.0;
-                let ratio = 100.0 * (num / den);
-                let seeding = m + ratio;
-                let later = m + (ratio - m) * share;
-                let moved = if n > p { later } else { seeding };
-                let kept = if den.abs() < TALIB_EPSILON { m } else { moved };
-                let after = if n == p { kept * share } else { kept };
-                state.0[lane] = if defined { after } else { m };
-                seen.0[lane] = if defined { n } else { n - 1.0 };
-                row.0[lane] = if defined && n >= p { after } else { f64::NAN };
+                let count = seen + one;
+                let ratio = V::of(100.0) * (num / den);
+                let moved = V::select(p.lt(count), m + (ratio - m) * share, m + ratio);
+                let kept = V::select(vanishes(den), m, moved);
+                let after = V::select(count.eq(p), kept * share, kept);
+                m = V::select(defined, after, m);
+                seen = V::select(defined, count, seen);
+                after.only(defined & p.le(count)).store(out);
             }
-            out.set(t, row);
+            t += n;
         }
-        (self.seen, self.state) = (seen, state);
+        seen.store(&mut self.seen);
+        m.store(&mut self.state);
     }
 }
 
 /// Kaufman's adaptive mean as TA-Lib has it. Inputs: x, x one bar ago, x p bars ago, sum of |changes| over p bars.
-pub(crate) struct Kaufman {
-    begun: Row,
-    state: Row,
+pub(crate) struct Kaufman<T> {
+    /// NA before the first defined bar.
+    state: RowOf<T>,
 }
 
-impl Kaufman {
+impl<T: Real> Kaufman<T> {
     pub fn new() -> Self {
-        Self { begun: Row::ZERO, state: Row::ZERO }
+        Self { state: RowOf::NA }
     }
 }
 
@@ -167,97 +192,114 @@ impl Kaufman {
 const KAUFMAN_SLOW: f64 = 2.0 / 31.0;
 const KAUFMAN_SPAN: f64 = 2.0 / 3.0 - KAUFMAN_SLOW;
 
-impl Step for Kaufman {
+impl<T: Real> Kernel<T> for Kaufman<T> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (mut begun, mut state) = (self.begun, self.state);
-        for t in rows {
-            let (x, before, far, noise) = (inputs[0].row(t), inputs[1].row(t), inputs[2].row(t), inputs[3].row(t));
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (x, noise) = (x.0[lane], noise.0[lane]);
-                let change = x - far.0[lane];
-                let defined = x.is_finite() & before.0[lane].is_finite() & change.is_finite() & noise.is_finite();
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let mut state = V::load(&self.state);
+        let mut t = rows.start;
+        while t < rows.end {
+            let [x, before, far, noise] = [0, 1, 2, 3].map(|k| inputs[k].from(t));
+            let out = outs[0].from(t);
+            let n = [x.len(), before.len(), far.len(), noise.len(), out.len(), rows.end - t];
+            let n = n.into_iter().fold(usize::MAX, usize::min);
+            for i in 0..n {
+                let (x, before, noise) = (V::load(&x[i]), V::load(&before[i]), V::load(&noise[i]));
+                let change = x - V::load(&far[i]);
+                // A finite change is one of finite values.
+                let defined = before.is_finite() & change.is_finite() & noise.is_finite();
                 // The comparison is with the signed change: so it is in TA-Lib.
-                let steady = noise <= change || noise < TALIB_EPSILON;
-                let efficiency = if steady { 1.0 } else { (change / noise).abs() };
-                let root = efficiency * KAUFMAN_SPAN + KAUFMAN_SLOW;
-                let m = if begun.0[lane] == 0.0 { before.0[lane] } else { state.0[lane] };
+                let steady = noise.le(change) | noise.lt(V::of(TALIB_EPSILON));
+                let efficiency = V::select(steady, V::of(1.0), (change / noise).abs());
+                let root = efficiency * V::of(KAUFMAN_SPAN) + V::of(KAUFMAN_SLOW);
+                let m = V::select(state.is_nan(), before, state);
                 let after = (x - m) * (root * root) + m;
-                state.0[lane] = if defined { after } else { state.0[lane] };
-                begun.0[lane] = if defined { 1.0 } else { begun.0[lane] };
-                row.0[lane] = if defined { after } else { f64::NAN };
+                state = V::select(defined, after, state);
+                after.only(defined).store(&mut out[i]);
             }
-            out.set(t, row);
+            t += n;
         }
-        (self.begun, self.state) = (begun, state);
+        state.store(&mut self.state);
     }
+}
+
+/// Adds `x` to the unevaluated sum `hi + lo` without losing what rounds away (Knuth's two-sum).
+#[inline(always)]
+fn add<T: Real, V: Pack<T>>(hi: &mut V, lo: &mut V, x: V) {
+    let sum = *hi + x;
+    let part = sum - *hi;
+    *lo = *lo + ((*hi - (sum - part)) + (x - part));
+    *hi = sum;
 }
 
 /// Running sum of the defined values, compensated.
-pub(crate) struct Cumulative {
-    hi: Row,
-    lo: Row,
+pub(crate) struct Cumulative<T> {
+    hi: RowOf<T>,
+    lo: RowOf<T>,
 }
 
-impl Cumulative {
+impl<T: Real> Cumulative<T> {
     pub fn new() -> Self {
-        Self { hi: Row::ZERO, lo: Row::ZERO }
+        Self { hi: RowOf::ZERO, lo: RowOf::ZERO }
     }
 }
 
-impl Step for Cumulative {
+impl<T: Real> Kernel<T> for Cumulative<T> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (mut hi, mut lo) = (self.hi, self.lo);
-        for t in rows {
-            let x = inputs[0].row(t);
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let defined = x.0[lane].is_finite();
-                let value = if defined { x.0[lane] } else { 0.0 };
-                super::window::add(&mut hi.0[lane], &mut lo.0[lane], value);
-                row.0[lane] = if defined { hi.0[lane] + lo.0[lane] } else { f64::NAN };
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let (mut hi, mut lo) = (V::load(&self.hi), V::load(&self.lo));
+        let mut t = rows.start;
+        while t < rows.end {
+            let (from, out) = (inputs[0].from(t), outs[0].from(t));
+            let n = from.len().min(out.len()).min(rows.end - t);
+            for (x, out) in from[..n].iter().zip(&mut out[..n]) {
+                let x = V::load(x);
+                let defined = x.is_finite();
+                add(&mut hi, &mut lo, V::select(defined, x, V::zero()));
+                (hi + lo).only(defined).store(out);
             }
-            out.set(t, row);
+            t += n;
         }
-        (self.hi, self.lo) = (hi, lo);
+        hi.store(&mut self.hi);
+        lo.store(&mut self.lo);
     }
 }
 
 /// Inputs close, volume: on-balance volume.
-pub(crate) struct OnBalance {
+pub(crate) struct OnBalance<T> {
     /// The close before, NaN before the first defined bar.
-    before: Row,
-    state: Row,
+    before: RowOf<T>,
+    state: RowOf<T>,
 }
 
-impl OnBalance {
+impl<T: Real> OnBalance<T> {
     pub fn new() -> Self {
-        Self { before: Row::NA, state: Row::ZERO }
+        Self { before: RowOf::NA, state: RowOf::ZERO }
     }
 }
 
-impl Step for OnBalance {
+impl<T: Real> Kernel<T> for OnBalance<T> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (mut before, mut state) = (self.before, self.state);
-        for t in rows {
-            let (close, volume) = (inputs[0].row(t), inputs[1].row(t));
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (c, v, b) = (close.0[lane], volume.0[lane], before.0[lane]);
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let (mut before, mut state) = (V::load(&self.before), V::load(&self.state));
+        let mut t = rows.start;
+        while t < rows.end {
+            let (close, volume, out) = (inputs[0].from(t), inputs[1].from(t), outs[0].from(t));
+            let n = close.len().min(volume.len()).min(out.len()).min(rows.end - t);
+            for ((c, v), out) in close[..n].iter().zip(&volume[..n]).zip(&mut out[..n]) {
+                let (c, v) = (V::load(c), V::load(v));
                 let defined = c.is_finite() & v.is_finite();
-                let up = if c > b || b.is_nan() { v } else { 0.0 };
-                let signed = if c < b { -v } else { up };
-                let after = state.0[lane] + signed;
-                state.0[lane] = if defined { after } else { state.0[lane] };
-                before.0[lane] = if defined { c } else { b };
-                row.0[lane] = if defined { after } else { f64::NAN };
+                // Not at most the close before: higher, or there is none.
+                let up = V::select(c.le(before), V::zero(), v);
+                let signed = V::select(c.lt(before), v.negate(), up);
+                let after = state + signed;
+                state = V::select(defined, after, state);
+                before = V::select(defined, c, before);
+                after.only(defined).store(out);
             }
-            out.set(t, row);
+            t += n;
         }
-        (self.before, self.state) = (before, state);
+        before.store(&mut self.before);
+        state.store(&mut self.state);
     }
 }
 
