@@ -58,7 +58,7 @@ impl<T: Real, const LOWEST: bool> Extreme<T, LOWEST> {
                 fresh = false;
                 let mut extreme = Self::least::<V>();
                 for j in (window_start(t, p)..block).rev() {
-                    extreme = Self::further::<V, CLEAN>(extreme, Self::value::<V, CLEAN>(&input.row(j)));
+                    extreme = Self::further::<V, CLEAN>(extreme, Self::value::<V, CLEAN>(input.at(j)));
                     extreme.store(&mut self.tail[j % p]);
                 }
                 if block == 0 {
@@ -70,7 +70,7 @@ impl<T: Real, const LOWEST: bool> Extreme<T, LOWEST> {
                 }
                 let mut head = Self::least::<V>();
                 for j in block..t {
-                    head = Self::further::<V, CLEAN>(head, Self::value::<V, CLEAN>(&input.row(j)));
+                    head = Self::further::<V, CLEAN>(head, Self::value::<V, CLEAN>(input.at(j)));
                 }
                 head.store(&mut self.head);
             }

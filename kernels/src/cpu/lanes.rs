@@ -90,6 +90,12 @@ impl<'a, T: Real> View<'a, T> {
         if t < self.lag { RowOf::NA } else { self.rows[(t - self.lag - self.base) & self.mask] }
     }
 
+    /// The row of bar `t`, as it lies.
+    #[inline(always)]
+    pub fn at(&self, t: usize) -> &'a RowOf<T> {
+        if t < self.lag { &T::NA_ROWS[0] } else { &self.rows[(t - self.lag - self.base) & self.mask] }
+    }
+
     /// The row `back` bars before `t`; NA before the first bar.
     #[inline(always)]
     pub fn back(&self, t: usize, back: usize) -> RowOf<T> {

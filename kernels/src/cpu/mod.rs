@@ -2,6 +2,7 @@
 //! still in cache when the next one reads it; only the bars that the wanted values need are computed.
 
 mod afresh;
+mod composite;
 mod elementwise;
 mod extremes;
 mod fuse;

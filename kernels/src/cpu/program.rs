@@ -8,7 +8,7 @@ use trawl_plan::graph::Op;
 use super::lanes::{AnyStep, Isa, Out, RowOf, View};
 use super::real::Real;
 use super::steps::{step_for, tail_rows};
-use super::tasks::{Place, Slot, Source, Tasks, begins};
+use super::tasks::{Place, Slot, Source, Task, Tasks, begins};
 use super::tile::Tile;
 use crate::{Cancel, Cancelled};
 
@@ -39,6 +39,23 @@ fn slot_rows(slot: Slot, bars: usize) -> usize {
             history.saturating_add(STRIP_BARS).min(whole).next_power_of_two()
         }
     }
+}
+
+/// Asks for a row that is read soon: processors that look ahead stop at the borders of pages, which a strip of a column
+/// has about one of.
+#[inline(always)]
+fn prefetch<T>(row: &RowOf<T>) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..size_of::<RowOf<T>>()).step_by(64) {
+        // SAFETY: a hint; the address lies in the row.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                std::ptr::from_ref(row).cast::<i8>().add(line),
+            )
+        };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row;
 }
 
 /// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
@@ -109,9 +126,12 @@ impl<'p, T: Real> Workspace<'p, T> {
         let rows = tile.rows();
         self.reserve(rows);
         let begins = begins(self.program, wanted_from);
-        let begins: Vec<usize> = self.plan.tasks.iter().map(|task| begins[task.node.index()]).collect();
+        let begin = |task: &Task| if task.work.is_recursive() { 0 } else { begins[task.node.index()] };
+        let begins: Vec<usize> = self.plan.tasks.iter().map(begin).collect();
         let mut steps: Vec<Option<Box<dyn AnyStep<T>>>> =
             self.plan.tasks.iter().map(|task| step_for(task.work, rows)).collect();
+        let read = self.columns_read(tile, columns);
+        let share = (read.len() * STRIP_BARS).div_ceil(steps.len().max(1));
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
         let mut strip = first / STRIP_BARS * STRIP_BARS;
         while strip < rows {
@@ -119,7 +139,10 @@ impl<'p, T: Real> Workspace<'p, T> {
                 return Err(Cancelled);
             }
             let end = (strip + STRIP_BARS).min(rows);
+            // The next strip's bars are fetched while this one is computed, some before each step.
+            let mut ahead = read.iter().flat_map(|column| column.get(end..(end + STRIP_BARS).min(rows)).unwrap_or(&[]));
             for (i, step) in steps.iter_mut().enumerate() {
+                ahead.by_ref().take(share).for_each(prefetch);
                 let (Some(step), start) = (step, begins[i].max(strip)) else { continue };
                 if start < end {
                     self.step(i, step.as_mut(), tile, columns, start..end);
@@ -131,6 +154,20 @@ impl<'p, T: Real> Workspace<'p, T> {
             strip = end;
         }
         Ok(())
+    }
+
+    /// The rows of the columns that steps read, where these begin with the first bar.
+    fn columns_read<'a>(&self, tile: &'a Tile<T>, columns: &[usize]) -> Vec<&'a [RowOf<T>]> {
+        let mut read: Vec<usize> = Vec::new();
+        for source in self.plan.tasks.iter().flat_map(|task| &task.inputs) {
+            if let Place::Column(column) = source.place {
+                read.push(columns[column]);
+            }
+        }
+        read.sort_unstable();
+        read.dedup();
+        let rows = read.into_iter().map(|column| tile.column(column));
+        rows.filter(|(_, base)| *base == 0).map(|(rows, _)| rows).collect()
     }
 
     fn step(&mut self, i: usize, step: &mut dyn AnyStep<T>, tile: &Tile<T>, columns: &[usize], rows: Range<usize>) {

@@ -9,297 +9,320 @@ use super::lanes::{Kernel, Out, Row, RowOf, Step, View};
 use super::pack::{Mask, Pack};
 use super::real::Real;
 
-/// Exponential and Wilder means, m + (x - m)*factor: seeded with the mean of `p` defined values after `delay` skipped
-/// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly.
-pub(crate) struct Smoothed<T> {
-    delay: f64,
-    p: f64,
-    factor: f64,
-    /// Defined values seen.
-    seen: RowOf<T>,
-    /// The sum while seeding, then the mean.
-    state: RowOf<T>,
+/// A recurrence from `I` series to `O` series with `N` rows of state, which begin at [`Self::START`].
+pub(crate) trait Recurrence<T: Real, const I: usize, const O: usize, const N: usize>: Send {
+    const START: [f64; N];
+
+    /// Whether no lane has anything left to count: then [`Self::bar`] may leave counting out.
+    fn is_seeded<V: Pack<T>>(&self, _state: &[V; N]) -> bool {
+        true
+    }
+
+    /// One bar. `SEEDED`: [`Self::is_seeded`] held.
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, state: &mut [V; N], x: [V; I]) -> [V; O];
+}
+
+/// A recurrence along time.
+pub(crate) struct Along<T, R, const I: usize, const O: usize, const N: usize> {
+    recurrence: R,
+    state: [RowOf<T>; N],
     seeded: bool,
 }
 
-impl<T: Real> Smoothed<T> {
-    pub fn exponential(p: u32, delay: u32) -> Self {
-        Self::new(p, delay, 2.0 / (f64::from(p) + 1.0))
+impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N: usize> Along<T, R, I, O, N> {
+    pub fn new(recurrence: R) -> Self {
+        Self { recurrence, state: R::START.map(|x| RowOf::splat(T::of(x))), seeded: false }
     }
 
-    pub fn wilder(p: u32) -> Self {
-        Self::new(p, 0, 1.0 / f64::from(p))
-    }
-
-    fn new(p: u32, delay: u32, factor: f64) -> Self {
-        let (delay, p) = (f64::from(delay), f64::from(p));
-        Self { delay, p, factor, seen: RowOf::ZERO, state: RowOf::ZERO, seeded: false }
-    }
-
-    /// The output at a bar while some lane is not seeded.
     #[inline(always)]
-    fn seed<V: Pack<T>>(&mut self, x: V) -> V {
-        let (full, one) = (V::of(self.delay + self.p), V::of(1.0));
-        let (seen, m) = (V::load(&self.seen), V::load(&self.state));
-        let defined = x.is_finite();
-        let n = seen + one;
-        let seeding = V::select(V::of(self.delay).lt(n), m + x, m);
-        let seeded = V::select(n.eq(full), seeding / V::of(self.p), seeding);
-        let after = V::select(full.lt(n), m + (x - m) * V::of(self.factor), seeded);
-        let n = V::select(defined, n, seen);
-        n.store(&mut self.seen);
-        V::select(defined, after, m).store(&mut self.state);
-        self.seeded = full.le(n).all();
-        after.only(defined & full.le(n))
-    }
-
-    /// The rest of the rows, in which every lane is seeded.
-    #[inline(always)]
-    fn follow<V: Pack<T>, const CLEAN: bool>(&mut self, input: &View<'_, T>, out: &mut Out<'_, T>, rows: Range<usize>) {
-        let (factor, mut m) = (V::of(self.factor), V::load(&self.state));
+    fn part<V: Pack<T>, const SEEDED: bool>(
+        &mut self,
+        inputs: &[View<'_, T>],
+        outs: &mut [Out<'_, T>],
+        rows: Range<usize>,
+    ) {
+        let mut state = [V::zero(); N];
+        for k in 0..N {
+            state[k] = V::load(&self.state[k]);
+        }
         let mut t = rows.start;
         while t < rows.end {
-            let (from, out) = (input.from(t), out.from(t));
-            let n = from.len().min(out.len()).min(rows.end - t);
-            for (x, out) in from[..n].iter().zip(&mut out[..n]) {
-                let x = V::load(x);
-                let after = m + (x - m) * factor;
-                if CLEAN {
-                    m = after;
-                    m.store(out);
-                } else {
-                    let defined = x.is_finite();
-                    m = V::select(defined, after, m);
-                    m.only(defined).store(out);
+            let mut n = rows.end - t;
+            let mut from: [&[RowOf<T>]; I] = [&[]; I];
+            for k in 0..I {
+                from[k] = inputs[k].from(t);
+                n = n.min(from[k].len());
+            }
+            for slice in &mut from {
+                *slice = &slice[..n];
+            }
+            let mut to = outs.iter_mut().map(|out| &mut out.from(t)[..n]);
+            let to: [&mut [RowOf<T>]; O] = std::array::from_fn(|_| to.next().unwrap_or_default());
+            for i in 0..n {
+                let mut x = [V::zero(); I];
+                for k in 0..I {
+                    x[k] = V::load(&from[k][i]);
+                }
+                let y = self.recurrence.bar::<V, SEEDED>(&mut state, x);
+                for k in 0..O {
+                    y[k].store(&mut to[k][i]);
                 }
             }
             t += n;
         }
-        m.store(&mut self.state);
+        if !SEEDED {
+            self.seeded = self.recurrence.is_seeded(&state);
+        }
+        for k in 0..N {
+            state[k].store(&mut self.state[k]);
+        }
     }
 }
 
-impl<T: Real> Kernel<T> for Smoothed<T> {
+impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N: usize> Kernel<T>
+    for Along<T, R, I, O, N>
+{
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        let (input, [out]) = (&inputs[0], outs) else { return };
-        let mut t = rows.start;
-        while t < rows.end && !self.seeded {
-            self.seed(V::load(&input.row(t))).store(&mut out.from(t)[0]);
-            t += 1;
-        }
-        if input.defined_from() <= t {
-            self.follow::<V, true>(input, out, t..rows.end);
+        if self.seeded {
+            self.part::<V, true>(inputs, outs, rows);
         } else {
-            self.follow::<V, false>(input, out, t..rows.end);
+            self.part::<V, false>(inputs, outs, rows);
         }
+    }
+}
+
+/// Exponential and Wilder means, m + (x - m)*factor: seeded with the mean of `p` defined values after `delay` skipped
+/// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly, and so does the
+/// seed, which is made of differences to the first value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Smoothed {
+    delay: f64,
+    p: f64,
+    factor: f64,
+}
+
+impl Smoothed {
+    /// Defined values seen; the seed's first value, then the mean; while seeding, the sum of differences to the first.
+    pub const START: [f64; 3] = [0.0; 3];
+
+    pub fn exponential(p: u32, delay: u32) -> Self {
+        Self { delay: f64::from(delay), p: f64::from(p), factor: 2.0 / (f64::from(p) + 1.0) }
+    }
+
+    pub fn wilder(p: u32) -> Self {
+        Self { delay: 0.0, p: f64::from(p), factor: 1.0 / f64::from(p) }
+    }
+
+    #[inline(always)]
+    pub fn is_seeded<T: Real, V: Pack<T>>(&self, seen: V) -> bool {
+        V::of(self.delay + self.p).le(seen).all()
+    }
+
+    /// The mean where `defined` and seeded, else NA.
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>, const SEEDED: bool>(
+        &self,
+        [seen, m, sum]: [&mut V; 3],
+        x: V,
+        defined: V::Mask,
+    ) -> V {
+        let after = *m + (x - *m) * V::of(self.factor);
+        if SEEDED {
+            *m = V::select(defined, after, *m);
+            return m.only(defined);
+        }
+        let (first, full) = (V::of(self.delay + 1.0), V::of(self.delay + self.p));
+        let n = V::select(defined, *seen + V::of(1.0), *seen);
+        let anchor = V::select(n.le(first), x, *m);
+        let seeding = V::select(n.le(first), V::zero(), *sum + (x - anchor));
+        let seeded = V::select(n.eq(full), anchor + seeding * V::of(1.0 / self.p), anchor);
+        let after = V::select(full.lt(n), after, seeded);
+        *m = V::select(defined, after, *m);
+        *sum = V::select(defined, seeding, *sum);
+        *seen = n;
+        m.only(defined & full.le(n))
+    }
+}
+
+impl<T: Real> Recurrence<T, 1, 1, 3> for Smoothed {
+    const START: [f64; 3] = Self::START;
+
+    #[inline(always)]
+    fn is_seeded<V: Pack<T>>(&self, state: &[V; 3]) -> bool {
+        Self::is_seeded(self, state[0])
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [seen, m, sum]: &mut [V; 3], [x]: [V; 1]) -> [V; 1] {
+        [self.next::<T, V, SEEDED>([seen, m, sum], x, x.is_finite())]
     }
 }
 
 /// Wilder's sum: the sum of `p-1` values, then s - s/p + x.
-pub(crate) struct WilderSum<T> {
-    p: f64,
-    seen: RowOf<T>,
-    state: RowOf<T>,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WilderSum {
+    pub p: f64,
 }
 
-impl<T: Real> WilderSum<T> {
-    pub fn new(p: u32) -> Self {
-        Self { p: f64::from(p), seen: RowOf::ZERO, state: RowOf::ZERO }
+impl WilderSum {
+    /// The sum with one more value; `full` says where p values are there with it.
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>, const SEEDED: bool>(&self, s: &mut V, x: V, defined: V::Mask, full: V::Mask) {
+        let less = *s - *s * V::of(1.0 / self.p);
+        let kept = if SEEDED { less } else { V::select(full, less, *s) };
+        *s = V::select(defined, kept + x, *s);
     }
 }
 
-impl<T: Real> Kernel<T> for WilderSum<T> {
+impl<T: Real> Recurrence<T, 1, 1, 2> for WilderSum {
+    const START: [f64; 2] = [0.0; 2];
+
     #[inline(always)]
-    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        let (p, share, one) = (V::of(self.p), V::of(1.0 / self.p), V::of(1.0));
-        let (mut seen, mut s) = (V::load(&self.seen), V::load(&self.state));
-        let mut t = rows.start;
-        while t < rows.end {
-            let (from, out) = (inputs[0].from(t), outs[0].from(t));
-            let n = from.len().min(out.len()).min(rows.end - t);
-            for (x, out) in from[..n].iter().zip(&mut out[..n]) {
-                let x = V::load(x);
-                let defined = x.is_finite();
-                let count = seen + one;
-                let full = p.le(count);
-                let kept = V::select(full, s - s * share, s);
-                s = V::select(defined, kept + x, s);
-                seen = V::select(defined, count, seen);
-                s.only(defined & full).store(out);
-            }
-            t += n;
+    fn is_seeded<V: Pack<T>>(&self, [seen, _]: &[V; 2]) -> bool {
+        V::of(self.p).le(*seen).all()
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [seen, s]: &mut [V; 2], [x]: [V; 1]) -> [V; 1] {
+        let defined = x.is_finite();
+        let n = V::select(defined, *seen + V::of(1.0), *seen);
+        // The p-th value itself already finds the sum full.
+        let full = V::of(self.p).le(n);
+        self.next::<T, V, SEEDED>(s, x, defined, full);
+        if !SEEDED {
+            *seen = n;
         }
-        seen.store(&mut self.seen);
-        s.store(&mut self.state);
+        [if SEEDED { s.only(defined) } else { s.only(defined & full) }]
     }
 }
 
 /// Inputs num, den: Wilder's mean of 100*num/den. TA-Lib adds nothing to the seed where den is 0, and later holds.
-pub(crate) struct WilderRatio<T> {
-    p: f64,
-    seen: RowOf<T>,
-    state: RowOf<T>,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WilderRatio {
+    pub p: f64,
 }
 
-impl<T: Real> WilderRatio<T> {
-    pub fn new(p: u32) -> Self {
-        Self { p: f64::from(p), seen: RowOf::ZERO, state: RowOf::ZERO }
+impl WilderRatio {
+    #[inline(always)]
+    pub fn is_seeded<T: Real, V: Pack<T>>(&self, seen: V) -> bool {
+        V::of(self.p).le(seen).all()
+    }
+
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>, const SEEDED: bool>(
+        &self,
+        [seen, m]: [&mut V; 2],
+        num: V,
+        den: V,
+        defined: V::Mask,
+    ) -> V {
+        let share = V::of(1.0 / self.p);
+        let ratio = V::of(100.0) * (num / den);
+        let later = *m + (ratio - *m) * share;
+        if SEEDED {
+            let after = V::select(vanishes(den), *m, later);
+            *m = V::select(defined, after, *m);
+            return m.only(defined);
+        }
+        let p = V::of(self.p);
+        let n = V::select(defined, *seen + V::of(1.0), *seen);
+        let kept = V::select(vanishes(den), *m, V::select(p.lt(n), later, *m + ratio));
+        let after = V::select(n.eq(p), kept * share, kept);
+        *m = V::select(defined, after, *m);
+        *seen = n;
+        m.only(defined & p.le(n))
     }
 }
 
-impl<T: Real> Kernel<T> for WilderRatio<T> {
+impl<T: Real> Recurrence<T, 2, 1, 2> for WilderRatio {
+    const START: [f64; 2] = [0.0; 2];
+
     #[inline(always)]
-    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        let (p, share, one) = (V::of(self.p), V::of(1.0 / self.p), V::of(1.0));
-        let (mut seen, mut m) = (V::load(&self.seen), V::load(&self.state));
-        let mut t = rows.start;
-        while t < rows.end {
-            let (num, den, out) = (inputs[0].from(t), inputs[1].from(t), outs[0].from(t));
-            let n = num.len().min(den.len()).min(out.len()).min(rows.end - t);
-            for ((num, den), out) in num[..n].iter().zip(&den[..n]).zip(&mut out[..n]) {
-                let (num, den) = (V::load(num), V::load(den));
-                let defined = num.is_finite() & den.is_finite();
-                let count = seen + one;
-                let ratio = V::of(100.0) * (num / den);
-                let moved = V::select(p.lt(count), m + (ratio - m) * share, m + ratio);
-                let kept = V::select(vanishes(den), m, moved);
-                let after = V::select(count.eq(p), kept * share, kept);
-                m = V::select(defined, after, m);
-                seen = V::select(defined, count, seen);
-                after.only(defined & p.le(count)).store(out);
-            }
-            t += n;
-        }
-        seen.store(&mut self.seen);
-        m.store(&mut self.state);
+    fn is_seeded<V: Pack<T>>(&self, [seen, _]: &[V; 2]) -> bool {
+        Self::is_seeded(self, *seen)
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [seen, m]: &mut [V; 2], [num, den]: [V; 2]) -> [V; 1] {
+        [self.next::<T, V, SEEDED>([seen, m], num, den, num.is_finite() & den.is_finite())]
     }
 }
 
 /// Kaufman's adaptive mean as TA-Lib has it. Inputs: x, x one bar ago, x p bars ago, sum of |changes| over p bars.
-pub(crate) struct Kaufman<T> {
-    /// NA before the first defined bar.
-    state: RowOf<T>,
-}
-
-impl<T: Real> Kaufman<T> {
-    pub fn new() -> Self {
-        Self { state: RowOf::NA }
-    }
-}
+pub(crate) struct Kaufman;
 
 /// Factors of the slowest (30 bars) and the fastest (2 bars) mean.
 const KAUFMAN_SLOW: f64 = 2.0 / 31.0;
 const KAUFMAN_SPAN: f64 = 2.0 / 3.0 - KAUFMAN_SLOW;
 
-impl<T: Real> Kernel<T> for Kaufman<T> {
+impl<T: Real> Recurrence<T, 4, 1, 1> for Kaufman {
+    /// NA before the first defined bar.
+    const START: [f64; 1] = [f64::NAN];
+
     #[inline(always)]
-    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        let mut state = V::load(&self.state);
-        let mut t = rows.start;
-        while t < rows.end {
-            let [x, before, far, noise] = [0, 1, 2, 3].map(|k| inputs[k].from(t));
-            let out = outs[0].from(t);
-            let n = [x.len(), before.len(), far.len(), noise.len(), out.len(), rows.end - t];
-            let n = n.into_iter().fold(usize::MAX, usize::min);
-            for i in 0..n {
-                let (x, before, noise) = (V::load(&x[i]), V::load(&before[i]), V::load(&noise[i]));
-                let change = x - V::load(&far[i]);
-                // A finite change is one of finite values.
-                let defined = before.is_finite() & change.is_finite() & noise.is_finite();
-                // The comparison is with the signed change: so it is in TA-Lib.
-                let steady = noise.le(change) | noise.lt(V::of(TALIB_EPSILON));
-                let efficiency = V::select(steady, V::of(1.0), (change / noise).abs());
-                let root = efficiency * V::of(KAUFMAN_SPAN) + V::of(KAUFMAN_SLOW);
-                let m = V::select(state.is_nan(), before, state);
-                let after = (x - m) * (root * root) + m;
-                state = V::select(defined, after, state);
-                after.only(defined).store(&mut out[i]);
-            }
-            t += n;
-        }
-        state.store(&mut self.state);
+    fn is_seeded<V: Pack<T>>(&self, [state]: &[V; 1]) -> bool {
+        (!state.is_nan()).all()
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [state]: &mut [V; 1], [x, before, far, noise]: [V; 4]) -> [V; 1] {
+        let change = x - far;
+        // A finite change is one of finite values.
+        let defined = before.is_finite() & change.is_finite() & noise.is_finite();
+        // The comparison is with the signed change: so it is in TA-Lib.
+        let steady = noise.le(change) | noise.lt(V::of(TALIB_EPSILON));
+        let efficiency = V::select(steady, V::of(1.0), (change / noise).abs());
+        let root = efficiency * V::of(KAUFMAN_SPAN) + V::of(KAUFMAN_SLOW);
+        let m = if SEEDED { *state } else { V::select(state.is_nan(), before, *state) };
+        let after = (x - m) * (root * root) + m;
+        *state = V::select(defined, after, *state);
+        [state.only(defined)]
     }
 }
 
-/// Adds `x` to the unevaluated sum `hi + lo` without losing what rounds away (Knuth's two-sum).
-#[inline(always)]
-fn add<T: Real, V: Pack<T>>(hi: &mut V, lo: &mut V, x: V) {
-    let sum = *hi + x;
-    let part = sum - *hi;
-    *lo = *lo + ((*hi - (sum - part)) + (x - part));
-    *hi = sum;
-}
+/// Running sum of the defined values, compensated: an unevaluated sum of two.
+pub(crate) struct Cumulative;
 
-/// Running sum of the defined values, compensated.
-pub(crate) struct Cumulative<T> {
-    hi: RowOf<T>,
-    lo: RowOf<T>,
-}
-
-impl<T: Real> Cumulative<T> {
-    pub fn new() -> Self {
-        Self { hi: RowOf::ZERO, lo: RowOf::ZERO }
+impl Cumulative {
+    /// The sum with one more value (Knuth's two-sum: nothing that rounds away is lost).
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>>([hi, lo]: [&mut V; 2], x: V, defined: V::Mask) -> V {
+        let x = V::select(defined, x, V::zero());
+        let sum = *hi + x;
+        let part = sum - *hi;
+        *lo = *lo + ((*hi - (sum - part)) + (x - part));
+        *hi = sum;
+        *hi + *lo
     }
 }
 
-impl<T: Real> Kernel<T> for Cumulative<T> {
+impl<T: Real> Recurrence<T, 1, 1, 2> for Cumulative {
+    const START: [f64; 2] = [0.0; 2];
+
     #[inline(always)]
-    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        let (mut hi, mut lo) = (V::load(&self.hi), V::load(&self.lo));
-        let mut t = rows.start;
-        while t < rows.end {
-            let (from, out) = (inputs[0].from(t), outs[0].from(t));
-            let n = from.len().min(out.len()).min(rows.end - t);
-            for (x, out) in from[..n].iter().zip(&mut out[..n]) {
-                let x = V::load(x);
-                let defined = x.is_finite();
-                add(&mut hi, &mut lo, V::select(defined, x, V::zero()));
-                (hi + lo).only(defined).store(out);
-            }
-            t += n;
-        }
-        hi.store(&mut self.hi);
-        lo.store(&mut self.lo);
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [hi, lo]: &mut [V; 2], [x]: [V; 1]) -> [V; 1] {
+        let defined = x.is_finite();
+        [Self::next([hi, lo], x, defined).only(defined)]
     }
 }
 
 /// Inputs close, volume: on-balance volume.
-pub(crate) struct OnBalance<T> {
-    /// The close before, NaN before the first defined bar.
-    before: RowOf<T>,
-    state: RowOf<T>,
-}
+pub(crate) struct OnBalance;
 
-impl<T: Real> OnBalance<T> {
-    pub fn new() -> Self {
-        Self { before: RowOf::NA, state: RowOf::ZERO }
-    }
-}
+impl<T: Real> Recurrence<T, 2, 1, 2> for OnBalance {
+    /// The close before, NA before the first defined bar; the balance.
+    const START: [f64; 2] = [f64::NAN, 0.0];
 
-impl<T: Real> Kernel<T> for OnBalance<T> {
     #[inline(always)]
-    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        let (mut before, mut state) = (V::load(&self.before), V::load(&self.state));
-        let mut t = rows.start;
-        while t < rows.end {
-            let (close, volume, out) = (inputs[0].from(t), inputs[1].from(t), outs[0].from(t));
-            let n = close.len().min(volume.len()).min(out.len()).min(rows.end - t);
-            for ((c, v), out) in close[..n].iter().zip(&volume[..n]).zip(&mut out[..n]) {
-                let (c, v) = (V::load(c), V::load(v));
-                let defined = c.is_finite() & v.is_finite();
-                // Not at most the close before: higher, or there is none.
-                let up = V::select(c.le(before), V::zero(), v);
-                let signed = V::select(c.lt(before), v.negate(), up);
-                let after = state + signed;
-                state = V::select(defined, after, state);
-                before = V::select(defined, c, before);
-                after.only(defined).store(out);
-            }
-            t += n;
-        }
-        before.store(&mut self.before);
-        state.store(&mut self.state);
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [before, balance]: &mut [V; 2], [c, v]: [V; 2]) -> [V; 1] {
+        let defined = c.is_finite() & v.is_finite();
+        // Not at most the close before: higher, or there is none.
+        let up = V::select(c.le(*before), V::zero(), v);
+        let signed = V::select(c.lt(*before), v.negate(), up);
+        *balance = V::select(defined, *balance + signed, *balance);
+        *before = V::select(defined, c, *before);
+        [balance.only(defined)]
     }
 }
 

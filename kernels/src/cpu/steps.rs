@@ -5,17 +5,23 @@ use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
 use super::afresh::{Correlation, PercentRank};
+use super::composite::*;
 use super::elementwise::*;
 use super::extremes::{Extreme, Fold};
 use super::fuse::Work;
 use super::lanes::{AnyStep, Packed};
 use super::real::Real;
-use super::recurrence::{Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum};
+use super::recurrence::{
+    Along, Cumulative, Ever, Kaufman, OnBalance, Recurrence, Since, Smoothed, ValueWhen, WilderRatio, WilderSum,
+};
 use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 
 /// A fresh step for `work` over at most `bars` bars; `None` for columns and constants, which are read in place.
 pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnyStep<T>>> {
-    let Work::Op(op) = work;
+    let op = match work {
+        Work::Op(op) => op,
+        group => return Some(group_for(group, bars)),
+    };
     Some(match op {
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
@@ -33,11 +39,11 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
         Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
         Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation { p: p as usize })),
-        Op::Exponential { p, delay } => Box::new(Packed(Smoothed::exponential(p, delay))),
-        Op::Wilder(p) => Box::new(Packed(Smoothed::wilder(p))),
-        Op::WilderSum(p) => Box::new(Packed(WilderSum::new(p))),
-        Op::WilderRatio(p) => Box::new(Packed(WilderRatio::new(p))),
-        Op::Kaufman => Box::new(Packed(Kaufman::new())),
+        Op::Exponential { p, delay } => along(Smoothed::exponential(p, delay)),
+        Op::Wilder(p) => along(Smoothed::wilder(p)),
+        Op::WilderSum(p) => along(WilderSum { p: f64::from(p) }),
+        Op::WilderRatio(p) => along(WilderRatio { p: f64::from(p) }),
+        Op::Kaufman => along(Kaufman),
         op => T::narrow(wide_step_for(op)?, reads_back(op), bars),
     })
 }
@@ -45,8 +51,8 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
 /// Steps that are there in `f64` alone.
 fn wide_step_for(op: Op) -> Option<Box<dyn AnyStep>> {
     Some(match op {
-        Op::Cumulative => Box::new(Packed(Cumulative::new())),
-        Op::OnBalance => Box::new(Packed(OnBalance::new())),
+        Op::Cumulative => along(Cumulative),
+        Op::OnBalance => along(OnBalance),
         Op::CrossesAbove => Box::new(Crosses { above: true }),
         Op::CrossesBelow => Box::new(Crosses { above: false }),
         Op::Within(p) => Box::new(Fold::within(p)),
@@ -61,6 +67,41 @@ fn wide_step_for(op: Op) -> Option<Box<dyn AnyStep>> {
         // reach the kernels.
         _ => return None,
     })
+}
+
+/// A fresh step for a group.
+fn group_for<T: Real>(work: Work, bars: usize) -> Box<dyn AnyStep<T>> {
+    match work {
+        Work::Op(_) | Work::Weighed => T::narrow(along(Weighed), 0, bars),
+        Work::TrueRange => map(TrueRange),
+        Work::SumOver(divisor) => map(SumOver { divisor: divisor.value() }),
+        Work::PairOver(divisor) => map(PairOver { divisor: divisor.value() }),
+        Work::Apart => map(Apart),
+        Work::PlusScaled(factor) => map(PlusScaled { factor: factor.value() }),
+        Work::MinusScaled(factor) => map(MinusScaled { factor: factor.value() }),
+        Work::Within(divisor) => map(Within { divisor: divisor.value() }),
+        Work::Standing(factor) => map(Standing { factor: factor.value() }),
+        Work::Flow => map(Flow),
+        Work::FlowIndex => map(FlowIndex),
+        Work::AverageRange(p) => along(AverageRange { mean: Smoothed::wilder(p) }),
+        Work::Strength(p) => along(Strength { mean: Smoothed::wilder(p) }),
+        Work::Convergence { fast, delay, slow, signal } => along(Convergence {
+            fast: Smoothed::exponential(fast, delay),
+            slow: Smoothed::exponential(slow, 0),
+            signal: Smoothed::exponential(signal, 0),
+        }),
+        Work::Directional(p) => {
+            let p = f64::from(p);
+            along(Directional { sum: WilderSum { p }, ratio: WilderRatio { p } })
+        }
+    }
+}
+
+fn along<T: Real, R, const I: usize, const O: usize, const N: usize>(recurrence: R) -> Box<dyn AnyStep<T>>
+where
+    R: Recurrence<T, I, O, N> + 'static,
+{
+    Box::new(Packed(Along::new(recurrence)))
 }
 
 fn map<T: Real, F: Function<K> + 'static, const K: usize>(function: F) -> Box<dyn AnyStep<T>> {

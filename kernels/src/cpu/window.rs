@@ -95,7 +95,7 @@ impl<T: Real, K: Moments<T, M>, const M: usize> Kernel<T> for Blocks<T, K, M> {
                 let anchor = V::load(&self.anchor);
                 let mut sums = [V::zero(); M];
                 for j in (window_start(t, p)..block).rev() {
-                    sums = self.kind.before(sums, V::load(&input.row(j)) - anchor);
+                    sums = self.kind.before(sums, V::load(input.at(j)) - anchor);
                     store(sums, &mut self.tail[j % p]);
                 }
                 if block == 0 {
@@ -105,7 +105,7 @@ impl<T: Real, K: Moments<T, M>, const M: usize> Kernel<T> for Blocks<T, K, M> {
                 }
                 let mut head = [V::zero(); M];
                 for (at, j) in (block..t).enumerate() {
-                    head = self.kind.after(head, V::load(&input.row(j)) - anchor, at);
+                    head = self.kind.after(head, V::load(input.at(j)) - anchor, at);
                 }
                 store(head, &mut self.head);
             }
@@ -177,10 +177,11 @@ impl<T: Real> Kernel<T> for Short {
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         for t in rows {
-            let anchor = V::load(&inputs[0].row(t));
+            let anchor = V::load(inputs[0].at(t));
             let mut sum = V::zero();
             for back in 1..self.p {
-                sum = sum + (V::load(&inputs[0].back(t, back)) - anchor);
+                let x = if t < back { V::na() } else { V::load(inputs[0].at(t - back)) };
+                sum = sum + (x - anchor);
             }
             self.total.of(anchor, sum).store(&mut outs[0].from(t)[0]);
         }
@@ -279,7 +280,7 @@ impl<T: Real> Kernel<T> for MeanDeviation {
                 *out = RowOf::NA;
                 continue;
             }
-            let mean = V::load(&inputs[1].row(t));
+            let mean = V::load(inputs[1].at(t));
             let mut total = V::zero();
             let mut j = t + 1 - p;
             while j <= t {
