@@ -115,7 +115,7 @@ functions! {
     Greater(a, b) { told(a, b, b.lt(a)) }
     GreaterEqual(a, b) { told(a, b, b.le(a)) }
     Equal(a, b) { told(a, b, a.eq(b)) }
-    NotEqual(a, b) { told(a, b, !a.eq(b)) }
+    NotEqual(a, b) { told(a, b, a.lt(b) | b.lt(a)) }
     And(a, b) { V::select(a.eq(V::zero()) | b.eq(V::zero()), V::zero(), a * b) }
     Or(a, b) {
         let one = V::of(1.0);

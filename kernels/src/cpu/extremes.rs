@@ -59,7 +59,7 @@ impl<T: Real, const LOWEST: bool> Extreme<T, LOWEST> {
                 let mut extreme = Self::least::<V>();
                 for j in (window_start(t, p)..block).rev() {
                     extreme = Self::further::<V, CLEAN>(extreme, Self::value::<V, CLEAN>(input.at(j)));
-                    extreme.store(&mut self.tail[j % p]);
+                    extreme.store(&mut self.tail[j + p - block]);
                 }
                 if block == 0 {
                     // No bars before the first: such windows are NA.

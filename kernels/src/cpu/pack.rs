@@ -3,13 +3,13 @@
 //!
 //! Every operation is one rounding of IEEE 754 or none, so each instruction set gives the same bits.
 
-use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
 
 use super::lanes::{LANES, RowOf};
 use super::real::Real;
 
 /// One truth value a lane.
-pub(crate) trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {
+pub(crate) trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// Whether it holds in every lane.
     fn all(self) -> bool;
 }
@@ -33,6 +33,7 @@ pub(crate) trait Pack<T: Real>:
     fn lt(self, other: Self) -> Self::Mask;
     fn le(self, other: Self) -> Self::Mask;
     fn eq(self, other: Self) -> Self::Mask;
+    fn is_nan(self) -> Self::Mask;
     /// `a` where the mask holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
     /// `self + other`. `one` is 1 in every lane: where multiplying units are others than adding ones, they do it, and a
@@ -57,11 +58,6 @@ pub(crate) trait Pack<T: Real>:
     #[inline(always)]
     fn is_finite(self) -> Self::Mask {
         self.abs().lt(Self::splat(T::INFINITY))
-    }
-
-    #[inline(always)]
-    fn is_nan(self) -> Self::Mask {
-        !self.eq(self)
     }
 
     /// 1 or 0.
@@ -115,14 +111,6 @@ impl BitOr for Flags {
     #[inline(always)]
     fn bitor(self, other: Self) -> Self {
         Self::each(|i| self.0[i] | other.0[i])
-    }
-}
-
-impl Not for Flags {
-    type Output = Self;
-    #[inline(always)]
-    fn not(self) -> Self {
-        Self::each(|i| !self.0[i])
     }
 }
 
@@ -214,6 +202,12 @@ impl<T: Real> Pack<T> for Portable<T> {
     #[inline(always)]
     fn eq(self, other: Self) -> Flags {
         Flags::each(|i| self.0[i] == other.0[i])
+    }
+
+    #[inline(always)]
+    #[expect(clippy::eq_op, reason = "NaN alone differs from itself")]
+    fn is_nan(self) -> Flags {
+        Flags::each(|i| self.0[i] != self.0[i])
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 #![allow(unused_unsafe)] // Masks of AVX-512 are plain integers, those of AVX2 are not.
 
 use std::arch::x86_64::*;
-use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
 
 use super::lanes::{LANES, RowOf};
 use super::pack::{Mask, Pack};
@@ -16,7 +16,7 @@ macro_rules! wide {
     ($name:ident $mask:ident [$t:ty; $count:literal of $reg:ty; $($i:literal)+], masks $flags:ty,
      $set1:ident $loadu:ident $storeu:ident $add:ident $sub:ident $mul:ident $div:ident $sqrt:ident $max:ident $min:ident $and:ident $xor:ident,
      cmp $cmp:ident, select |$m:ident, $a:ident, $b:ident| $select:expr, fused |$x:ident, $y:ident, $one:ident| $fused:expr,
-     mask and $mand:expr, or $mor:expr, not $mnot:expr, all $mall:expr) => {
+     mask and $mand:expr, or $mor:expr, all $mall:expr) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name([$reg; $count]);
         #[derive(Clone, Copy)]
@@ -77,6 +77,10 @@ macro_rules! wide {
                 $mask([$(unsafe { $cmp::<_CMP_EQ_OQ>(self.0[$i], other.0[$i]) }),+])
             }
             #[inline(always)]
+            fn is_nan(self) -> $mask {
+                $mask([$(unsafe { $cmp::<_CMP_UNORD_Q>(self.0[$i], self.0[$i]) }),+])
+            }
+            #[inline(always)]
             fn select(mask: $mask, a: Self, b: Self) -> Self {
                 Self([$({
                     let ($m, $a, $b) = (mask.0[$i], a.0[$i], b.0[$i]);
@@ -104,13 +108,6 @@ macro_rules! wide {
             #[inline(always)]
             fn bitor(self, other: Self) -> Self {
                 Self([$(unsafe { ($mor)(self.0[$i], other.0[$i]) }),+])
-            }
-        }
-        impl Not for $mask {
-            type Output = Self;
-            #[inline(always)]
-            fn not(self) -> Self {
-                Self([$(unsafe { ($mnot)(self.0[$i]) }),+])
             }
         }
         impl Mask for $mask {
@@ -143,38 +140,26 @@ wide!(Avx512F64 Mask8 [f64; 2 of __m512d; 0 1], masks __mmask8,
     _mm512_sqrt_pd _mm512_max_pd _mm512_min_pd _mm512_and_pd _mm512_xor_pd,
     cmp _mm512_cmp_pd_mask, select |m, a, b| _mm512_mask_blend_pd(m, b, a),
     fused |x, y, one| _mm512_fmadd_pd(x, one, y),
-    mask and |a: u8, b: u8| a & b, or |a: u8, b: u8| a | b, not |a: u8| !a, all |a: u8| a == u8::MAX);
+    mask and |a: u8, b: u8| a & b, or |a: u8, b: u8| a | b, all |a: u8| a == u8::MAX);
 
 wide!(Avx512F32 Mask16 [f32; 1 of __m512; 0], masks __mmask16,
     _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_div_ps
     _mm512_sqrt_ps _mm512_max_ps _mm512_min_ps _mm512_and_ps _mm512_xor_ps,
     cmp _mm512_cmp_ps_mask, select |m, a, b| _mm512_mask_blend_ps(m, b, a),
     fused |x, y, one| _mm512_fmadd_ps(x, one, y),
-    mask and |a: u16, b: u16| a & b, or |a: u16, b: u16| a | b, not |a: u16| !a, all |a: u16| a == u16::MAX);
+    mask and |a: u16, b: u16| a & b, or |a: u16, b: u16| a | b, all |a: u16| a == u16::MAX);
 
 wide!(Avx2F64 Flags4 [f64; 4 of __m256d; 0 1 2 3], masks __m256d,
     _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_sub_pd _mm256_mul_pd _mm256_div_pd
     _mm256_sqrt_pd _mm256_max_pd _mm256_min_pd _mm256_and_pd _mm256_xor_pd,
     cmp _mm256_cmp_pd, select |m, a, b| _mm256_blendv_pd(b, a, m), fused |x, y, _one| _mm256_add_pd(x, y),
-    mask and _mm256_and_pd, or _mm256_or_pd, not flip_pd, all all_pd);
+    mask and _mm256_and_pd, or _mm256_or_pd, all all_pd);
 
 wide!(Avx2F32 Flags8 [f32; 2 of __m256; 0 1], masks __m256,
     _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_div_ps
     _mm256_sqrt_ps _mm256_max_ps _mm256_min_ps _mm256_and_ps _mm256_xor_ps,
     cmp _mm256_cmp_ps, select |m, a, b| _mm256_blendv_ps(b, a, m), fused |x, y, _one| _mm256_add_ps(x, y),
-    mask and _mm256_and_ps, or _mm256_or_ps, not flip_ps, all all_ps);
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn flip_pd(a: __m256d) -> __m256d {
-    _mm256_xor_pd(a, _mm256_castsi256_pd(_mm256_set1_epi64x(-1)))
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn flip_ps(a: __m256) -> __m256 {
-    _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi64x(-1)))
-}
+    mask and _mm256_and_ps, or _mm256_or_ps, all all_ps);
 
 #[inline]
 #[target_feature(enable = "avx2")]

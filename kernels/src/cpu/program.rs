@@ -128,10 +128,9 @@ impl<'p, T: Real> Workspace<'p, T> {
         let begins = begins(self.program, wanted_from);
         let begin = |task: &Task| if task.work.is_recursive() { 0 } else { begins[task.node.index()] };
         let begins: Vec<usize> = self.plan.tasks.iter().map(begin).collect();
-        let mut steps: Vec<Option<Box<dyn AnyStep<T>>>> =
-            self.plan.tasks.iter().map(|task| step_for(task.work, rows)).collect();
+        let mut calls = self.calls(tile, columns, &begins);
         let read = self.columns_read(tile, columns);
-        let share = (read.len() * STRIP_BARS).div_ceil(steps.len().max(1));
+        let share = (read.len() * STRIP_BARS).div_ceil(calls.len().max(1));
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
         let mut strip = first / STRIP_BARS * STRIP_BARS;
         while strip < rows {
@@ -140,12 +139,17 @@ impl<'p, T: Real> Workspace<'p, T> {
             }
             let end = (strip + STRIP_BARS).min(rows);
             // The next strip's bars are fetched while this one is computed, some before each step.
-            let mut ahead = read.iter().flat_map(|column| column.get(end..(end + STRIP_BARS).min(rows)).unwrap_or(&[]));
-            for (i, step) in steps.iter_mut().enumerate() {
-                ahead.by_ref().take(share).for_each(prefetch);
-                let (Some(step), start) = (step, begins[i].max(strip)) else { continue };
+            let next = (rows - end).min(STRIP_BARS);
+            let mut fetched = 0;
+            for call in &mut calls {
+                let goal = (fetched + share).min(next * read.len());
+                while fetched < goal {
+                    prefetch(&read[fetched / next][end + fetched % next]);
+                    fetched += 1;
+                }
+                let start = call.begin.max(strip);
                 if start < end {
-                    self.step(i, step.as_mut(), tile, columns, start..end);
+                    call.run(self.isa, tile, start..end);
                 }
             }
             if end > wanted_from {
@@ -154,6 +158,29 @@ impl<'p, T: Real> Workspace<'p, T> {
             strip = end;
         }
         Ok(())
+    }
+
+    /// What a tile's strips repeat.
+    fn calls(&mut self, tile: &Tile<T>, columns: &[usize], begins: &[usize]) -> Vec<Call<T>> {
+        let bars = tile.rows();
+        let mut calls = Vec::with_capacity(self.plan.tasks.len());
+        for (task, begin) in self.plan.tasks.iter().zip(begins) {
+            let Some(step) = step_for(task.work, bars) else { continue };
+            let feed = |source: &Source| match source.place {
+                Place::Column(column) => {
+                    let (rows, base) = tile.column(columns[column]);
+                    Feed { rows, base, ring: false, column: columns[column], lag: source.lag }
+                }
+                Place::Slot(slot) => {
+                    let rows: *const [RowOf<T>] = self.slots[slot].as_slice();
+                    Feed { rows, base: 0, ring: true, column: usize::MAX, lag: source.lag }
+                }
+            };
+            let inputs = task.inputs.iter().map(feed).collect();
+            let outputs = task.outputs.iter().map(|slot| std::ptr::from_mut(self.slots[*slot].as_mut_slice()));
+            calls.push(Call { step, begin: *begin, inputs, outputs: outputs.collect() });
+        }
+        calls
     }
 
     /// The rows of the columns that steps read, where these begin with the first bar.
@@ -170,27 +197,48 @@ impl<'p, T: Real> Workspace<'p, T> {
         rows.filter(|(_, base)| *base == 0).map(|(rows, _)| rows).collect()
     }
 
-    fn step(&mut self, i: usize, step: &mut dyn AnyStep<T>, tile: &Tile<T>, columns: &[usize], rows: Range<usize>) {
-        // Taken out for the moment: what a task writes it does not read.
-        let mut taken: [Vec<RowOf<T>>; OUTPUTS_MAX] = Default::default();
-        for (buffer, slot) in taken.iter_mut().zip(&self.plan.tasks[i].outputs) {
-            *buffer = std::mem::take(&mut self.slots[*slot]);
-        }
-        let task = &self.plan.tasks[i];
-        let mut inputs = [View::EMPTY; INPUTS_MAX];
-        for (view, source) in inputs.iter_mut().zip(&task.inputs) {
-            *view = self.view(tile, columns, *source, rows.start);
-        }
-        let mut outs = taken.each_mut().map(|buffer| Out::new(buffer));
-        step.strip(self.isa, &inputs[..task.inputs.len()], &mut outs[..task.outputs.len()], rows);
-        for (buffer, slot) in taken.iter_mut().zip(&self.plan.tasks[i].outputs) {
-            self.slots[*slot] = std::mem::take(buffer);
-        }
-    }
-
     /// The value of the program's output `output` at a row of the strip that was just taken. NaNs are canonical.
     pub fn value(&self, tile: &Tile<T>, columns: &[usize], output: usize, lane: usize, row: usize) -> f64 {
         let x = self.view(tile, columns, self.plan.outputs[output], row).row(row).0[lane].wide();
         if x.is_nan() { f64::NAN } else { x }
+    }
+}
+
+/// A task over one tile: its step, and where its series lie.
+struct Call<T: Real> {
+    step: Box<dyn AnyStep<T>>,
+    begin: usize,
+    inputs: Vec<Feed<T>>,
+    outputs: Vec<*mut [RowOf<T>]>,
+}
+
+/// A series that a step reads.
+struct Feed<T> {
+    rows: *const [RowOf<T>],
+    base: usize,
+    ring: bool,
+    /// The tile's column, if it is one.
+    column: usize,
+    lag: usize,
+}
+
+impl<T: Real> Call<T> {
+    /// Runs the step over `rows`. The slots that the call was made over must not have moved.
+    fn run(&mut self, isa: Isa, tile: &Tile<T>, rows: Range<usize>) {
+        let mut inputs = [View::EMPTY; INPUTS_MAX];
+        for (view, feed) in inputs.iter_mut().zip(&self.inputs) {
+            // SAFETY: a column of the tile that the caller holds, or one of the workspace's slots, which live as long
+            // and are of the same length until the tile is done. `Tasks` gives no task a slot to write that it reads.
+            let series = unsafe { &*feed.rows };
+            let whole = if feed.ring { View::ring(series) } else { View::column((series, feed.base)) };
+            *view = whole.late(feed.lag).defined(tile.defined_from(feed.column, rows.start));
+        }
+        let mut outs: [Out<'_, T>; OUTPUTS_MAX] = std::array::from_fn(|_| Out::new(&mut []));
+        for (out, slot) in outs.iter_mut().zip(&self.outputs) {
+            // SAFETY: as above; the slots of one task are different ones.
+            *out = Out::new(unsafe { &mut **slot });
+        }
+        let (inputs, outs) = (&inputs[..self.inputs.len()], &mut outs[..self.outputs.len()]);
+        self.step.strip(isa, inputs, outs, rows);
     }
 }

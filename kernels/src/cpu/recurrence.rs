@@ -262,7 +262,7 @@ impl<T: Real> Recurrence<T, 4, 1, 1> for Kaufman {
 
     #[inline(always)]
     fn is_seeded<V: Pack<T>>(&self, [state]: &[V; 1]) -> bool {
-        (!state.is_nan()).all()
+        state.eq(*state).all()
     }
 
     #[inline(always)]

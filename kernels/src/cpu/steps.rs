@@ -38,7 +38,7 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Deviation(p) => Box::new(Packed(Blocks::new(Deviation::talib(p), p, bars))),
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
         Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
-        Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation { p: p as usize })),
+        Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation::new(p))),
         Op::Exponential { p, delay } => along(Smoothed::exponential(p, delay)),
         Op::Wilder(p) => along(Smoothed::wilder(p)),
         Op::WilderSum(p) => along(WilderSum { p: f64::from(p) }),

@@ -85,8 +85,10 @@ impl<T: Real> Tile<T> {
         (&self.columns[column].rows, self.columns[column].base)
     }
 
-    /// The bar from which the column is finite in every lane, up to the end of the strip that holds bar `t`.
+    /// The bar from which the column is finite in every lane, up to the end of the strip that holds bar `t`;
+    /// unknown (never) of what is no column.
     pub fn defined_from(&self, column: usize, t: usize) -> usize {
-        self.columns[column].defined_from.get(t / STRIP_BARS).copied().unwrap_or(usize::MAX)
+        let strips = self.columns.get(column).map(|c| c.defined_from.as_slice()).unwrap_or_default();
+        strips.get(t / STRIP_BARS).copied().unwrap_or(usize::MAX)
     }
 }

@@ -96,7 +96,7 @@ impl<T: Real, K: Moments<T, M>, const M: usize> Kernel<T> for Blocks<T, K, M> {
                 let mut sums = [V::zero(); M];
                 for j in (window_start(t, p)..block).rev() {
                     sums = self.kind.before(sums, V::load(input.at(j)) - anchor);
-                    store(sums, &mut self.tail[j % p]);
+                    store(sums, &mut self.tail[j + p - block]);
                 }
                 if block == 0 {
                     // No bars before the first: such windows are NA.
@@ -266,14 +266,22 @@ impl<T: Real> Moments<T, 2> for Deviation {
 
 /// Inputs x, m: mean of |x_j - m_t| over the window.
 pub(crate) struct MeanDeviation {
-    pub p: usize,
+    p: usize,
+    /// 1, which a compiler that knew it would take out of [`Pack::add_beside`].
+    one: f64,
+}
+
+impl MeanDeviation {
+    pub fn new(p: u32) -> Self {
+        Self { p: p as usize, one: 1.0 }
+    }
 }
 
 impl<T: Real> Kernel<T> for MeanDeviation {
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let (input, p) = (&inputs[0], self.p);
-        let share = V::of(1.0 / p as f64);
+        let (share, one) = (V::of(1.0 / p as f64), V::of(self.one));
         for t in rows {
             let out = &mut outs[0].from(t)[0];
             if t + 1 < p {
@@ -287,7 +295,7 @@ impl<T: Real> Kernel<T> for MeanDeviation {
                 let from = input.from(j);
                 let n = from.len().min(t + 1 - j);
                 for x in &from[..n] {
-                    total = total + (V::load(x) - mean).abs();
+                    total = (V::load(x) - mean).abs().add_beside(total, one);
                 }
                 j += n;
             }
