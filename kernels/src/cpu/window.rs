@@ -277,29 +277,68 @@ impl MeanDeviation {
     }
 }
 
+/// Bars whose windows [`MeanDeviation`] walks together: what they share is loaded once, and their sums wait for one
+/// another's additions instead of their own.
+const TOGETHER: usize = 4;
+
 impl<T: Real> Kernel<T> for MeanDeviation {
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
-        let (input, p) = (&inputs[0], self.p);
-        let (share, one) = (V::of(1.0 / p as f64), V::of(self.one));
-        for t in rows {
-            let out = &mut outs[0].from(t)[0];
-            if t + 1 < p {
-                *out = RowOf::NA;
-                continue;
+        let defined = rows.start.max(self.p - 1).min(rows.end);
+        for t in rows.start..defined {
+            outs[0].from(t)[0] = RowOf::NA;
+        }
+        let mut t = defined;
+        while t < rows.end {
+            if t + TOGETHER <= rows.end && self.p >= TOGETHER {
+                self.bars::<T, V, TOGETHER>(inputs, &mut outs[0], t);
+                t += TOGETHER;
+            } else {
+                self.bars::<T, V, 1>(inputs, &mut outs[0], t);
+                t += 1;
             }
-            let mean = V::load(inputs[1].at(t));
-            let mut total = V::zero();
-            let mut j = t + 1 - p;
-            while j <= t {
-                let from = input.from(j);
-                let n = from.len().min(t + 1 - j);
-                for x in &from[..n] {
-                    total = (V::load(x) - mean).abs().add_beside(total, one);
+        }
+    }
+}
+
+impl MeanDeviation {
+    /// Bars `t..t + K`, `K` at most the period.
+    #[inline(always)]
+    fn bars<T: Real, V: Pack<T>, const K: usize>(&self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, t: usize) {
+        let (input, one) = (&inputs[0], V::of(self.one));
+        let mut means = [V::zero(); K];
+        for k in 0..K {
+            means[k] = V::load(inputs[1].at(t + k));
+        }
+        let mut totals = [V::zero(); K];
+        // Oldest first: bars that not all windows hold, those that all do, and again those that not all do.
+        let first = t + 1 - self.p;
+        for j in 0..K - 1 {
+            let x = V::load(input.at(first + j));
+            for k in 0..=j {
+                totals[k] = (x - means[k]).abs().add_beside(totals[k], one);
+            }
+        }
+        let mut j = first + K - 1;
+        while j <= t {
+            let from = input.from(j);
+            let n = from.len().min(t + 1 - j);
+            for x in &from[..n] {
+                let x = V::load(x);
+                for k in 0..K {
+                    totals[k] = (x - means[k]).abs().add_beside(totals[k], one);
                 }
-                j += n;
             }
-            (total * share).defined().store(out);
+            j += n;
+        }
+        for j in 1..K {
+            let x = V::load(input.at(t + j));
+            for k in j..K {
+                totals[k] = (x - means[k]).abs().add_beside(totals[k], one);
+            }
+        }
+        for k in 0..K {
+            (totals[k] * V::of(1.0 / self.p as f64)).defined().store(&mut out.from(t + k)[0]);
         }
     }
 }
