@@ -21,4 +21,5 @@ mod window;
 
 pub(crate) use lanes::LANES;
 pub(crate) use program::{Workspace, column_begins, workspace_bytes};
+pub(crate) use real::Real;
 pub(crate) use tile::Tile;

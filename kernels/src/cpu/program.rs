@@ -12,9 +12,6 @@ use super::tasks::{Place, Slot, Source, Task, Tasks, begins};
 use super::tile::Tile;
 use crate::{Cancel, Cancelled};
 
-/// Bars per strip: a series of a strip is 4 KiB of `f64`, so a dozen series stay in the first-level cache.
-pub(crate) const STRIP_BARS: usize = 32;
-
 /// Series that the widest task reads.
 const INPUTS_MAX: usize = 5;
 
@@ -31,12 +28,12 @@ pub(crate) struct Workspace<'p, T: Real = f64> {
 
 /// Rows of a slot over tiles of `bars` bars: a power of two, and never longer than the tile, so that a long period over
 /// short histories costs no memory.
-fn slot_rows(slot: Slot, bars: usize) -> usize {
+fn slot_rows<T: Real>(slot: Slot, bars: usize) -> usize {
     match slot {
-        Slot::Constant(_) => STRIP_BARS,
+        Slot::Constant(_) => T::STRIP_BARS,
         Slot::Ring(history) => {
-            let whole = bars.max(STRIP_BARS).next_power_of_two();
-            history.saturating_add(STRIP_BARS).min(whole).next_power_of_two()
+            let whole = bars.max(T::STRIP_BARS).next_power_of_two();
+            history.saturating_add(T::STRIP_BARS).min(whole).next_power_of_two()
         }
     }
 }
@@ -61,7 +58,7 @@ fn prefetch<T>(row: &RowOf<T>) {
 /// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
 pub(crate) fn workspace_bytes(program: &Program, bars: usize) -> u64 {
     let plan = Tasks::new(program);
-    let rings: u64 = plan.slots.iter().map(|slot| slot_rows(*slot, bars) as u64).sum();
+    let rings: u64 = plan.slots.iter().map(|slot| slot_rows::<f64>(*slot, bars) as u64).sum();
     let tails: u64 = plan.tasks.iter().map(|task| tail_rows(task.work, bars) as u64).sum();
     (rings + tails) * size_of::<RowOf<f64>>() as u64
 }
@@ -86,7 +83,7 @@ impl<'p, T: Real> Workspace<'p, T> {
     pub fn on(isa: Isa, program: &'p Program) -> Self {
         let plan = Tasks::new(program);
         let constant = |slot: &Slot| match slot {
-            Slot::Constant(value) => vec![RowOf::splat(T::of(*value)); STRIP_BARS],
+            Slot::Constant(value) => vec![RowOf::splat(T::of(*value)); T::STRIP_BARS],
             Slot::Ring(_) => Vec::new(),
         };
         let slots = plan.slots.iter().map(constant).collect();
@@ -95,7 +92,7 @@ impl<'p, T: Real> Workspace<'p, T> {
 
     fn reserve(&mut self, bars: usize) {
         for (slot, buffer) in self.plan.slots.iter().zip(&mut self.slots) {
-            let rows = slot_rows(*slot, bars);
+            let rows = slot_rows::<T>(*slot, bars);
             if buffer.len() < rows {
                 buffer.resize(rows, RowOf::NA);
             }
@@ -130,16 +127,16 @@ impl<'p, T: Real> Workspace<'p, T> {
         let begins: Vec<usize> = self.plan.tasks.iter().map(begin).collect();
         let mut calls = self.calls(tile, columns, &begins);
         let read = self.columns_read(tile, columns);
-        let share = (read.len() * STRIP_BARS).div_ceil(calls.len().max(1));
+        let share = (read.len() * T::STRIP_BARS).div_ceil(calls.len().max(1));
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
-        let mut strip = first / STRIP_BARS * STRIP_BARS;
+        let mut strip = first / T::STRIP_BARS * T::STRIP_BARS;
         while strip < rows {
             if cancel.cancelled() {
                 return Err(Cancelled);
             }
-            let end = (strip + STRIP_BARS).min(rows);
+            let end = (strip + T::STRIP_BARS).min(rows);
             // The next strip's bars are fetched while this one is computed, some before each step.
-            let next = (rows - end).min(STRIP_BARS);
+            let next = (rows - end).min(T::STRIP_BARS);
             let mut fetched = 0;
             for call in &mut calls {
                 let goal = (fetched + share).min(next * read.len());

@@ -27,6 +27,10 @@ pub(crate) trait Real:
     const INFINITY: Self;
     /// Where adding and taking away rounds to an integer.
     const INTEGER: Self;
+    /// Bars per strip: a series of a strip is 4 KiB, so a dozen series stay in the first-level cache.
+    const STRIP_BARS: usize = 4096 / size_of::<RowOf<Self>>();
+    /// Whether plain running totals would lose too much: then they are compensated.
+    const SHORT: bool;
     /// Rows of NA, for what lies before the first bar.
     const NA_ROWS: &'static [RowOf<Self>];
 
@@ -55,6 +59,7 @@ macro_rules! real {
             const ONE: Self = 1.0;
             const INFINITY: Self = $t::INFINITY;
             const INTEGER: Self = $integer;
+            const SHORT: bool = size_of::<$t>() < 8;
             const NA_ROWS: &'static [RowOf<Self>] = &[RowOf::NA; 16];
 
             type Portable = Portable<$t>;

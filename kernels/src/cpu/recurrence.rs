@@ -310,18 +310,21 @@ impl<T: Real> Recurrence<T, 1, 1, 2> for Cumulative {
 /// Inputs close, volume: on-balance volume.
 pub(crate) struct OnBalance;
 
-impl<T: Real> Recurrence<T, 2, 1, 2> for OnBalance {
-    /// The close before, NA before the first defined bar; the balance.
-    const START: [f64; 2] = [f64::NAN, 0.0];
+impl<T: Real> Recurrence<T, 2, 1, 3> for OnBalance {
+    /// The close before, NA before the first defined bar; the balance, and what of it rounded away.
+    const START: [f64; 3] = [f64::NAN, 0.0, 0.0];
 
     #[inline(always)]
-    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [before, balance]: &mut [V; 2], [c, v]: [V; 2]) -> [V; 1] {
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [before, balance, lost]: &mut [V; 3], [c, v]: [V; 2]) -> [V; 1] {
         let defined = c.is_finite() & v.is_finite();
         // Not at most the close before: higher, or there is none.
         let up = V::select(c.le(*before), V::zero(), v);
         let signed = V::select(c.lt(*before), v.negate(), up);
-        *balance = V::select(defined, *balance + signed, *balance);
         *before = V::select(defined, c, *before);
+        if T::SHORT {
+            return [Cumulative::next([balance, lost], signed, defined).only(defined)];
+        }
+        *balance = V::select(defined, *balance + signed, *balance);
         [balance.only(defined)]
     }
 }

@@ -20,7 +20,7 @@ use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is
 pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnyStep<T>>> {
     let op = match work {
         Work::Op(op) => op,
-        group => return Some(group_for(group, bars)),
+        group => return Some(group_for(group)),
     };
     Some(match op {
         Op::Unary(u) => unary(u),
@@ -44,6 +44,8 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::WilderSum(p) => along(WilderSum { p: f64::from(p) }),
         Op::WilderRatio(p) => along(WilderRatio { p: f64::from(p) }),
         Op::Kaufman => along(Kaufman),
+        Op::Cumulative => along(Cumulative),
+        Op::OnBalance => along(OnBalance),
         op => T::narrow(wide_step_for(op)?, reads_back(op), bars),
     })
 }
@@ -51,8 +53,6 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
 /// Steps that are there in `f64` alone.
 fn wide_step_for(op: Op) -> Option<Box<dyn AnyStep>> {
     Some(match op {
-        Op::Cumulative => along(Cumulative),
-        Op::OnBalance => along(OnBalance),
         Op::CrossesAbove => Box::new(Crosses { above: true }),
         Op::CrossesBelow => Box::new(Crosses { above: false }),
         Op::Within(p) => Box::new(Fold::within(p)),
@@ -70,9 +70,9 @@ fn wide_step_for(op: Op) -> Option<Box<dyn AnyStep>> {
 }
 
 /// A fresh step for a group.
-fn group_for<T: Real>(work: Work, bars: usize) -> Box<dyn AnyStep<T>> {
+fn group_for<T: Real>(work: Work) -> Box<dyn AnyStep<T>> {
     match work {
-        Work::Op(_) | Work::Weighed => T::narrow(along(Weighed), 0, bars),
+        Work::Op(_) | Work::Weighed => along(Weighed),
         Work::TrueRange => map(TrueRange),
         Work::SumOver(divisor) => map(SumOver { divisor: divisor.value() }),
         Work::PairOver(divisor) => map(PairOver { divisor: divisor.value() }),

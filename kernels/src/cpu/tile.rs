@@ -1,7 +1,6 @@
 //! Bars in the engine's layout: per column one row a bar, one lane a symbol, left-aligned.
 
 use super::lanes::{LANES, RowOf};
-use super::program::STRIP_BARS;
 use super::real::Real;
 use crate::SymbolInput;
 
@@ -29,10 +28,10 @@ struct Column<T> {
 impl<T: Real> Column<T> {
     fn new(rows: Vec<RowOf<T>>, base: usize) -> Self {
         let end = base + rows.len();
-        let mut defined_from = Vec::with_capacity(end.div_ceil(STRIP_BARS));
+        let mut defined_from = Vec::with_capacity(end.div_ceil(T::STRIP_BARS));
         let mut from = base;
-        for strip in (0..end).step_by(STRIP_BARS) {
-            let bars = strip.max(base)..(strip + STRIP_BARS).min(end);
+        for strip in (0..end).step_by(T::STRIP_BARS) {
+            let bars = strip.max(base)..(strip + T::STRIP_BARS).min(end);
             for t in bars.rev() {
                 if !rows[t - base].0.iter().all(|x| x.is_finite()) {
                     from = t + 1;
@@ -89,6 +88,6 @@ impl<T: Real> Tile<T> {
     /// unknown (never) of what is no column.
     pub fn defined_from(&self, column: usize, t: usize) -> usize {
         let strips = self.columns.get(column).map(|c| c.defined_from.as_slice()).unwrap_or_default();
-        strips.get(t / STRIP_BARS).copied().unwrap_or(usize::MAX)
+        strips.get(t / T::STRIP_BARS).copied().unwrap_or(usize::MAX)
     }
 }

@@ -1,9 +1,9 @@
-//! Steps that run in `f64` whatever the precision: running totals, which `f32` would lose, and those that are rare.
+//! Rare steps, which run in `f64` whatever the precision.
 
 use std::ops::Range;
 
 use super::lanes::{AnyStep, Isa, Out, Row, RowOf, Step, View};
-use super::program::STRIP_BARS;
+use super::real::Real;
 
 /// Series that the widest such step reads.
 const INPUTS_MAX: usize = 4;
@@ -21,9 +21,9 @@ pub(crate) struct Widened {
 impl Widened {
     /// `step` reads `back` rows back, over at most `bars` bars.
     pub fn new(step: Box<dyn AnyStep>, back: usize, bars: usize) -> Self {
-        let ring = (back.min(bars) + STRIP_BARS).next_power_of_two();
+        let ring = (back.min(bars) + <f32 as Real>::STRIP_BARS).next_power_of_two();
         let inputs = std::array::from_fn(|_| vec![Row::NA; ring]);
-        Self { step, back, inputs, output: vec![Row::NA; STRIP_BARS], next: usize::MAX }
+        Self { step, back, inputs, output: vec![Row::NA; <f32 as Real>::STRIP_BARS], next: usize::MAX }
     }
 }
 
@@ -46,7 +46,7 @@ impl Step<f32> for Widened {
         let mut wide = [Out::new(&mut self.output)];
         self.step.strip(isa, &views[..inputs.len()], &mut wide, rows.clone());
         for t in rows {
-            out.set(t, RowOf(self.output[t & (STRIP_BARS - 1)].0.map(|x| x as f32)));
+            out.set(t, RowOf(self.output[t & (<f32 as Real>::STRIP_BARS - 1)].0.map(|x| x as f32)));
         }
     }
 }
