@@ -107,6 +107,8 @@ pub enum Op {
     Min(u32),
     /// Population standard deviation; 0 when the variance is below TA-Lib's 1e-14.
     Deviation(u32),
+    /// Population standard deviation; 0 only where the window's values are all equal.
+    Spread(u32),
     /// Inputs x, m: mean of |x_j - m_t| over the window.
     MeanDeviation(u32),
     /// 100 * (how many of the window's values are at most the current one, not counting itself) / (p - 1).
@@ -177,6 +179,7 @@ impl Op {
             | Self::Max(p)
             | Self::Min(p)
             | Self::Deviation(p)
+            | Self::Spread(p)
             | Self::MeanDeviation(p)
             | Self::PercentRank(p)
             | Self::Correlation(p)
@@ -241,7 +244,7 @@ impl Op {
             Self::Binary(Binary::Divide | Binary::Remainder | Binary::RatioOrZero | Binary::RatioOrZeroEpsilon) => 0.5,
             Self::Sum(_) | Self::Mean(_) | Self::Max(_) | Self::Min(_) => 1.0,
             Self::WeightedMean(_) => 2.0,
-            Self::Deviation(_) => 1.5,
+            Self::Deviation(_) | Self::Spread(_) => 1.5,
             Self::MeanDeviation(p) => 0.3 + 0.07 * f64::from(p),
             Self::Exponential { .. } | Self::Wilder(_) | Self::WilderSum(_) | Self::WilderRatio(_) | Self::Kaufman => {
                 0.8

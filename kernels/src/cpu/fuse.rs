@@ -65,6 +65,16 @@ pub(crate) struct Part {
 
 /// The program as parts, in an order in which they can be run.
 pub(crate) fn fuse(program: &Program) -> Vec<Part> {
+    parts(program, |shapes, id| shapes.part(id, program))
+}
+
+/// The program as parts of one node each.
+#[cfg(test)]
+pub(crate) fn separate(program: &Program) -> Vec<Part> {
+    parts(program, Shapes::alone)
+}
+
+fn parts<'p>(program: &'p Program, of: impl Fn(&Shapes<'p>, NodeId) -> Part) -> Vec<Part> {
     let shapes = Shapes(program.nodes());
     let mut made = vec![false; shapes.0.len()];
     let mut parts = Vec::new();
@@ -82,7 +92,7 @@ pub(crate) fn fuse(program: &Program) -> Vec<Part> {
                 Op::Column(_) | Op::Constant(_) => {}
                 Op::Lag(_) => open.push((node.inputs[0], None)),
                 _ => {
-                    let part = shapes.part(id, program);
+                    let part = of(&shapes, id);
                     let inputs = part.inputs.clone();
                     open.push((id, Some(part)));
                     open.extend(inputs.into_iter().rev().map(|id| (id, None)));
@@ -113,9 +123,11 @@ impl Shapes<'_> {
                 .or_else(|| self.sum_over(id))
                 .or_else(|| self.scaled(id))
         };
-        let alone =
-            || Part { work: Work::Op(self.op(id)), inputs: self.0[id.index()].inputs.clone(), outputs: vec![id] };
-        self.convergence(id, program).or_else(|| one().map(group)).unwrap_or_else(alone)
+        self.convergence(id, program).or_else(|| one().map(group)).unwrap_or_else(|| self.alone(id))
+    }
+
+    fn alone(&self, id: NodeId) -> Part {
+        Part { work: Work::Op(self.op(id)), inputs: self.0[id.index()].inputs.clone(), outputs: vec![id] }
     }
 
     fn op(&self, id: NodeId) -> Op {

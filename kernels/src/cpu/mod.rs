@@ -2,6 +2,8 @@
 //! still in cache when the next one reads it; only the bars that the wanted values need are computed.
 
 mod afresh;
+#[cfg(test)]
+mod agreement;
 mod composite;
 mod elementwise;
 mod extremes;

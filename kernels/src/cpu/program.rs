@@ -76,12 +76,11 @@ pub(crate) fn column_begins(program: &Program, wanted_from: usize) -> Vec<usize>
 
 impl<'p, T: Real> Workspace<'p, T> {
     pub fn new(program: &'p Program) -> Self {
-        Self::on(Isa::detect(), program)
+        Self::on(Isa::detect(), program, Tasks::new(program))
     }
 
-    /// With the code of one instruction set, which this machine must have.
-    pub fn on(isa: Isa, program: &'p Program) -> Self {
-        let plan = Tasks::new(program);
+    /// With the code of one instruction set, which this machine must have, and the program's tasks.
+    pub fn on(isa: Isa, program: &'p Program, plan: Tasks) -> Self {
         let constant = |slot: &Slot| match slot {
             Slot::Constant(value) => vec![RowOf::splat(T::of(*value)); T::STRIP_BARS],
             Slot::Ring(_) => Vec::new(),

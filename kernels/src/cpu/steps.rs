@@ -36,6 +36,7 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Mean(p) => Box::new(Packed(Blocks::new(Total::mean(p), p, bars))),
         Op::WeightedMean(p) => Box::new(Packed(Blocks::new(Weighted::new(p), p, bars))),
         Op::Deviation(p) => Box::new(Packed(Blocks::new(Deviation::talib(p), p, bars))),
+        Op::Spread(p) => Box::new(Packed(Blocks::new(Deviation::exact(p), p, bars))),
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
         Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
         Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation::new(p))),
@@ -159,7 +160,7 @@ pub(crate) fn tail_rows(work: Work, bars: usize) -> usize {
     match work {
         Work::Op(Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p)) => tail_bars(p as usize, bars),
         // Two sums.
-        Work::Op(Op::Deviation(p) | Op::WeightedMean(p)) => 2 * tail_bars(p as usize, bars),
+        Work::Op(Op::Deviation(p) | Op::Spread(p) | Op::WeightedMean(p)) => 2 * tail_bars(p as usize, bars),
         _ => 0,
     }
 }

@@ -3,7 +3,7 @@
 use trawl_plan::Program;
 use trawl_plan::graph::{Node, NodeId, Op};
 
-use super::fuse::{Work, fuse};
+use super::fuse::{Part, Work, fuse};
 use super::steps::reads_back;
 
 /// Where a node's values are read.
@@ -61,8 +61,12 @@ fn origin(nodes: &[Node], id: NodeId) -> (NodeId, usize) {
 
 impl Tasks {
     pub fn new(program: &Program) -> Self {
+        Self::of(program, fuse(program))
+    }
+
+    /// Of a program that is cut into `parts`.
+    pub fn of(program: &Program, fused: Vec<Part>) -> Self {
         let nodes = program.nodes();
-        let fused = fuse(program);
         // Bars that are read of each node before the current one, and the last task that reads it.
         let mut history = vec![0usize; nodes.len()];
         let mut last = vec![0usize; nodes.len()];

@@ -124,7 +124,7 @@ pub(super) const LIST: &[Function] = &[
         build: |f| {
             let (x, n) = (f.series(0), f.bars(0));
             let mean = f.step(Op::Mean(n), x);
-            let deviation = f.step(Op::Deviation(n), x);
+            let deviation = f.step(Op::Spread(n), x);
             let distance = f.subtract(x, mean);
             vec![f.binary(Binary::Divide, distance, deviation)]
         },
