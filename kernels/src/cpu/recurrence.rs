@@ -42,8 +42,8 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
         rows: Range<usize>,
     ) {
         let mut state = [V::zero(); N];
-        for k in 0..N {
-            state[k] = V::load(&self.state[k]);
+        for (state, row) in state.iter_mut().zip(&self.state) {
+            *state = V::load(row);
         }
         let mut t = rows.start;
         while t < rows.end {
@@ -73,8 +73,8 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
         if !SEEDED {
             self.seeded = self.recurrence.is_seeded(&state);
         }
-        for k in 0..N {
-            state[k].store(&mut self.state[k]);
+        for (state, row) in state.iter().zip(&mut self.state) {
+            state.store(row);
         }
     }
 }

@@ -307,8 +307,8 @@ impl MeanDeviation {
     fn bars<T: Real, V: Pack<T>, const K: usize>(&self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, t: usize) {
         let (input, one) = (&inputs[0], V::of(self.one));
         let mut means = [V::zero(); K];
-        for k in 0..K {
-            means[k] = V::load(inputs[1].at(t + k));
+        for (k, mean) in means.iter_mut().enumerate() {
+            *mean = V::load(inputs[1].at(t + k));
         }
         let mut totals = [V::zero(); K];
         // Oldest first: bars that not all windows hold, those that all do, and again those that not all do.
@@ -337,8 +337,8 @@ impl MeanDeviation {
                 totals[k] = (x - means[k]).abs().add_beside(totals[k], one);
             }
         }
-        for k in 0..K {
-            (totals[k] * V::of(1.0 / self.p as f64)).defined().store(&mut out.from(t + k)[0]);
+        for (k, total) in totals.into_iter().enumerate() {
+            (total * V::of(1.0 / self.p as f64)).defined().store(&mut out.from(t + k)[0]);
         }
     }
 }

@@ -3,4 +3,5 @@
 mod golden;
 mod numerics;
 mod oracle;
+mod precision;
 mod properties;
