@@ -166,8 +166,13 @@ fn instruction_sets_agree_in_f32() {
 
 #[test]
 fn groups_have_the_bits_of_their_primitives() {
-    for item in EXPRESSIONS {
-        let program = program(&[item]);
+    const TOGETHER: [&[&str]; 3] = [
+        &["macd(close,12,26,9).line", "macd(close,12,26,9).signal", "macd(close,12,26,9).hist"],
+        &["bbands(close,20,2).upper", "bbands(close,20,2).middle", "bbands(close,20,2).lower"],
+        EXPRESSIONS,
+    ];
+    for items in EXPRESSIONS.chunks(1).chain(TOGETHER) {
+        let program = program(items);
         for dirt in [0, 4, 60] {
             let market = market(LANES, dirt);
             let apart = Tasks::of(&program, separate(&program));
@@ -178,7 +183,7 @@ fn groups_have_the_bits_of_their_primitives() {
             assert_eq!(
                 differs,
                 None,
-                "{item}: {:?}",
+                "{items:?}: {:?}",
                 differs.map(|at| (f64::from_bits(grouped[at]), f64::from_bits(apart[at])))
             );
         }
@@ -198,7 +203,9 @@ fn the_groups_of_the_catalogue_are_found() {
     let lines = ["macd(close,12,26,9).line", "macd(close,12,26,9).signal", "macd(close,12,26,9).hist"];
     assert_eq!(found(&lines), [macd]);
     assert_eq!(found(&["vwap()"]).len(), 2);
-    assert_eq!(found(&["mfi(14)"]).len(), 6);
+    assert_eq!(found(&["mfi(14)"]).len(), 5);
+    let bands = ["bbands(close,20,2).upper", "bbands(close,20,2).middle", "bbands(close,20,2).lower"];
+    assert_eq!(found(&bands).len(), 3);
     assert_eq!(found(&["cci(20)"]).len(), 4);
     assert_eq!(found(&["kama(close,10)"]).len(), 3);
 }

@@ -106,16 +106,36 @@ impl Function<3> for Standing {
     }
 }
 
-/// Inputs a, b, volume: a*volume where a > b, else 0; NA where the product is, or where a or b are not finite.
-pub(crate) struct Flow;
+/// Inputs price, the price one bar ago, volume. Outputs price*volume where the price rose, and where it fell, else 0; NA
+/// where one of the three is not finite.
+pub(crate) struct Flows;
 
-impl Function<4> for Flow {
-    /// The third input is the price that the volume is weighed with.
+impl<T: Real> Recurrence<T, 3, 2, 0> for Flows {
+    const START: [f64; 0] = [];
+
     #[inline(always)]
-    fn at<T: Real, V: Pack<T>>(&self, [a, b, price, volume]: [V; 4]) -> V {
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, _: &mut [V; 0], [price, before, volume]: [V; 3]) -> [V; 2] {
         let flow = price * volume;
-        let told = a.is_finite() & b.is_finite() & flow.is_finite();
-        V::select(b.lt(a), flow, V::zero()).only(told)
+        let told = price.is_finite() & before.is_finite() & flow.is_finite();
+        let rose = V::select(before.lt(price), flow, V::zero());
+        let fell = V::select(price.lt(before), flow, V::zero());
+        [rose.only(told), fell.only(told)]
+    }
+}
+
+/// Inputs mean, deviation. Outputs mean + deviation*up, the mean where that is finite, mean - deviation*down.
+pub(crate) struct Bands {
+    pub up: f64,
+    pub down: f64,
+}
+
+impl<T: Real> Recurrence<T, 2, 3, 0> for Bands {
+    const START: [f64; 0] = [];
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, _: &mut [V; 0], [mean, deviation]: [V; 2]) -> [V; 3] {
+        let upper = mean + deviation * V::of(self.up);
+        [upper, mean.only(upper.is_finite()), mean - deviation * V::of(self.down)]
     }
 }
 

@@ -21,8 +21,12 @@ pub(crate) enum Work {
     MinusScaled(Bits),
     Within(Bits),
     Standing(Bits),
-    Flow,
+    Flows,
     FlowIndex,
+    Bands {
+        up: Bits,
+        down: Bits,
+    },
     AverageRange(u32),
     Strength(u32),
     Convergence {
@@ -115,7 +119,6 @@ impl Shapes<'_> {
                 .or_else(|| self.weighed(id))
                 .or_else(|| self.average_range(id))
                 .or_else(|| self.flow_index(id))
-                .or_else(|| self.flow(id))
                 .or_else(|| self.true_range(id))
                 .or_else(|| self.within(id))
                 .or_else(|| self.standing(id))
@@ -123,7 +126,11 @@ impl Shapes<'_> {
                 .or_else(|| self.sum_over(id))
                 .or_else(|| self.scaled(id))
         };
-        self.convergence(id, program).or_else(|| one().map(group)).unwrap_or_else(|| self.alone(id))
+        self.convergence(id, program)
+            .or_else(|| self.flows(id))
+            .or_else(|| self.bands(id))
+            .or_else(|| one().map(group))
+            .unwrap_or_else(|| self.alone(id))
     }
 
     fn alone(&self, id: NodeId) -> Part {
@@ -228,12 +235,48 @@ impl Shapes<'_> {
         Some((Work::Standing(self.constant(factor)?), vec![x, mean, deviation]))
     }
 
-    fn flow(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+    /// The flow of one direction: a and b where the flow counts when a > b, the price, the volume.
+    fn flow(&self, id: NodeId) -> Option<[NodeId; 4]> {
         let [signed, flow] = self.two(id, Binary::Gate)?;
         let [moved, taken, zero] = self.inputs(signed, Op::Select)?;
         self.is(zero, 0.0)?;
         let ([a, b], [price, volume]) = (self.greater(moved)?, self.two(flow, Binary::Multiply)?);
-        (taken == flow).then(|| (Work::Flow, vec![a, b, price, volume]))
+        (taken == flow).then_some([a, b, price, volume])
+    }
+
+    fn flows(&self, id: NodeId) -> Option<Part> {
+        let [a, b, price, volume] = self.flow(id)?;
+        let before = if a == price { b } else { a };
+        let find = |a, b| {
+            let fits = |i: &usize| self.flow(NodeId(*i as u32)) == Some([a, b, price, volume]);
+            (0..self.0.len()).find(fits).map(|i| NodeId(i as u32))
+        };
+        let outputs = vec![find(price, before)?, find(before, price)?];
+        let fits = outputs.contains(&id) && price != before;
+        fits.then(|| Part { work: Work::Flows, inputs: vec![price, before, volume], outputs })
+    }
+
+    /// Mean, deviation and factor of a band.
+    fn band(&self, id: NodeId, side: Binary) -> Option<([NodeId; 2], Bits)> {
+        let [mean, scaled] = self.two(id, side)?;
+        let [deviation, factor] = self.two(scaled, Binary::Multiply)?;
+        Some(([mean, deviation], self.constant(factor)?))
+    }
+
+    fn bands(&self, id: NodeId) -> Option<Part> {
+        let gated = self.two(id, Binary::Gate);
+        let (base, _) = match gated {
+            Some([_, upper]) => self.band(upper, Binary::Add)?,
+            None => self.band(id, Binary::Add).or_else(|| self.band(id, Binary::Subtract))?,
+        };
+        let all = || (0..self.0.len()).map(|i| NodeId(i as u32));
+        let find = |side| all().find(|id| self.band(*id, side).is_some_and(|(inputs, _)| inputs == base));
+        let (upper, lower) = (find(Binary::Add)?, find(Binary::Subtract)?);
+        let middle = all().find(|id| self.two(*id, Binary::Gate) == Some([base[0], upper]))?;
+        let ((_, up), (_, down)) = (self.band(upper, Binary::Add)?, self.band(lower, Binary::Subtract)?);
+        let outputs = vec![upper, middle, lower];
+        let fits = outputs.contains(&id);
+        fits.then(|| Part { work: Work::Bands { up, down }, inputs: base.to_vec(), outputs })
     }
 
     fn flow_index(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {

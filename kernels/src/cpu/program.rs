@@ -122,7 +122,10 @@ impl<'p, T: Real> Workspace<'p, T> {
         let rows = tile.rows();
         self.reserve(rows);
         let begins = begins(self.program, wanted_from);
-        let begin = |task: &Task| if task.work.is_recursive() { 0 } else { begins[task.node.index()] };
+        let begin = |task: &Task| {
+            let wanted = task.nodes.iter().map(|node| begins[node.index()]).min();
+            if task.work.is_recursive() { 0 } else { wanted.unwrap_or(0) }
+        };
         let begins: Vec<usize> = self.plan.tasks.iter().map(begin).collect();
         let mut calls = self.calls(tile, columns, &begins);
         let read = self.columns_read(tile, columns);

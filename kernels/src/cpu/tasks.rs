@@ -28,8 +28,8 @@ pub(crate) struct Task {
     pub inputs: Vec<Source>,
     /// Slots it writes.
     pub outputs: Vec<usize>,
-    /// Its first output: says from which row on it runs.
-    pub node: NodeId,
+    /// What it makes: says from which row on it runs.
+    pub nodes: Vec<NodeId>,
 }
 
 /// What a slot holds.
@@ -114,7 +114,7 @@ impl Tasks {
                 }
             }
             let outputs = part.outputs.iter().map(|id| slot_of[id.index()]).collect();
-            tasks.push(Task { work: part.work, inputs, outputs, node: part.outputs[0] });
+            tasks.push(Task { work: part.work, inputs, outputs, nodes: part.outputs });
         }
         let outputs = program.outputs.iter().map(|id| source(nodes, &slot_of, *id)).collect();
         Self { tasks, slots, outputs }
