@@ -4,16 +4,38 @@
 
 mod cpu;
 
-use cpu::{LANES, Tile, Workspace};
-use trawl_plan::graph::NodeId;
+use cpu::{LANES, Real, Tile, Workspace};
 use trawl_plan::{Input, Program};
 
 /// The backends' names enter the identity of an answer.
 pub const BACKEND_CPU: &str = "cpu";
-/// Precision of the arithmetic.
+/// Precision of the arithmetic, as it is named in the identity of an answer.
 pub const PRECISION_F64: &str = "f64";
+/// See [`Precision::F32`].
+pub const PRECISION_F32: &str = "f32";
 /// Changes whenever the same plan over the same bars could give other bits.
-pub const NUMERICS_ID: &str = "n1";
+pub const NUMERICS_ID: &str = "n2";
+
+/// The number type that steps run in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// What the agreement with the references is promised for.
+    #[default]
+    F64,
+    /// Bars and values of half the size. Running totals are unevaluated sums of two; the rarer steps run in `f64` between
+    /// series of `f32`. How far the values are off is published, not promised: docs/precision.md.
+    F32,
+}
+
+impl Precision {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F64 => PRECISION_F64,
+            Self::F32 => PRECISION_F32,
+        }
+    }
+}
 
 /// Bytes that one thread may need beside the bars; planning refuses what needs more (see [`workspace_bytes`]).
 pub const WORKSPACE_BYTES_MAX: u64 = 1 << 30;
@@ -25,7 +47,7 @@ pub fn workspace_bytes(program: &Program, bars: usize) -> u64 {
 
 /// The first bar that each of the program's inputs must hold when its outputs are wanted from bar `wanted_from` on.
 pub fn input_begins(program: &Program, wanted_from: usize) -> Vec<usize> {
-    Workspace::new(program).column_begins(wanted_from)
+    cpu::column_begins(program, wanted_from)
 }
 
 /// One symbol's bars as the kernels see them.
@@ -63,20 +85,35 @@ pub struct Cancelled;
 pub struct Tiles {
     names: Vec<String>,
     symbols: usize,
-    /// The symbols of each tile, and their bars.
-    tiles: Vec<(Vec<usize>, Tile)>,
+    tiles: Layout,
+}
+
+/// The symbols of each tile, and their bars.
+#[derive(Debug)]
+enum Layout {
+    F64(Vec<(Vec<usize>, Tile<f64>)>),
+    F32(Vec<(Vec<usize>, Tile<f32>)>),
 }
 
 impl Tiles {
     /// Lays out `symbols`, whose columns are called `names`, in that order.
-    pub fn new(names: &[String], symbols: &[SymbolInput<'_>]) -> Self {
-        let tiles = chunks(symbols).map(|chunk| {
-            let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
-            let tile = Tile::load(&lanes, vec![0; names.len()]);
-            (chunk, tile)
-        });
-        Self { names: names.to_vec(), symbols: symbols.len(), tiles: tiles.collect() }
+    pub fn new(names: &[String], symbols: &[SymbolInput<'_>], precision: Precision) -> Self {
+        let columns = names.len();
+        let tiles = match precision {
+            Precision::F64 => Layout::F64(lay_out(columns, symbols)),
+            Precision::F32 => Layout::F32(lay_out(columns, symbols)),
+        };
+        Self { names: names.to_vec(), symbols: symbols.len(), tiles }
     }
+}
+
+fn lay_out<T: Real>(columns: usize, symbols: &[SymbolInput<'_>]) -> Vec<(Vec<usize>, Tile<T>)> {
+    let tiles = chunks(symbols).map(|chunk| {
+        let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
+        let tile = Tile::load(&lanes, vec![0; columns]);
+        (chunk, tile)
+    });
+    tiles.collect()
 }
 
 /// Which bars are computed.
@@ -150,16 +187,16 @@ fn run_chunks(
     mut keep: impl FnMut(usize, usize, usize, f64),
 ) -> Result<(), Cancelled> {
     let columns: Vec<usize> = (0..program.inputs.len()).collect();
-    let mut workspace = Workspace::new(program);
+    let mut workspace = Workspace::<f64>::new(program);
     for chunk in chunks(symbols) {
         let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
         let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
-        let tile = Tile::load(&lanes, workspace.column_begins(first));
+        let tile = Tile::load(&lanes, cpu::column_begins(program, first));
         workspace.run(&tile, &columns, first, cancel, |w, strip| {
             for (lane, visible) in tile.visible.iter().enumerate() {
                 for row in strip.start.max(from[chunk[lane]])..strip.end.min(*visible) {
-                    for (output, id) in program.outputs.iter().enumerate() {
-                        keep(chunk[lane], output, row, w.value(&tile, &columns, *id, lane, row));
+                    for output in 0..program.outputs.len() {
+                        keep(chunk[lane], output, row, w.value(&tile, &columns, output, lane, row));
                     }
                 }
             }
@@ -186,19 +223,34 @@ pub fn evaluate_tiles(
         columns.push(at.ok_or_else(|| TilesError::MissingColumn(name.clone()))?);
     }
     let mut values = vec![vec![f64::NAN; program.outputs.len()]; tiles.symbols];
-    let mut workspace = Workspace::new(program);
-    for (chunk, tile) in &tiles.tiles {
+    match &tiles.tiles {
+        Layout::F64(tiles) => run_tiles(program, tiles, &columns, bars, cancel, &mut values)?,
+        Layout::F32(tiles) => run_tiles(program, tiles, &columns, bars, cancel, &mut values)?,
+    }
+    Ok(values)
+}
+
+fn run_tiles<T: Real>(
+    program: &Program,
+    tiles: &[(Vec<usize>, Tile<T>)],
+    columns: &[usize],
+    bars: Bars,
+    cancel: &dyn Cancel,
+    values: &mut [Vec<f64>],
+) -> Result<(), Cancelled> {
+    let mut workspace = Workspace::<T>::new(program);
+    for (chunk, tile) in tiles {
         let from = if bars == Bars::All { 0 } else { tile.shortest().saturating_sub(1) };
-        workspace.run(tile, &columns, from, cancel, |w, strip| {
+        workspace.run(tile, columns, from, cancel, |w, strip| {
             for (lane, visible) in tile.visible.iter().enumerate() {
                 if let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) {
-                    let value = |id: &NodeId| w.value(tile, &columns, *id, lane, row);
-                    values[chunk[lane]] = program.outputs.iter().map(value).collect();
+                    let value = |output| w.value(tile, columns, output, lane, row);
+                    values[chunk[lane]] = (0..program.outputs.len()).map(value).collect();
                 }
             }
         })?;
     }
-    Ok(values)
+    Ok(())
 }
 
 /// Evaluates every output of the program on every visible bar of one symbol: one series per output.

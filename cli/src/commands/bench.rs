@@ -1,6 +1,6 @@
 //! `trawl bench screen`: nanoseconds per bar of each indicator of the screen W1, on this machine, one thread.
 //!
-//! Whole series are computed in f64 over seeded synthetic bars that are laid out beforehand, outputs are overwritten in
+//! Whole series are computed over seeded synthetic bars that are laid out beforehand, outputs are overwritten in
 //! cache. It measures only; comparing with other libraries is the script's job (`just bench screen`).
 
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
-use trawl_kernels::{Bars, NoCancel, SymbolInput, Tiles, evaluate_tiles};
+use trawl_kernels::{Bars, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput, Tiles, evaluate_tiles};
 use trawl_plan::{Schema, compile_expressions};
 
 use crate::Context;
@@ -23,7 +23,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// The screen W1: fifteen indicators over every bar of a market, one thread, f64
+    /// The screen W1: fifteen indicators over every bar of a market, one thread
     Screen(ScreenArgs),
 }
 
@@ -38,6 +38,9 @@ struct ScreenArgs {
     /// Times each measurement is repeated; the fastest counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
+    /// Number type of the arithmetic
+    #[arg(long, default_value = PRECISION_F64, value_parser = [PRECISION_F64, PRECISION_F32])]
+    precision: String,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -112,8 +115,8 @@ pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     println!(
-        "W1 on {} ({} cores), one thread, f64, {} synthetic symbols x {} bars, best of {}",
-        report.machine.processor, report.machine.cores, report.symbols, report.bars, report.repeats
+        "W1 on {} ({} cores), one thread, {}, {} synthetic symbols x {} bars, best of {}",
+        report.machine.processor, report.machine.cores, report.precision, report.symbols, report.bars, report.repeats
     );
     println!("{:<12}{:>14}{:>18}", "ns per bar", "every bar", "last bar alone");
     for row in &report.rows {
@@ -131,7 +134,8 @@ fn screen(args: &ScreenArgs) -> Result<Report> {
         .map(|m| SymbolInput { columns: m.iter().map(Vec::as_slice).collect(), visible: args.bars as usize })
         .collect();
     let names = COLUMNS.map(str::to_owned);
-    let tiles = Tiles::new(&names, &inputs);
+    let precision = if args.precision == PRECISION_F32 { Precision::F32 } else { Precision::F64 };
+    let tiles = Tiles::new(&names, &inputs, precision);
     let mut rows = Vec::new();
     for (name, outputs) in SCREEN {
         let outputs: Vec<String> = outputs.iter().map(|o| (*o).to_owned()).collect();
@@ -145,7 +149,7 @@ fn screen(args: &ScreenArgs) -> Result<Report> {
     Ok(Report {
         benchmark: "screen",
         engine: env!("CARGO_PKG_VERSION"),
-        precision: trawl_kernels::PRECISION_F64,
+        precision: precision.name(),
         threads: 1,
         symbols: args.symbols,
         bars: args.bars,

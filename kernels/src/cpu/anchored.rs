@@ -3,12 +3,19 @@
 use trawl_plan::family::Anchor;
 
 use super::lane::Recurrence;
-use super::window::add;
 
 /// Inputs begin, key, x, w; see `Op::AnchoredMean`.
 pub(crate) struct AnchoredMean {
     pub anchor: Anchor,
     pub previous: bool,
+}
+
+/// Adds `x` to the unevaluated sum `hi + lo` without losing what rounds away (Knuth's two-sum).
+fn add(hi: &mut f64, lo: &mut f64, x: f64) {
+    let sum = *hi + x;
+    let part = sum - *hi;
+    *lo += (*hi - (sum - part)) + (x - part);
+    *hi = sum;
 }
 
 /// Sums since an anchor, compensated.

@@ -1,56 +1,157 @@
-//! Steps without state: functions of the current bar, and lags.
+//! Steps without state: functions of the current bar. What each computes is said at `trawl_plan::graph::Op`; here it is
+//! said again over packs, without branches, with the same bits as `trawl_plan::scalar`.
 
 use std::ops::Range;
 
-use super::lanes::{LANES, Out, Row, Step, View};
+use trawl_plan::scalar::{EDGE_TOLERANCE, TALIB_EPSILON};
 
-/// A function of one series.
-pub(crate) struct Map1<F>(pub F);
+use super::lanes::{Kernel, LANES, Out, Row, RowOf, Step, View};
+use super::pack::Pack;
+use super::real::Real;
 
-impl<F: Fn(f64) -> f64 + Send> Step for Map1<F> {
+/// A function of `K` series at one bar.
+pub(crate) trait Function<const K: usize>: Send {
+    fn at<T: Real, V: Pack<T>>(&self, x: [V; K]) -> V;
+}
+
+/// A function at every bar.
+pub(crate) struct Map<F, const K: usize>(pub F);
+
+impl<T: Real, F: Function<K>, const K: usize> Kernel<T> for Map<F, K> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        for t in rows {
-            let a = inputs[0].row(t);
-            out.set(t, a.map(|_, x| (self.0)(x)));
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let mut t = rows.start;
+        while t < rows.end {
+            let out = outs[0].from(t);
+            let mut n = out.len().min(rows.end - t);
+            let mut from: [&[RowOf<T>]; K] = [&[]; K];
+            for k in 0..K {
+                from[k] = inputs[k].from(t);
+                n = n.min(from[k].len());
+            }
+            for slice in &mut from {
+                *slice = &slice[..n];
+            }
+            for (i, out) in out[..n].iter_mut().enumerate() {
+                let mut x = [V::zero(); K];
+                for k in 0..K {
+                    x[k] = V::load(&from[k][i]);
+                }
+                self.0.at::<T, V>(x).store(out);
+            }
+            t += n;
         }
     }
 }
 
-/// A function of two series.
-pub(crate) struct Map2<F>(pub F);
+/// Declares functions over packs: name, arguments, body. `V` and `T` are the pack and its number type.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident),+) $body:block)+) => {$(
+        $(#[$doc])*
+        pub(crate) struct $name;
+        impl Function<{ [$(stringify!($arg)),+].len() }> for $name {
+            #[inline(always)]
+            fn at<T: Real, V: Pack<T>>(&self, [$($arg),+]: [V; [$(stringify!($arg)),+].len()]) -> V $body
+        }
+    )+};
+}
 
-impl<F: Fn(f64, f64) -> f64 + Send> Step for Map2<F> {
+/// 1, 0, or NA where a side is NA or infinite.
+#[inline(always)]
+fn told<T: Real, V: Pack<T>>(a: V, b: V, truth: V::Mask) -> V {
+    V::truth(truth).only(a.is_finite() & b.is_finite())
+}
+
+/// TA-Lib's quotient: 0 where `nothing` says that the divisor is none, NA where `a` is.
+#[inline(always)]
+pub(crate) fn ratio<T: Real, V: Pack<T>>(a: V, b: V, nothing: V::Mask) -> V {
+    V::select(nothing & a.eq(a), V::zero(), a / b)
+}
+
+/// TA-Lib's idea of zero.
+#[inline(always)]
+pub(crate) fn vanishes<T: Real, V: Pack<T>>(x: V) -> V::Mask {
+    x.abs().lt(V::of(TALIB_EPSILON))
+}
+
+/// The larger of both, NA where one is.
+#[inline(always)]
+pub(crate) fn maximum<T: Real, V: Pack<T>>(a: V, b: V) -> V {
+    V::select(a.is_nan(), a, a.larger(b))
+}
+
+functions! {
+    Negate(a) { a.negate() }
+    Abs(a) { a.abs() }
+    Sqrt(a) { a.sqrt() }
+    Sign(a) {
+        let below = V::select(a.lt(V::zero()), V::of(-1.0), a + V::zero());
+        V::select(V::zero().lt(a), V::of(1.0), below)
+    }
+    /// Adding and taking away 2^52 (of `f64`) rounds to an integer in the current mode, which is half to even.
+    Round(a) {
+        let whole = V::splat(T::INTEGER);
+        let rounded = (a.abs() + whole) - whole;
+        // The sign of -0.0 and of what rounds to it stays.
+        let signed = V::select(a.lt(V::zero()) | (V::of(1.0) / a).lt(V::zero()), rounded.negate(), rounded);
+        V::select(a.abs().lt(whole), signed, a)
+    }
+    Add(a, b) { a + b }
+    Subtract(a, b) { a - b }
+    Multiply(a, b) { a * b }
+    Divide(a, b) { V::select(b.eq(V::zero()), V::na(), a / b) }
+    Maximum(a, b) { maximum(a, b) }
+    Minimum(a, b) { V::select(a.is_nan(), a, a.smaller(b)) }
+    RatioOrZero(a, b) { ratio(a, b, b.eq(V::zero())) }
+    RatioOrZeroEpsilon(a, b) { ratio(a, b, vanishes(b)) }
+    Gate(a, b) { a.only(b.is_finite()) }
+    OrElse(a, b) { V::select(a.is_nan(), b, a) }
+    Near(a, b) {
+        let most = V::of(1.0).larger(a.abs()).larger(b.abs());
+        told(a, b, (a - b).abs().le(V::of(EDGE_TOLERANCE) * most))
+    }
+    Less(a, b) { told(a, b, a.lt(b)) }
+    LessEqual(a, b) { told(a, b, a.le(b)) }
+    Greater(a, b) { told(a, b, b.lt(a)) }
+    GreaterEqual(a, b) { told(a, b, b.le(a)) }
+    Equal(a, b) { told(a, b, a.eq(b)) }
+    NotEqual(a, b) { told(a, b, a.lt(b) | b.lt(a)) }
+    And(a, b) { V::select(a.eq(V::zero()) | b.eq(V::zero()), V::zero(), a * b) }
+    Or(a, b) {
+        let one = V::of(1.0);
+        V::select(a.eq(one) | b.eq(one), one, a + b)
+    }
+    Not(a) { V::of(1.0) - a }
+    Select(c, a, b) {
+        let otherwise = b.only(c.eq(V::zero()));
+        V::select(c.eq(V::of(1.0)), a, otherwise)
+    }
+}
+
+/// A function of one series that has no form over packs.
+pub(crate) struct Scalar1<F>(pub F);
+
+impl<T: Real, F: Fn(f64) -> f64 + Send> Step<T> for Scalar1<F> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
+    fn run(&mut self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, rows: Range<usize>) {
         for t in rows {
-            let (a, b) = (inputs[0].row(t), inputs[1].row(t));
-            out.set(t, a.map(|lane, x| (self.0)(x, b.0[lane])));
+            out.set(t, inputs[0].row(t).map(|_, x| T::of((self.0)(x.wide()))));
         }
     }
 }
 
-/// A function of three series.
-pub(crate) struct Map3<F>(pub F);
+/// A function of two series that has no form over packs.
+pub(crate) struct Scalar2<F>(pub F);
 
-impl<F: Fn(f64, f64, f64) -> f64 + Send> Step for Map3<F> {
+impl<T: Real, F: Fn(f64, f64) -> f64 + Send> Step<T> for Scalar2<F> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
+    fn run(&mut self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, rows: Range<usize>) {
         for t in rows {
-            let (a, b, c) = (inputs[0].row(t), inputs[1].row(t), inputs[2].row(t));
-            out.set(t, a.map(|lane, x| (self.0)(x, b.0[lane], c.0[lane])));
-        }
-    }
-}
-
-/// The value some bars earlier.
-pub(crate) struct Lag(pub usize);
-
-impl Step for Lag {
-    #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        for t in rows {
-            out.set(t, inputs[0].back(t, self.0));
+            let (mut a, b) = (inputs[0].row(t), inputs[1].row(t));
+            for lane in 0..LANES {
+                a.0[lane] = T::of((self.0)(a.0[lane].wide(), b.0[lane].wide()));
+            }
+            out.set(t, a);
         }
     }
 }

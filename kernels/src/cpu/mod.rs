@@ -2,24 +2,36 @@
 //! still in cache when the next one reads it; only the bars that the wanted values need are computed.
 
 mod afresh;
+#[cfg(test)]
+mod agreement;
 mod anchored;
+mod composite;
 mod cycle;
 mod elementwise;
 mod exact;
+mod extremes;
+mod fuse;
 mod index;
 mod lane;
 mod lanes;
+mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pack_x86;
 mod pick;
 mod program;
 mod ranked;
+mod real;
 mod recurrence;
 mod regression;
 mod running;
 mod steps;
 mod stops;
+mod tasks;
 mod tile;
+mod widened;
 mod window;
 
 pub(crate) use lanes::LANES;
-pub(crate) use program::{Workspace, workspace_bytes};
+pub(crate) use program::{Workspace, column_begins, workspace_bytes};
+pub(crate) use real::Real;
 pub(crate) use tile::Tile;

@@ -1,149 +1,155 @@
-//! Runs a program over one tile: which rows each node must compute, rings between the steps, strips through time.
+//! Runs a program over one tile: rings between the steps, strips through time.
 
 use std::ops::Range;
 
 use trawl_plan::Program;
-use trawl_plan::graph::{Node, NodeId, Op};
+use trawl_plan::graph::Op;
 
-use super::lanes::{AnyStep, Isa, LANES, Out, Row, View};
-use super::steps::{begin, reads_back, step_for, tail_rows};
+use super::lanes::{AnyStep, Isa, Out, RowOf, View};
+use super::real::Real;
+use super::steps::{step_for, tail_rows};
+use super::tasks::{Place, Slot, Source, Task, Tasks, begins};
 use super::tile::Tile;
 use crate::{Cancel, Cancelled};
 
-/// Bars per strip: eight lanes of one series are 4 KiB, so a dozen series stay in the first-level cache.
-const STRIP_BARS: usize = 64;
+/// Series that the widest task reads.
+const INPUTS_MAX: usize = 5;
 
-/// Series that the widest primitive reads.
-const INPUTS_MAX: usize = 4;
+/// Series that the widest task makes.
+const OUTPUTS_MAX: usize = 3;
 
 /// Buffers that tiles of one program use one after another.
-pub(crate) struct Workspace<'p> {
+pub(crate) struct Workspace<'p, T: Real = f64> {
     program: &'p Program,
     isa: Isa,
-    /// Rows that each node's ring must hold: what its users read back, and a strip.
-    wanted: Vec<usize>,
-    /// Per node: its ring, or its constant; empty for columns, which are read in the tile.
-    buffers: Vec<Vec<Row>>,
+    plan: Tasks,
+    slots: Vec<Vec<RowOf<T>>>,
 }
 
-/// Rows that each node's ring must hold.
-fn ring_rows(nodes: &[Node]) -> Vec<usize> {
-    let mut history = vec![0usize; nodes.len()];
-    for node in nodes {
-        for input in &node.inputs {
-            history[input.index()] = history[input.index()].max(reads_back(node.op));
+/// Rows of a slot over tiles of `bars` bars: a power of two, and never longer than the tile, so that a long period over
+/// short histories costs no memory.
+fn slot_rows<T: Real>(slot: Slot, bars: usize) -> usize {
+    match slot {
+        Slot::Constant(_) => T::STRIP_BARS,
+        Slot::Ring(history) => {
+            let whole = bars.max(T::STRIP_BARS).next_power_of_two();
+            history.saturating_add(T::STRIP_BARS).min(whole).next_power_of_two()
         }
     }
-    history.into_iter().map(|bars| (bars + STRIP_BARS).next_power_of_two()).collect()
 }
 
-/// Rows of the longest ring that a tile of `bars` bars needs.
-fn longest_ring(bars: usize) -> usize {
-    bars.max(STRIP_BARS).next_power_of_two()
+/// Asks for a row that is read soon: processors that look ahead stop at the borders of pages, which a strip of a column
+/// has about one of.
+#[inline(always)]
+fn prefetch<T>(row: &RowOf<T>) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..size_of::<RowOf<T>>()).step_by(64) {
+        // SAFETY: a hint; the address lies in the row.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                std::ptr::from_ref(row).cast::<i8>().add(line),
+            )
+        };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row;
 }
 
 /// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
 pub(crate) fn workspace_bytes(program: &Program, bars: usize) -> u64 {
-    let rows = program.nodes().iter().zip(ring_rows(program.nodes())).map(|(node, ring)| match node.op {
-        Op::Column(_) | Op::Constant(_) => 0,
-        op => (ring.min(longest_ring(bars)) + tail_rows(op, bars)) as u64,
-    });
-    rows.sum::<u64>() * size_of::<Row>() as u64
+    let plan = Tasks::new(program);
+    let rings: u64 = plan.slots.iter().map(|slot| slot_rows::<f64>(*slot, bars) as u64).sum();
+    let tails: u64 = plan.tasks.iter().map(|task| tail_rows(task.work, bars) as u64).sum();
+    (rings + tails) * size_of::<RowOf<f64>>() as u64
 }
 
-impl<'p> Workspace<'p> {
+/// The first bar that each of the program's inputs must hold when all outputs are wanted from `wanted_from` on.
+pub(crate) fn column_begins(program: &Program, wanted_from: usize) -> Vec<usize> {
+    let mut columns = vec![wanted_from; program.inputs.len()];
+    for (node, begin) in program.nodes().iter().zip(begins(program, wanted_from)) {
+        if let Op::Column(column) = node.op {
+            columns[usize::from(column)] = begin.min(wanted_from);
+        }
+    }
+    columns
+}
+
+impl<'p, T: Real> Workspace<'p, T> {
     pub fn new(program: &'p Program) -> Self {
-        let nodes = program.nodes();
-        let wanted = ring_rows(nodes);
-        let constant = |op| match op {
-            Op::Constant(bits) => vec![Row([bits.value(); LANES])],
-            _ => Vec::new(),
+        Self::on(Isa::detect(), program, Tasks::new(program))
+    }
+
+    /// With the code of one instruction set, which this machine must have, and the program's tasks.
+    pub fn on(isa: Isa, program: &'p Program, plan: Tasks) -> Self {
+        let constant = |slot: &Slot| match slot {
+            Slot::Constant(value) => vec![RowOf::splat(T::of(*value)); T::STRIP_BARS],
+            Slot::Ring(_) => Vec::new(),
         };
-        let buffers = nodes.iter().map(|node| constant(node.op)).collect();
-        Self { program, isa: Isa::detect(), wanted, buffers }
+        let slots = plan.slots.iter().map(constant).collect();
+        Self { program, isa, plan, slots }
     }
 
-    /// Makes the rings long enough for a tile; never longer than the tile, so that a long period over short histories
-    /// costs no memory.
-    fn reserve(&mut self, rows: usize) {
-        let whole = longest_ring(rows);
-        for ((node, wanted), buffer) in self.program.nodes().iter().zip(&self.wanted).zip(&mut self.buffers) {
-            let rows = (*wanted).min(whole);
-            if !matches!(node.op, Op::Column(_) | Op::Constant(_)) && buffer.len() < rows {
-                buffer.resize(rows, Row::NA);
+    fn reserve(&mut self, bars: usize) {
+        for (slot, buffer) in self.plan.slots.iter().zip(&mut self.slots) {
+            let rows = slot_rows::<T>(*slot, bars);
+            if buffer.len() < rows {
+                buffer.resize(rows, RowOf::NA);
             }
         }
     }
 
-    /// First row to run of every node when all outputs are wanted from `wanted_from` on.
-    fn begins(&self, wanted_from: usize) -> Vec<usize> {
-        let nodes = self.program.nodes();
-        let mut needed = vec![usize::MAX; nodes.len()];
-        for node in &self.program.outputs {
-            needed[node.index()] = wanted_from;
-        }
-        for (i, node) in nodes.iter().enumerate().rev() {
-            if needed[i] == usize::MAX {
-                continue;
+    fn view<'a>(&'a self, tile: &'a Tile<T>, columns: &[usize], source: Source, t: usize) -> View<'a, T> {
+        let view = match source.place {
+            Place::Column(column) => {
+                let column = columns[column];
+                View::column(tile.column(column)).defined(tile.defined_from(column, t))
             }
-            needed[i] = begin(node.op, needed[i]);
-            let read = needed[i].saturating_sub(reads_back(node.op));
-            for input in &node.inputs {
-                needed[input.index()] = needed[input.index()].min(read);
-            }
-        }
-        needed
+            Place::Slot(slot) => View::ring(&self.slots[slot]),
+        };
+        view.late(source.lag)
     }
 
-    /// The first bar that each of the program's inputs must hold when all outputs are wanted from `wanted_from` on.
-    pub fn column_begins(&self, wanted_from: usize) -> Vec<usize> {
-        let begins = self.begins(wanted_from);
-        let mut columns = vec![wanted_from; self.program.inputs.len()];
-        for (node, begin) in self.program.nodes().iter().zip(begins) {
-            if let Op::Column(column) = node.op {
-                columns[usize::from(column)] = begin.min(wanted_from);
-            }
-        }
-        columns
-    }
-
-    /// Runs the tile, whose column `columns[i]` is the program's input i, and calls `take(rows)` after each strip, when `value` may be asked for those rows.
+    /// Runs the tile, whose column `columns[i]` is the program's input i, and calls `take(rows)` after each strip, when
+    /// `value` may be asked for those rows.
     pub fn run(
         &mut self,
-        tile: &Tile,
+        tile: &Tile<T>,
         columns: &[usize],
         wanted_from: usize,
         cancel: &dyn Cancel,
         mut take: impl FnMut(&Self, Range<usize>),
     ) -> Result<(), Cancelled> {
         let rows = tile.rows();
-        let begins = self.begins(wanted_from);
         self.reserve(rows);
-        let nodes = self.program.nodes();
-        let mut steps: Vec<Option<Box<dyn AnyStep>>> = nodes.iter().map(|n| step_for(n.op, rows)).collect();
+        let begins = begins(self.program, wanted_from);
+        let begin = |task: &Task| {
+            let wanted = task.nodes.iter().map(|node| begins[node.index()]).min();
+            if task.work.is_recursive() { 0 } else { wanted.unwrap_or(0) }
+        };
+        let begins: Vec<usize> = self.plan.tasks.iter().map(begin).collect();
+        let mut calls = self.calls(tile, columns, &begins);
+        let read = self.columns_read(tile, columns);
+        let share = (read.len() * T::STRIP_BARS).div_ceil(calls.len().max(1));
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
-        let mut strip = first / STRIP_BARS * STRIP_BARS;
+        let mut strip = first / T::STRIP_BARS * T::STRIP_BARS;
         while strip < rows {
             if cancel.cancelled() {
                 return Err(Cancelled);
             }
-            let end = (strip + STRIP_BARS).min(rows);
-            for (i, step) in steps.iter_mut().enumerate() {
-                let (Some(step), start) = (step, begins[i].max(strip)) else {
-                    continue;
-                };
-                if start >= end {
-                    continue;
+            let end = (strip + T::STRIP_BARS).min(rows);
+            // The next strip's bars are fetched while this one is computed, some before each step.
+            let next = (rows - end).min(T::STRIP_BARS);
+            let mut fetched = 0;
+            for call in &mut calls {
+                let goal = (fetched + share).min(next * read.len());
+                while fetched < goal {
+                    prefetch(&read[fetched / next][end + fetched % next]);
+                    fetched += 1;
                 }
-                let (before, rest) = self.buffers.split_at_mut(i);
-                let mut inputs = [View::EMPTY; INPUTS_MAX];
-                for (slot, id) in inputs.iter_mut().zip(&nodes[i].inputs) {
-                    *slot = match nodes[id.index()].op {
-                        Op::Column(column) => View::column(tile.column(columns[usize::from(column)])),
-                        _ => View::ring(&before[id.index()]),
-                    };
+                let start = call.begin.max(strip);
+                if start < end {
+                    call.run(self.isa, tile, start..end);
                 }
-                step.strip(self.isa, &inputs[..nodes[i].inputs.len()], &mut Out::new(&mut rest[0]), start..end);
             }
             if end > wanted_from {
                 take(self, wanted_from.max(strip)..end);
@@ -153,13 +159,85 @@ impl<'p> Workspace<'p> {
         Ok(())
     }
 
-    /// The value of an output at a row of the strip that was just taken. NaNs are canonical.
-    pub fn value(&self, tile: &Tile, columns: &[usize], id: NodeId, lane: usize, row: usize) -> f64 {
-        let buffer = &self.buffers[id.index()];
-        let row = match self.program.nodes()[id.index()].op {
-            Op::Column(column) => View::column(tile.column(columns[usize::from(column)])).row(row),
-            _ => View::ring(buffer).row(row),
-        };
-        if row.0[lane].is_nan() { f64::NAN } else { row.0[lane] }
+    /// What a tile's strips repeat.
+    fn calls(&mut self, tile: &Tile<T>, columns: &[usize], begins: &[usize]) -> Vec<Call<T>> {
+        let bars = tile.rows();
+        let mut calls = Vec::with_capacity(self.plan.tasks.len());
+        for (task, begin) in self.plan.tasks.iter().zip(begins) {
+            let Some(step) = step_for(task.work, bars) else { continue };
+            let feed = |source: &Source| match source.place {
+                Place::Column(column) => {
+                    let (rows, base) = tile.column(columns[column]);
+                    Feed { rows, base, ring: false, column: columns[column], lag: source.lag }
+                }
+                Place::Slot(slot) => {
+                    let rows: *const [RowOf<T>] = self.slots[slot].as_slice();
+                    Feed { rows, base: 0, ring: true, column: usize::MAX, lag: source.lag }
+                }
+            };
+            let inputs = task.inputs.iter().map(feed).collect();
+            let outputs = task.outputs.iter().map(|slot| std::ptr::from_mut(self.slots[*slot].as_mut_slice()));
+            calls.push(Call { step, begin: *begin, inputs, outputs: outputs.collect() });
+        }
+        calls
+    }
+
+    /// The rows of the columns that steps read, where these begin with the first bar.
+    fn columns_read<'a>(&self, tile: &'a Tile<T>, columns: &[usize]) -> Vec<&'a [RowOf<T>]> {
+        let mut read: Vec<usize> = Vec::new();
+        for source in self.plan.tasks.iter().flat_map(|task| &task.inputs) {
+            if let Place::Column(column) = source.place {
+                read.push(columns[column]);
+            }
+        }
+        read.sort_unstable();
+        read.dedup();
+        let rows = read.into_iter().map(|column| tile.column(column));
+        rows.filter(|(_, base)| *base == 0).map(|(rows, _)| rows).collect()
+    }
+
+    /// The value of the program's output `output` at a row of the strip that was just taken. NaNs are canonical.
+    pub fn value(&self, tile: &Tile<T>, columns: &[usize], output: usize, lane: usize, row: usize) -> f64 {
+        let x = self.view(tile, columns, self.plan.outputs[output], row).row(row).0[lane].wide();
+        if x.is_nan() { f64::NAN } else { x }
+    }
+}
+
+/// A task over one tile: its step, and where its series lie.
+struct Call<T: Real> {
+    step: Box<dyn AnyStep<T>>,
+    begin: usize,
+    inputs: Vec<Feed<T>>,
+    outputs: Vec<*mut [RowOf<T>]>,
+}
+
+/// A series that a step reads.
+struct Feed<T> {
+    rows: *const [RowOf<T>],
+    base: usize,
+    ring: bool,
+    /// The tile's column, if it is one.
+    column: usize,
+    lag: usize,
+}
+
+impl<T: Real> Call<T> {
+    /// Runs the step over `rows`. The slots that the call was made over must not have moved.
+    fn run(&mut self, isa: Isa, tile: &Tile<T>, rows: Range<usize>) {
+        let mut inputs = [View::EMPTY; INPUTS_MAX];
+        for (view, feed) in inputs.iter_mut().zip(&self.inputs) {
+            // SAFETY: a column of the tile that the caller holds, or one of the workspace's slots, which live as long
+            // and are of the same length until the tile is done. `Tasks` gives no task a slot to write that it reads.
+            let series = unsafe { &*feed.rows };
+            let whole = if feed.ring { View::ring(series) } else { View::column((series, feed.base)) };
+            *view = whole.late(feed.lag).defined(tile.defined_from(feed.column, rows.start));
+        }
+        let mut outs: [Out<'_, T>; OUTPUTS_MAX] = std::array::from_fn(|_| Out::new(&mut []));
+        for (out, slot) in outs.iter_mut().zip(&self.outputs) {
+            // SAFETY: as above; the slots of one task are different ones.
+            *out = Out::new(unsafe { &mut **slot });
+        }
+        let (inputs, outs) = (&inputs[..self.inputs.len()], &mut outs[..self.outputs.len()]);
+        self.step.strip(isa, inputs, outs, rows);
     }
 }

@@ -2,23 +2,109 @@
 
 use std::ops::Range;
 
-use super::lanes::{LANES, Out, Row, Step, View};
+use super::lanes::{Kernel, Out, Row, RowOf, Step, View};
+use super::pack::{Mask, Pack};
+use super::real::Real;
+
+/// A recurrence from `I` series to `O` series with `N` rows of state, which begin at [`Self::START`].
+pub(crate) trait Recurrence<T: Real, const I: usize, const O: usize, const N: usize>: Send {
+    const START: [f64; N];
+
+    /// Whether no lane has anything left to count: then [`Self::bar`] may leave counting out.
+    fn is_seeded<V: Pack<T>>(&self, _state: &[V; N]) -> bool {
+        true
+    }
+
+    /// One bar. `SEEDED`: [`Self::is_seeded`] held.
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, state: &mut [V; N], x: [V; I]) -> [V; O];
+}
+
+/// A recurrence along time.
+pub(crate) struct Along<T, R, const I: usize, const O: usize, const N: usize> {
+    recurrence: R,
+    state: [RowOf<T>; N],
+    seeded: bool,
+}
+
+impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N: usize> Along<T, R, I, O, N> {
+    pub fn new(recurrence: R) -> Self {
+        Self { recurrence, state: R::START.map(|x| RowOf::splat(T::of(x))), seeded: false }
+    }
+
+    #[inline(always)]
+    fn part<V: Pack<T>, const SEEDED: bool>(
+        &mut self,
+        inputs: &[View<'_, T>],
+        outs: &mut [Out<'_, T>],
+        rows: Range<usize>,
+    ) {
+        let mut state = [V::zero(); N];
+        for (state, row) in state.iter_mut().zip(&self.state) {
+            *state = V::load(row);
+        }
+        let mut t = rows.start;
+        while t < rows.end {
+            let mut n = rows.end - t;
+            let mut from: [&[RowOf<T>]; I] = [&[]; I];
+            for k in 0..I {
+                from[k] = inputs[k].from(t);
+                n = n.min(from[k].len());
+            }
+            for slice in &mut from {
+                *slice = &slice[..n];
+            }
+            let mut to = outs.iter_mut().map(|out| &mut out.from(t)[..n]);
+            let to: [&mut [RowOf<T>]; O] = std::array::from_fn(|_| to.next().unwrap_or_default());
+            for i in 0..n {
+                let mut x = [V::zero(); I];
+                for k in 0..I {
+                    x[k] = V::load(&from[k][i]);
+                }
+                let y = self.recurrence.bar::<V, SEEDED>(&mut state, x);
+                for k in 0..O {
+                    y[k].store(&mut to[k][i]);
+                }
+            }
+            t += n;
+        }
+        if !SEEDED {
+            self.seeded = self.recurrence.is_seeded(&state);
+        }
+        for (state, row) in state.iter().zip(&mut self.state) {
+            state.store(row);
+        }
+    }
+}
+
+impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N: usize> Kernel<T>
+    for Along<T, R, I, O, N>
+{
+    #[inline(always)]
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        if self.seeded {
+            self.part::<V, true>(inputs, outs, rows);
+        } else {
+            self.part::<V, false>(inputs, outs, rows);
+        }
+    }
+}
 
 /// Exponential and Wilder means, m + (x - m)*factor: seeded with the mean of `p` defined values after `delay` skipped
-/// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly.
+/// ones. The factor is 2/(p+1) or Wilder's 1/p; in this form a flat series keeps its value exactly, and so does the
+/// seed, which is made of differences to the first value.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Smoothed {
     delay: f64,
     p: f64,
     factor: f64,
-    /// Defined values seen.
-    seen: Row,
-    /// The sum while seeding, then the mean.
-    state: Row,
 }
 
 impl Smoothed {
+    /// Defined values seen; the seed's first value, then the mean; while seeding, the sum of differences to the first.
+    pub const START: [f64; 3] = [0.0; 3];
+
     pub fn exponential(p: u32, delay: u32) -> Self {
-        Self::new(p, delay, 2.0 / (f64::from(p) + 1.0))
+        Self { delay: f64::from(delay), p: f64::from(p), factor: 2.0 / (f64::from(p) + 1.0) }
     }
 
     pub fn wilder(p: u32) -> Self {
@@ -27,236 +113,221 @@ impl Smoothed {
 
     /// An exponential mean with a factor of its own.
     pub fn new(p: u32, delay: u32, factor: f64) -> Self {
-        Self { delay: f64::from(delay), p: f64::from(p), factor, seen: Row::ZERO, state: Row::ZERO }
+        Self { delay: f64::from(delay), p: f64::from(p), factor }
     }
 
     #[inline(always)]
-    fn next(&self, m: f64, x: f64) -> f64 {
-        m + (x - m) * self.factor
+    pub fn is_seeded<T: Real, V: Pack<T>>(&self, seen: V) -> bool {
+        V::of(self.delay + self.p).le(seen).all()
+    }
+
+    /// The mean where `defined` and seeded, else NA.
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>, const SEEDED: bool>(
+        &self,
+        [seen, m, sum]: [&mut V; 3],
+        x: V,
+        defined: V::Mask,
+    ) -> V {
+        let after = *m + (x - *m) * V::of(self.factor);
+        if SEEDED {
+            *m = V::select(defined, after, *m);
+            return m.only(defined);
+        }
+        let (first, full) = (V::of(self.delay + 1.0), V::of(self.delay + self.p));
+        let n = V::select(defined, *seen + V::of(1.0), *seen);
+        let anchor = V::select(n.le(first), x, *m);
+        let seeding = V::select(n.le(first), V::zero(), *sum + (x - anchor));
+        let seeded = V::select(n.eq(full), anchor + seeding * V::of(1.0 / self.p), anchor);
+        let after = V::select(full.lt(n), after, seeded);
+        *m = V::select(defined, after, *m);
+        *sum = V::select(defined, seeding, *sum);
+        *seen = n;
+        m.only(defined & full.le(n))
     }
 }
 
-impl Step for Smoothed {
+impl<T: Real> Recurrence<T, 1, 1, 3> for Smoothed {
+    const START: [f64; 3] = Self::START;
+
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (delay, full) = (self.delay, self.delay + self.p);
-        let (mut seen, mut state) = (self.seen, self.state);
-        for t in rows {
-            let x = inputs[0].row(t);
-            let mut row = Row::NA;
-            let seeded = seen.0.iter().fold(true, |all, n| all & (*n >= full));
-            if seeded {
-                // Nothing left to count in any lane: the common case has no division.
-                for lane in 0..LANES {
-                    let (x, m) = (x.0[lane], state.0[lane]);
-                    let after = self.next(m, x);
-                    state.0[lane] = if x.is_finite() { after } else { m };
-                    row.0[lane] = if x.is_finite() { after } else { f64::NAN };
-                }
-            } else {
-                for lane in 0..LANES {
-                    let (x, m) = (x.0[lane], state.0[lane]);
-                    let n = seen.0[lane] + 1.0;
-                    let seeding = if n > delay { m + x } else { m };
-                    let seeded = if n == full { seeding / self.p } else { seeding };
-                    let after = if n > full { self.next(m, x) } else { seeded };
-                    if x.is_finite() {
-                        state.0[lane] = after;
-                        seen.0[lane] = n;
-                        row.0[lane] = if n >= full { after } else { f64::NAN };
-                    }
-                }
-            }
-            out.set(t, row);
-        }
-        (self.seen, self.state) = (seen, state);
+    fn is_seeded<V: Pack<T>>(&self, state: &[V; 3]) -> bool {
+        Self::is_seeded(self, state[0])
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [seen, m, sum]: &mut [V; 3], [x]: [V; 1]) -> [V; 1] {
+        [self.next::<T, V, SEEDED>([seen, m, sum], x, x.is_finite())]
     }
 }
 
 /// Wilder's sum: the sum of `p-1` values, then s - s/p + x.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct WilderSum {
-    p: f64,
-    seen: Row,
-    state: Row,
+    pub p: f64,
 }
 
 impl WilderSum {
-    pub fn new(p: u32) -> Self {
-        Self { p: f64::from(p), seen: Row::ZERO, state: Row::ZERO }
+    /// The sum with one more value; `full` says where p values are there with it.
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>, const SEEDED: bool>(&self, s: &mut V, x: V, defined: V::Mask, full: V::Mask) {
+        let less = *s - *s * V::of(1.0 / self.p);
+        let kept = if SEEDED { less } else { V::select(full, less, *s) };
+        *s = V::select(defined, kept + x, *s);
     }
 }
 
-impl Step for WilderSum {
+impl<T: Real> Recurrence<T, 1, 1, 2> for WilderSum {
+    const START: [f64; 2] = [0.0; 2];
+
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let share = 1.0 / self.p;
-        let (mut seen, mut state) = (self.seen, self.state);
-        for t in rows {
-            let x = inputs[0].row(t);
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (x, s) = (x.0[lane], state.0[lane]);
-                let defined = x.is_finite();
-                let n = seen.0[lane] + 1.0;
-                let after = if n >= self.p { s - s * share + x } else { s + x };
-                state.0[lane] = if defined { after } else { s };
-                seen.0[lane] = if defined { n } else { n - 1.0 };
-                row.0[lane] = if defined && n >= self.p { after } else { f64::NAN };
-            }
-            out.set(t, row);
+    fn is_seeded<V: Pack<T>>(&self, [seen, _]: &[V; 2]) -> bool {
+        V::of(self.p).le(*seen).all()
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [seen, s]: &mut [V; 2], [x]: [V; 1]) -> [V; 1] {
+        let defined = x.is_finite();
+        let n = V::select(defined, *seen + V::of(1.0), *seen);
+        // The p-th value itself already finds the sum full.
+        let full = V::of(self.p).le(n);
+        self.next::<T, V, SEEDED>(s, x, defined, full);
+        if !SEEDED {
+            *seen = n;
         }
-        (self.seen, self.state) = (seen, state);
+        [if SEEDED { s.only(defined) } else { s.only(defined & full) }]
     }
 }
 
 /// Inputs num, den: Wilder's mean of 100*num/den. TA-Lib adds nothing to the seed where den is 0, and later holds.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct WilderRatio {
-    p: f64,
-    seen: Row,
-    state: Row,
+    pub p: f64,
 }
 
 impl WilderRatio {
-    pub fn new(p: u32) -> Self {
-        Self { p: f64::from(p), seen: Row::ZERO, state: Row::ZERO }
+    #[inline(always)]
+    pub fn is_seeded<T: Real, V: Pack<T>>(&self, seen: V) -> bool {
+        V::of(self.p).le(seen).all()
+    }
+
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>, const SEEDED: bool>(
+        &self,
+        [seen, m]: [&mut V; 2],
+        num: V,
+        den: V,
+        defined: V::Mask,
+    ) -> V {
+        let share = V::of(1.0 / self.p);
+        let ratio = V::of(100.0) * (num / den);
+        let later = *m + (ratio - *m) * share;
+        if SEEDED {
+            let after = V::select(den.eq(V::zero()), *m, later);
+            *m = V::select(defined, after, *m);
+            return m.only(defined);
+        }
+        let p = V::of(self.p);
+        let n = V::select(defined, *seen + V::of(1.0), *seen);
+        let kept = V::select(den.eq(V::zero()), *m, V::select(p.lt(n), later, *m + ratio));
+        let after = V::select(n.eq(p), kept * share, kept);
+        *m = V::select(defined, after, *m);
+        *seen = n;
+        m.only(defined & p.le(n))
     }
 }
 
-impl Step for WilderRatio {
+impl<T: Real> Recurrence<T, 2, 1, 2> for WilderRatio {
+    const START: [f64; 2] = [0.0; 2];
+
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (p, share) = (self.p, 1.0 / self.p);
-        let (mut seen, mut state) = (self.seen, self.state);
-        for t in rows {
-            let (num, den) = (inputs[0].row(t), inputs[1].row(t));
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (num, den, m) = (num.0[lane], den.0[lane], state.0[lane]);
-                let defined = num.is_finite() & den.is_finite();
-                let n = seen.0[lane] + 1.0;
-                let ratio = 100.0 * (num / den);
-                let seeding = m + ratio;
-                let later = m + (ratio - m) * share;
-                let moved = if n > p { later } else { seeding };
-                let kept = if den == 0.0 { m } else { moved };
-                let after = if n == p { kept * share } else { kept };
-                state.0[lane] = if defined { after } else { m };
-                seen.0[lane] = if defined { n } else { n - 1.0 };
-                row.0[lane] = if defined && n >= p { after } else { f64::NAN };
-            }
-            out.set(t, row);
-        }
-        (self.seen, self.state) = (seen, state);
+    fn is_seeded<V: Pack<T>>(&self, [seen, _]: &[V; 2]) -> bool {
+        Self::is_seeded(self, *seen)
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [seen, m]: &mut [V; 2], [num, den]: [V; 2]) -> [V; 1] {
+        [self.next::<T, V, SEEDED>([seen, m], num, den, num.is_finite() & den.is_finite())]
     }
 }
 
 /// Kaufman's adaptive mean as TA-Lib has it. Inputs: x, x one bar ago, x p bars ago, sum of |changes| over p bars.
-pub(crate) struct Kaufman {
-    begun: Row,
-    state: Row,
-}
-
-impl Kaufman {
-    pub fn new() -> Self {
-        Self { begun: Row::ZERO, state: Row::ZERO }
-    }
-}
+pub(crate) struct Kaufman;
 
 /// Factors of the slowest (30 bars) and the fastest (2 bars) mean.
 const KAUFMAN_SLOW: f64 = 2.0 / 31.0;
 const KAUFMAN_SPAN: f64 = 2.0 / 3.0 - KAUFMAN_SLOW;
 
-impl Step for Kaufman {
+impl<T: Real> Recurrence<T, 4, 1, 1> for Kaufman {
+    /// NA before the first defined bar.
+    const START: [f64; 1] = [f64::NAN];
+
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (mut begun, mut state) = (self.begun, self.state);
-        for t in rows {
-            let (x, before, far, noise) = (inputs[0].row(t), inputs[1].row(t), inputs[2].row(t), inputs[3].row(t));
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (x, noise) = (x.0[lane], noise.0[lane]);
-                let change = x - far.0[lane];
-                let defined = x.is_finite() & before.0[lane].is_finite() & change.is_finite() & noise.is_finite();
-                // The comparison is with the signed change: so it is in TA-Lib.
-                let steady = noise <= change || noise <= 0.0;
-                let efficiency = if steady { 1.0 } else { (change / noise).abs() };
-                let root = efficiency * KAUFMAN_SPAN + KAUFMAN_SLOW;
-                let m = if begun.0[lane] == 0.0 { before.0[lane] } else { state.0[lane] };
-                let after = (x - m) * (root * root) + m;
-                state.0[lane] = if defined { after } else { state.0[lane] };
-                begun.0[lane] = if defined { 1.0 } else { begun.0[lane] };
-                row.0[lane] = if defined { after } else { f64::NAN };
-            }
-            out.set(t, row);
-        }
-        (self.begun, self.state) = (begun, state);
+    fn is_seeded<V: Pack<T>>(&self, [state]: &[V; 1]) -> bool {
+        state.eq(*state).all()
+    }
+
+    #[inline(always)]
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [state]: &mut [V; 1], [x, before, far, noise]: [V; 4]) -> [V; 1] {
+        let change = x - far;
+        // A finite change is one of finite values.
+        let defined = before.is_finite() & change.is_finite() & noise.is_finite();
+        // The comparison is with the signed change: so it is in TA-Lib.
+        let steady = noise.le(change) | noise.le(V::zero());
+        let efficiency = V::select(steady, V::of(1.0), (change / noise).abs());
+        let root = efficiency * V::of(KAUFMAN_SPAN) + V::of(KAUFMAN_SLOW);
+        let m = if SEEDED { *state } else { V::select(state.is_nan(), before, *state) };
+        let after = (x - m) * (root * root) + m;
+        *state = V::select(defined, after, *state);
+        [state.only(defined)]
     }
 }
 
-/// Running sum of the defined values, compensated.
-pub(crate) struct Cumulative {
-    hi: Row,
-    lo: Row,
-}
+/// Running sum of the defined values, compensated: an unevaluated sum of two.
+pub(crate) struct Cumulative;
 
 impl Cumulative {
-    pub fn new() -> Self {
-        Self { hi: Row::ZERO, lo: Row::ZERO }
+    /// The sum with one more value (Knuth's two-sum: nothing that rounds away is lost).
+    #[inline(always)]
+    pub fn next<T: Real, V: Pack<T>>([hi, lo]: [&mut V; 2], x: V, defined: V::Mask) -> V {
+        let x = V::select(defined, x, V::zero());
+        let sum = *hi + x;
+        let part = sum - *hi;
+        *lo = *lo + ((*hi - (sum - part)) + (x - part));
+        *hi = sum;
+        *hi + *lo
     }
 }
 
-impl Step for Cumulative {
+impl<T: Real> Recurrence<T, 1, 1, 2> for Cumulative {
+    const START: [f64; 2] = [0.0; 2];
+
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (mut hi, mut lo) = (self.hi, self.lo);
-        for t in rows {
-            let x = inputs[0].row(t);
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let defined = x.0[lane].is_finite();
-                let value = if defined { x.0[lane] } else { 0.0 };
-                super::window::add(&mut hi.0[lane], &mut lo.0[lane], value);
-                row.0[lane] = if defined { hi.0[lane] + lo.0[lane] } else { f64::NAN };
-            }
-            out.set(t, row);
-        }
-        (self.hi, self.lo) = (hi, lo);
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [hi, lo]: &mut [V; 2], [x]: [V; 1]) -> [V; 1] {
+        let defined = x.is_finite();
+        [Self::next([hi, lo], x, defined).only(defined)]
     }
 }
 
 /// Inputs close, volume: on-balance volume.
-pub(crate) struct OnBalance {
-    /// The close before, NaN before the first defined bar.
-    before: Row,
-    state: Row,
-}
+pub(crate) struct OnBalance;
 
-impl OnBalance {
-    pub fn new() -> Self {
-        Self { before: Row::NA, state: Row::ZERO }
-    }
-}
+impl<T: Real> Recurrence<T, 2, 1, 3> for OnBalance {
+    /// The close before, NA before the first defined bar; the balance, and what of it rounded away.
+    const START: [f64; 3] = [f64::NAN, 0.0, 0.0];
 
-impl Step for OnBalance {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (mut before, mut state) = (self.before, self.state);
-        for t in rows {
-            let (close, volume) = (inputs[0].row(t), inputs[1].row(t));
-            let mut row = Row::NA;
-            for lane in 0..LANES {
-                let (c, v, b) = (close.0[lane], volume.0[lane], before.0[lane]);
-                let defined = c.is_finite() & v.is_finite();
-                let up = if c > b || b.is_nan() { v } else { 0.0 };
-                let signed = if c < b { -v } else { up };
-                let after = state.0[lane] + signed;
-                state.0[lane] = if defined { after } else { state.0[lane] };
-                before.0[lane] = if defined { c } else { b };
-                row.0[lane] = if defined { after } else { f64::NAN };
-            }
-            out.set(t, row);
+    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [before, balance, lost]: &mut [V; 3], [c, v]: [V; 2]) -> [V; 1] {
+        let defined = c.is_finite() & v.is_finite();
+        // Not at most the close before: higher, or there is none.
+        let up = V::select(c.le(*before), V::zero(), v);
+        let signed = V::select(c.lt(*before), v.negate(), up);
+        *before = V::select(defined, c, *before);
+        if T::SHORT {
+            return [Cumulative::next([balance, lost], signed, defined).only(defined)];
         }
-        (self.before, self.state) = (before, state);
+        *balance = V::select(defined, *balance + signed, *balance);
+        [balance.only(defined)]
     }
 }
 

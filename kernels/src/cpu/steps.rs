@@ -1,4 +1,4 @@
-//! Which step runs a primitive, how far back it reads, and where it may begin.
+//! Which step runs a primitive and how far back it reads.
 
 use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
@@ -6,46 +6,64 @@ use trawl_plan::scalar;
 
 use super::afresh::{Beta, Correlation, PercentRank};
 use super::anchored::AnchoredMean;
+use super::composite::*;
 use super::cycle::{Adaptive, Hilbert};
-use super::elementwise::{Crosses, Lag, Map1, Map2, Map3};
+use super::elementwise::*;
+use super::extremes::{Extreme, Fold};
+use super::fuse::Work;
 use super::index::{ExtremeIndex, SinceExtreme};
 use super::lane::PerLane;
-use super::lanes::AnyStep;
+use super::lanes::{AnyStep, Packed};
 use super::pick::{HeikinAshi, Skip, VariableMean};
 use super::ranked::Ranked;
-use super::recurrence::{Cumulative, Ever, Kaufman, OnBalance, Since, Smoothed, ValueWhen, WilderRatio, WilderSum};
+use super::real::Real;
+use super::recurrence::{
+    Along, Cumulative, Ever, Kaufman, OnBalance, Recurrence, Since, Smoothed, ValueWhen, WilderRatio, WilderSum,
+};
 use super::regression::Slope;
 use super::running::{Previous, Product, WilderTotal};
 use super::stops::{Parabolic, Super};
-use super::window::{Deviation, Extreme, Fold, MeanDeviation, REBASE_BARS, Sum, WeightedMean, tail_bars};
+use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 
-/// A fresh step for `op` over at most `bars` bars; `None` for columns and constants, which are read in place.
-pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
+/// A fresh step for `work` over at most `bars` bars; `None` for columns and constants, which are read in place.
+pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnyStep<T>>> {
+    let op = match work {
+        Work::Op(op) => op,
+        group => return Some(group_for(group)),
+    };
     Some(match op {
-        Op::Column(_) | Op::Constant(_) => return None,
-        // Programs hold inputs in their places; a plan's own leaves never reach the kernels.
-        Op::Label(_) | Op::Window | Op::Begins(_) | Op::Cross(_) | Op::Read(_) => return None,
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
         Op::Compare(c) => compare(c),
-        Op::And => Box::new(Map2(scalar::and)),
-        Op::Or => Box::new(Map2(scalar::or)),
-        Op::Not => Box::new(Map1(scalar::not)),
-        Op::Select => Box::new(Map3(scalar::select)),
-        Op::Lag(p) => Box::new(Lag(p as usize)),
+        Op::And => map(And),
+        Op::Or => map(Or),
+        Op::Not => map(Not),
+        Op::Select => map(Select),
+        Op::Sum(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Total::sum(p) })),
+        Op::Mean(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Total::mean(p) })),
+        Op::Sum(p) => Box::new(Packed(Blocks::new(Total::sum(p), p, bars))),
+        Op::Mean(p) => Box::new(Packed(Blocks::new(Total::mean(p), p, bars))),
+        Op::WeightedMean(p) => Box::new(Packed(Blocks::new(Weighted::new(p), p, bars))),
+        Op::Deviation(p) => Box::new(Packed(Blocks::new(Deviation::new(p), p, bars))),
+        Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
+        Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
+        Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation::new(p))),
+        Op::Exponential { p, delay } => along(Smoothed::exponential(p, delay)),
+        Op::Wilder(p) => along(Smoothed::wilder(p)),
+        Op::ExponentialBy { p, delay, factor } => along(Smoothed::new(p, delay, factor.value())),
+        Op::WilderSum(p) => along(WilderSum { p: f64::from(p) }),
+        Op::WilderRatio(p) => along(WilderRatio { p: f64::from(p) }),
+        Op::Kaufman => along(Kaufman),
+        Op::Cumulative => along(Cumulative),
+        Op::OnBalance => along(OnBalance),
+        op => T::narrow(wide_step_for(op, bars)?, reads_back(op), bars),
+    })
+}
+
+/// Steps that are there in `f64` alone.
+fn wide_step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
+    Some(match op {
         Op::Skip(p) => Box::new(PerLane::new(Skip(p))),
-        Op::Sum(p) => Box::new(Sum::new(p, 1.0)),
-        Op::Mean(p) => Box::new(Sum::new(p, f64::from(p))),
-        Op::WeightedMean(p) => Box::new(WeightedMean::new(p)),
-        Op::Max(p) => Box::new(Extreme::new(p, 1.0, bars)),
-        Op::Min(p) => Box::new(Extreme::new(p, -1.0, bars)),
-        Op::Deviation(p) => Box::new(Deviation::new(p, bars)),
-        Op::MeanDeviation(p) => Box::new(MeanDeviation { p: p as usize }),
-        Op::Exponential { p, delay } => Box::new(Smoothed::exponential(p, delay)),
-        Op::Wilder(p) => Box::new(Smoothed::wilder(p)),
-        Op::WilderSum(p) => Box::new(WilderSum::new(p)),
-        Op::WilderRatio(p) => Box::new(WilderRatio::new(p)),
-        Op::Kaufman => Box::new(Kaufman::new()),
         Op::Hilbert(result) => Box::new(PerLane::new(Hilbert(result))),
         Op::Mesa { fast, slow, result } => {
             Box::new(PerLane::new(Adaptive { fast: fast.value(), slow: slow.value(), result }))
@@ -54,9 +72,7 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::SuperTrend(result) => Box::new(PerLane::new(Super(result))),
         Op::HeikinAshi => Box::new(PerLane::new(HeikinAshi)),
         Op::VariableMean { least, most } => Box::new(VariableMean { least, most }),
-        Op::Cumulative => Box::new(Cumulative::new()),
         Op::AnchoredMean { anchor, previous } => Box::new(PerLane::new(AnchoredMean { anchor, previous })),
-        Op::OnBalance => Box::new(OnBalance::new()),
         Op::CrossesAbove => Box::new(Crosses { above: true }),
         Op::CrossesBelow => Box::new(Crosses { above: false }),
         Op::Within(p) => Box::new(Fold::within(p)),
@@ -72,72 +88,137 @@ pub(crate) fn step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::Slope(p) => Box::new(Slope::new(p, bars)),
         Op::Beta(p) => Box::new(Beta { p: p as usize }),
         Op::Ranked { p, rank } => Box::new(Ranked::new(p, rank)),
-        Op::ExponentialBy { p, delay, factor } => Box::new(Smoothed::new(p, delay, factor.value())),
         Op::WilderTotal(p) => Box::new(PerLane::new(WilderTotal(p))),
         Op::Product => Box::new(PerLane::new(Product)),
         Op::Previous => Box::new(PerLane::new(Previous)),
         Op::PercentRank(p) => Box::new(PercentRank { p: p as usize }),
         Op::Correlation(p) => Box::new(Correlation { p: p as usize }),
+        // Columns and constants are read in place; programs hold inputs in their places, so a plan's own leaves never
+        // reach the kernels.
+        _ => return None,
     })
 }
 
-/// One closure a function, so that the choice is made once and not at every bar.
-macro_rules! choose {
-    ($op:expr, $map:ident(|$a:ident| $scalar:path), $kind:ident: $($variant:ident),+) => {
-        match $op {
-            $($kind::$variant => Box::new($map(|$a: f64| $scalar($kind::$variant, $a))),)+
+/// A fresh step for a group.
+fn group_for<T: Real>(work: Work) -> Box<dyn AnyStep<T>> {
+    match work {
+        Work::Op(_) | Work::Weighed => along(Weighed),
+        Work::TrueRange => map(TrueRange),
+        Work::SumOver(divisor) => map(SumOver { divisor: divisor.value() }),
+        Work::PairOver(divisor) => map(PairOver { divisor: divisor.value() }),
+        Work::Apart => map(Apart),
+        Work::PlusScaled(factor) => map(PlusScaled { factor: factor.value() }),
+        Work::MinusScaled(factor) => map(MinusScaled { factor: factor.value() }),
+        Work::Within(divisor) => map(Within { divisor: divisor.value() }),
+        Work::Standing(factor) => map(Standing { factor: factor.value() }),
+        Work::Flows => along(Flows),
+        Work::Bands { up, down } => along(Bands { up: up.value(), down: down.value() }),
+        Work::FlowIndex => map(FlowIndex),
+        Work::AverageRange(p) => along(AverageRange { mean: Smoothed::wilder(p) }),
+        Work::Strength(p) => along(Strength { mean: Smoothed::wilder(p) }),
+        Work::Convergence { fast, delay, slow, signal } => along(Convergence {
+            fast: Smoothed::exponential(fast, delay),
+            slow: Smoothed::exponential(slow, 0),
+            signal: Smoothed::exponential(signal, 0),
+        }),
+        Work::Directional(p) => {
+            let p = f64::from(p);
+            along(Directional { sum: WilderSum { p }, ratio: WilderRatio { p } })
         }
-    };
-    ($op:expr, $map:ident(|$a:ident, $b:ident| $scalar:path), $kind:ident: $($variant:ident),+) => {
-        match $op {
-            $($kind::$variant => Box::new($map(|$a: f64, $b: f64| $scalar($kind::$variant, $a, $b))),)+
-        }
-    };
+    }
 }
 
-fn unary(op: Unary) -> Box<dyn AnyStep> {
-    choose!(op, Map1(|x| scalar::unary), Unary: 
-        Negate, Abs, Sqrt, Log, Exp, Sign, Round, Ceil, Floor, Ln, Log10, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh,
-        Tanh)
+fn along<T: Real, R, const I: usize, const O: usize, const N: usize>(recurrence: R) -> Box<dyn AnyStep<T>>
+where
+    R: Recurrence<T, I, O, N> + 'static,
+{
+    Box::new(Packed(Along::new(recurrence)))
 }
 
-fn binary(op: Binary) -> Box<dyn AnyStep> {
-    choose!(op, Map2(|a, b| scalar::binary), Binary:
-        Add, Subtract, Multiply, Divide, Quotient, Remainder, Maximum, Minimum, Power, RatioOrZero, RatioOrZeroEpsilon, Gate,
-        OrElse, Near)
+fn map<T: Real, F: Function<K> + 'static, const K: usize>(function: F) -> Box<dyn AnyStep<T>> {
+    Box::new(Packed(Map(function)))
 }
 
-fn compare(op: CompareOp) -> Box<dyn AnyStep> {
-    choose!(op, Map2(|a, b| scalar::compare), CompareOp: Less, LessEqual, Greater, GreaterEqual, Equal, NotEqual)
+fn unary<T: Real>(op: Unary) -> Box<dyn AnyStep<T>> {
+    /// A closure for each function, so that the choice is made once and not at every bar.
+    macro_rules! one {
+        ($name:ident) => {
+            Box::new(Scalar1(|x| scalar::unary(Unary::$name, x)))
+        };
+    }
+    match op {
+        Unary::Negate => map(Negate),
+        Unary::Abs => map(Abs),
+        Unary::Sqrt => map(Sqrt),
+        Unary::Sign => map(Sign),
+        Unary::Round => map(Round),
+        Unary::Log => one!(Log),
+        Unary::Exp => one!(Exp),
+        Unary::Ceil => one!(Ceil),
+        Unary::Floor => one!(Floor),
+        Unary::Ln => one!(Ln),
+        Unary::Log10 => one!(Log10),
+        Unary::Sin => one!(Sin),
+        Unary::Cos => one!(Cos),
+        Unary::Tan => one!(Tan),
+        Unary::Asin => one!(Asin),
+        Unary::Acos => one!(Acos),
+        Unary::Atan => one!(Atan),
+        Unary::Sinh => one!(Sinh),
+        Unary::Cosh => one!(Cosh),
+        Unary::Tanh => one!(Tanh),
+    }
+}
+
+fn binary<T: Real>(op: Binary) -> Box<dyn AnyStep<T>> {
+    match op {
+        Binary::Add => map(Add),
+        Binary::Subtract => map(Subtract),
+        Binary::Multiply => map(Multiply),
+        Binary::Divide => map(Divide),
+        Binary::Maximum => map(Maximum),
+        Binary::Minimum => map(Minimum),
+        Binary::RatioOrZero => map(RatioOrZero),
+        Binary::RatioOrZeroEpsilon => map(RatioOrZeroEpsilon),
+        Binary::Gate => map(Gate),
+        Binary::OrElse => map(OrElse),
+        Binary::Near => map(Near),
+        Binary::Quotient => Box::new(Scalar2(|a, b| scalar::binary(Binary::Quotient, a, b))),
+        Binary::Remainder => Box::new(Scalar2(|a, b| scalar::binary(Binary::Remainder, a, b))),
+        Binary::Power => Box::new(Scalar2(|a, b| scalar::binary(Binary::Power, a, b))),
+    }
+}
+
+fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
+    match op {
+        CompareOp::Less => map(Less),
+        CompareOp::LessEqual => map(LessEqual),
+        CompareOp::Greater => map(Greater),
+        CompareOp::GreaterEqual => map(GreaterEqual),
+        CompareOp::Equal => map(Equal),
+        CompareOp::NotEqual => map(NotEqual),
+    }
 }
 
 /// Rows before the current one that a step reads of its inputs.
 pub(crate) fn reads_back(op: Op) -> usize {
     match op {
-        // Sliding sums also read the bar that leaves the window.
-        Op::Sum(p) | Op::Mean(p) | Op::WeightedMean(p) => p as usize,
         Op::MaxIndex(_) | Op::MinIndex(_) => op.look_back(),
         op if op.is_recursive() => 0,
         op => op.look_back(),
     }
 }
 
-/// The first row that a step must run so that row `wanted` is right.
-pub(crate) fn begin(op: Op, wanted: usize) -> usize {
-    match op {
-        Op::Sum(_) | Op::Mean(_) | Op::WeightedMean(_) => wanted / REBASE_BARS * REBASE_BARS,
-        op if op.is_recursive() => 0,
-        _ => wanted,
-    }
-}
-
 /// Rows that a step keeps for itself, beyond a few, over `bars` bars.
-pub(crate) fn tail_rows(op: Op, bars: usize) -> usize {
-    match op {
-        Op::Max(p) | Op::Min(p) => tail_bars(p as usize, bars),
-        // A mean and a sum of squares; two sums; a value and its bar.
-        Op::Deviation(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p) => 2 * tail_bars(p as usize, bars),
-        Op::Ranked { p, .. } => tail_bars(p as usize, bars),
+pub(crate) fn tail_rows(work: Work, bars: usize) -> usize {
+    match work {
+        Work::Op(Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. }) => {
+            tail_bars(p as usize, bars)
+        }
+        // Two sums; a value and its bar.
+        Work::Op(Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p)) => {
+            2 * tail_bars(p as usize, bars)
+        }
         _ => 0,
     }
 }

@@ -1,70 +1,22 @@
-//! Window steps. Each value depends only on its window and its bar number, never on where evaluation began:
-//! sliding sums are compensated and summed anew at every bar number divisible by [`REBASE_BARS`], and evaluation of a
-//! sum always begins at such a bar. So the last bar alone, strips, and the whole history agree bit for bit.
+//! Sliding sums and what is made of them.
+//!
+//! Time is cut into blocks of `p` bars, at bar numbers divisible by `p`. A window is then what is left of the block
+//! before (its `tail`: one sum an offset, made once a block) and the block so far (its `head`): values are only ever
+//! added, each sum holds values of its own window and nothing else, so nothing drifts, nothing that left lingers, an
+//! NA is NA for exactly the windows that hold it, and it does not matter where evaluation began.
+//!
+//! What is added are differences to the `anchor`, the value at the block's first bar, which every window of the block
+//! holds. So a flat window's mean is exactly its value, prices near each other add without rounding, and what
+//! subtracting squared sums cancels is bounded: the anchor is one of the window's own values.
 
 use std::ops::Range;
 
-use super::lanes::{LANES, Out, Row, Step, View};
+use super::lanes::{Kernel, Out, RowOf, View};
+use super::pack::Pack;
+use super::real::Real;
 
-/// Sliding sums are summed anew at multiples of this bar number.
-pub(crate) const REBASE_BARS: usize = 256;
-
-/// Adds `x` to the unevaluated sum `hi + lo` without losing what rounds away (Knuth's two-sum).
-#[inline(always)]
-pub(crate) fn add(hi: &mut f64, lo: &mut f64, x: f64) {
-    let sum = *hi + x;
-    let part = sum - *hi;
-    *lo += (*hi - (sum - part)) + (x - part);
-    *hi = sum;
-}
-
-/// Largest magnitude that sliding sums take for defined: sums of `PERIOD_MAX` weighted such values stay finite.
-pub(crate) const SUMMAND_MAX: f64 = f64::MAX / (1u64 << 40) as f64;
-
-/// What a sum adds for `x`: 0 for what [`Gaps`] counts as undefined.
-#[inline(always)]
-fn or_zero(x: f64) -> f64 {
-    if x.abs() <= SUMMAND_MAX { x } else { 0.0 }
-}
-
-/// Per lane the last bar whose input was undefined, -1 when none was: bars before the first count as undefined.
-#[derive(Clone, Copy)]
-struct Gaps {
-    last: Row,
-    /// Magnitudes beyond it count as undefined.
-    most: f64,
-}
-
-impl Gaps {
-    const fn new(most: f64) -> Self {
-        Self { last: Row([-1.0; LANES]), most }
-    }
-
-    /// What is known after the bars `rows`.
-    #[inline(always)]
-    fn scan(most: f64, input: &View<'_>, rows: Range<usize>) -> Self {
-        let mut gaps = Self::new(most);
-        for t in rows {
-            gaps.see(t, &input.row(t));
-        }
-        gaps
-    }
-
-    #[inline(always)]
-    fn see(&mut self, t: usize, row: &Row) {
-        let now = t as f64;
-        for lane in 0..LANES {
-            self.last.0[lane] = if row.0[lane].abs() <= self.most { self.last.0[lane] } else { now };
-        }
-    }
-
-    /// `values` where the last `p` bars were all defined, else NA.
-    #[inline(always)]
-    fn guard(&self, t: usize, p: usize, values: Row) -> Row {
-        let (now, p) = (t as f64, p as f64);
-        values.map(|lane, x| if now - self.last.0[lane] >= p { x } else { f64::NAN })
-    }
-}
+/// Windows of up to so many bars are added up anew at every bar.
+const SHORT_BARS: usize = 4;
 
 /// First bar of the window that ends at `t`, cut off at the first bar of all.
 #[inline(always)]
@@ -72,393 +24,311 @@ pub(crate) fn window_start(t: usize, p: usize) -> usize {
     (t + 1).saturating_sub(p)
 }
 
-/// The sliding sum, over a divisor: 1 gives the sum, `p` the mean.
-pub(crate) struct Sum {
-    p: usize,
-    divisor: f64,
-    hi: Row,
-    lo: Row,
-    gaps: Gaps,
-    next: usize,
-}
-
-impl Sum {
-    /// The sum of `p` bars over `divisor`.
-    pub fn new(p: u32, divisor: f64) -> Self {
-        Self { p: p as usize, divisor, hi: Row::ZERO, lo: Row::ZERO, gaps: Gaps::new(SUMMAND_MAX), next: usize::MAX }
-    }
-}
-
-/// The compensated sum of a window from scratch.
-#[inline(always)]
-fn sum_window(input: &View<'_>, rows: Range<usize>) -> (Row, Row) {
-    let (mut hi, mut lo) = (Row::ZERO, Row::ZERO);
-    for t in rows {
-        let x = input.row(t);
-        for lane in 0..LANES {
-            add(&mut hi.0[lane], &mut lo.0[lane], or_zero(x.0[lane]));
-        }
-    }
-    (hi, lo)
-}
-
-impl Step for Sum {
-    #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let input = &inputs[0];
-        let p = self.p;
-        let fresh = rows.start != self.next;
-        if fresh {
-            self.gaps = Gaps::scan(SUMMAND_MAX, input, window_start(rows.start, p)..rows.start);
-        }
-        self.next = rows.end;
-        let (mut hi, mut lo, mut gaps) = (self.hi, self.lo, self.gaps);
-        for t in rows.clone() {
-            let x = input.row(t);
-            gaps.see(t, &x);
-            if t % REBASE_BARS == 0 || (fresh && t == rows.start) {
-                (hi, lo) = sum_window(input, window_start(t, p)..t + 1);
-            } else {
-                let gone = if t >= p { input.row(t - p) } else { Row::ZERO };
-                for lane in 0..LANES {
-                    add(&mut hi.0[lane], &mut lo.0[lane], or_zero(x.0[lane]));
-                    add(&mut hi.0[lane], &mut lo.0[lane], -or_zero(gone.0[lane]));
-                }
-            }
-            let total = hi.map(|lane, h| (h + lo.0[lane]) / self.divisor);
-            out.set(t, gaps.guard(t, p, total));
-        }
-        (self.hi, self.lo, self.gaps) = (hi, lo, gaps);
-    }
-}
-
-/// `k * x` as an unevaluated sum of two exact products: `x` is split so that each half has bits to spare for `k`.
-#[inline(always)]
-fn exact_product(k: f64, x: f64) -> (f64, f64) {
-    let high = f64::from_bits(x.to_bits() & !0x07ff_ffff);
-    (k * high, k * (x - high))
-}
-
-/// The linearly weighted mean.
-pub(crate) struct WeightedMean {
-    p: usize,
-    weighted: (Row, Row),
-    plain: (Row, Row),
-    gaps: Gaps,
-    next: usize,
-}
-
-impl WeightedMean {
-    pub fn new(p: u32) -> Self {
-        let zero = (Row::ZERO, Row::ZERO);
-        Self { p: p as usize, weighted: zero, plain: zero, gaps: Gaps::new(SUMMAND_MAX), next: usize::MAX }
-    }
-}
-
-impl Step for WeightedMean {
-    #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let input = &inputs[0];
-        let p = self.p;
-        let fresh = rows.start != self.next;
-        if fresh {
-            self.gaps = Gaps::scan(SUMMAND_MAX, input, window_start(rows.start, p)..rows.start);
-        }
-        self.next = rows.end;
-        let weights = (p * (p + 1)) as f64 / 2.0;
-        let (mut w, mut s, mut gaps) = (self.weighted, self.plain, self.gaps);
-        for t in rows.clone() {
-            let x = input.row(t);
-            gaps.see(t, &x);
-            if t % REBASE_BARS == 0 || (fresh && t == rows.start) {
-                let first = window_start(t, p);
-                s = sum_window(input, first..t + 1);
-                w = (Row::ZERO, Row::ZERO);
-                for j in first..=t {
-                    let (k, y) = ((p - (t - j)) as f64, input.row(j));
-                    for lane in 0..LANES {
-                        let (a, b) = exact_product(k, or_zero(y.0[lane]));
-                        add(&mut w.0.0[lane], &mut w.1.0[lane], a);
-                        add(&mut w.0.0[lane], &mut w.1.0[lane], b);
-                    }
-                }
-            } else {
-                let gone = if t >= p { input.row(t - p) } else { Row::ZERO };
-                for lane in 0..LANES {
-                    let x = or_zero(x.0[lane]);
-                    let (a, b) = exact_product(p as f64, x);
-                    let (whi, wlo) = (&mut w.0.0[lane], &mut w.1.0[lane]);
-                    let (shi, slo) = (&mut s.0.0[lane], &mut s.1.0[lane]);
-                    // Every weight falls by one, the new bar enters with weight p.
-                    add(whi, wlo, -*shi);
-                    add(whi, wlo, -*slo);
-                    add(whi, wlo, a);
-                    add(whi, wlo, b);
-                    add(shi, slo, x);
-                    add(shi, slo, -or_zero(gone.0[lane]));
-                }
-            }
-            let mean = w.0.map(|lane, h| (h + w.1.0[lane]) / weights);
-            out.set(t, gaps.guard(t, p, mean));
-        }
-        (self.weighted, self.plain, self.gaps) = (w, s, gaps);
-    }
-}
-
-/// Window maximum, or with `sign` -1 minimum: extremes from the window's start to the last block border (`tail`, one
-/// row an offset) and from there to now (`head`), blocks of `p` bars: three comparisons a bar whatever the period.
-pub(crate) struct Extreme {
-    p: usize,
-    sign: f64,
-    tail: Vec<Row>,
-    head: Row,
-    gaps: Gaps,
-    next: usize,
-}
-
-impl Extreme {
-    pub fn new(p: u32, sign: f64, bars: usize) -> Self {
-        let p = p as usize;
-        let lowest = Row([f64::NEG_INFINITY; LANES]);
-        Self {
-            p,
-            sign,
-            tail: vec![lowest; tail_bars(p, bars)],
-            head: lowest,
-            gaps: Gaps::new(f64::MAX),
-            next: usize::MAX,
-        }
-    }
-}
-
-/// Entries of a tail over `bars` bars: offsets that are reached.
+/// Entries of a tail over `bars` bars: offsets that are reached, and the empty tail of a whole block.
 pub(crate) fn tail_bars(p: usize, bars: usize) -> usize {
-    p.min(bars + 1)
+    p.min(bars) + 1
+}
+
+/// What is kept of a block: `M` sums.
+pub(crate) trait Moments<T: Real, const M: usize>: Send {
+    /// The sums of the block before with one more value, `d` from the anchor, at its front.
+    fn before<V: Pack<T>>(&self, sums: [V; M], d: V) -> [V; M];
+    /// The sums of this block with one more value at its end, of offset `at`.
+    fn after<V: Pack<T>>(&self, sums: [V; M], d: V, at: usize) -> [V; M];
+    /// The result of a window at offset `at`.
+    fn result<V: Pack<T>>(&self, anchor: V, tail: [V; M], head: [V; M], at: usize) -> V;
+}
+
+/// A window step over [`Moments`].
+pub(crate) struct Blocks<T, K, const M: usize> {
+    p: usize,
+    kind: K,
+    /// Per offset the sums over what a window that ends there still holds of the block before, from its start.
+    tail: Vec<[RowOf<T>; M]>,
+    head: [RowOf<T>; M],
+    anchor: RowOf<T>,
+    next: usize,
+}
+
+impl<T: Real, K, const M: usize> Blocks<T, K, M> {
+    pub fn new(kind: K, p: u32, bars: usize) -> Self {
+        let p = p as usize;
+        let mut tail = vec![[RowOf::NA; M]; tail_bars(p, bars)];
+        if let Some(whole) = tail.get_mut(p) {
+            *whole = [RowOf::ZERO; M];
+        }
+        Self { p, kind, tail, head: [RowOf::ZERO; M], anchor: RowOf::ZERO, next: usize::MAX }
+    }
 }
 
 #[inline(always)]
-fn larger(a: Row, b: &Row) -> Row {
-    a.map(|lane, x| if x > b.0[lane] { x } else { b.0[lane] })
+fn load<T: Real, V: Pack<T>, const M: usize>(rows: &[RowOf<T>; M]) -> [V; M] {
+    let mut sums = [V::zero(); M];
+    for m in 0..M {
+        sums[m] = V::load(&rows[m]);
+    }
+    sums
 }
 
-impl Step for Extreme {
+#[inline(always)]
+fn store<T: Real, V: Pack<T>, const M: usize>(sums: [V; M], rows: &mut [RowOf<T>; M]) {
+    for m in 0..M {
+        sums[m].store(&mut rows[m]);
+    }
+}
+
+impl<T: Real, K: Moments<T, M>, const M: usize> Kernel<T> for Blocks<T, K, M> {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let input = &inputs[0];
-        let (p, sign) = (self.p, self.sign);
-        let lowest = Row([f64::NEG_INFINITY; LANES]);
-        let ordered = |row: Row| row.map(|_, x| if x.is_finite() { sign * x } else { f64::NEG_INFINITY });
-        let fresh = rows.start != self.next;
-        if fresh {
-            self.gaps = Gaps::scan(f64::MAX, input, window_start(rows.start, p)..rows.start);
-        }
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let (input, p) = (&inputs[0], self.p);
+        let mut fresh = rows.start != self.next;
         self.next = rows.end;
-        for t in rows.clone() {
+        let mut t = rows.start;
+        while t < rows.end {
             let offset = t % p;
-            if offset == 0 || (fresh && t == rows.start) {
-                let block = t - offset;
-                let first = window_start(t, p);
-                let mut extreme = lowest;
-                for j in (first..block).rev() {
-                    extreme = larger(ordered(input.row(j)), &extreme);
-                    self.tail[j % p] = extreme;
+            let block = t - offset;
+            if offset == 0 || fresh {
+                fresh = false;
+                self.anchor = input.row(block);
+                let anchor = V::load(&self.anchor);
+                let mut sums = [V::zero(); M];
+                for j in (window_start(t, p)..block).rev() {
+                    sums = self.kind.before(sums, V::load(input.at(j)) - anchor);
+                    store(sums, &mut self.tail[j + p - block]);
                 }
-                if block < p {
-                    self.tail.fill(lowest);
+                if block == 0 {
+                    // No bars before the first: such windows are NA.
+                    let reached = p.min(self.tail.len());
+                    self.tail[..reached].fill([RowOf::NA; M]);
                 }
-                self.head = lowest;
-                for j in block..t {
-                    self.head = larger(ordered(input.row(j)), &self.head);
+                let mut head = [V::zero(); M];
+                for (at, j) in (block..t).enumerate() {
+                    head = self.kind.after(head, V::load(input.at(j)) - anchor, at);
                 }
+                store(head, &mut self.head);
             }
-            let x = input.row(t);
-            self.gaps.see(t, &x);
-            self.head = larger(ordered(x), &self.head);
-            let extreme = if offset + 1 == p { self.head } else { larger(self.tail[offset + 1], &self.head) };
-            out.set(t, self.gaps.guard(t, p, extreme.map(|_, x| sign * x)));
+            let (from, out) = (input.from(t), outs[0].from(t));
+            let n = (p - offset).min(rows.end - t).min(from.len()).min(out.len());
+            let tail = &self.tail[offset + 1..][..n];
+            let (anchor, mut head) = (V::load(&self.anchor), load::<T, V, M>(&self.head));
+            for (i, ((x, tail), out)) in from[..n].iter().zip(tail).zip(&mut out[..n]).enumerate() {
+                let at = offset + i;
+                head = self.kind.after(head, V::load(x) - anchor, at);
+                self.kind.result(anchor, load(tail), head, at).store(out);
+            }
+            store(head, &mut self.head);
+            t += n;
         }
     }
 }
 
-/// Mean and sum of squared differences to it, of so many values (the same number in every lane).
-#[derive(Clone, Copy)]
-struct Moments {
-    mean: Row,
-    squares: Row,
+/// anchor * `weight` + (sum of differences) * `share`: the mean with weight 1 and share 1/p, the sum with p and 1.
+pub(crate) struct Total {
+    pub weight: f64,
+    pub share: f64,
 }
 
-impl Moments {
-    const NONE: Self = Self { mean: Row::ZERO, squares: Row::ZERO };
+impl Total {
+    pub fn mean(p: u32) -> Self {
+        Self { weight: 1.0, share: 1.0 / f64::from(p) }
+    }
 
-    /// Welford's update: `x` is the `n`-th value.
+    pub fn sum(p: u32) -> Self {
+        Self { weight: f64::from(p), share: 1.0 }
+    }
+
     #[inline(always)]
-    fn see(&mut self, x: &Row, n: usize) {
-        let share = 1.0 / n as f64;
-        for lane in 0..LANES {
-            let x = or_zero(x.0[lane]);
-            let apart = x - self.mean.0[lane];
-            self.mean.0[lane] += apart * share;
-            self.squares.0[lane] += apart * (x - self.mean.0[lane]);
+    fn of<T: Real, V: Pack<T>>(&self, anchor: V, sum: V) -> V {
+        (anchor * V::of(self.weight) + sum * V::of(self.share)).defined()
+    }
+}
+
+impl<T: Real> Moments<T, 1> for Total {
+    #[inline(always)]
+    fn before<V: Pack<T>>(&self, [sum]: [V; 1], d: V) -> [V; 1] {
+        [sum + d]
+    }
+
+    #[inline(always)]
+    fn after<V: Pack<T>>(&self, [sum]: [V; 1], d: V, _at: usize) -> [V; 1] {
+        [sum + d]
+    }
+
+    #[inline(always)]
+    fn result<V: Pack<T>>(&self, anchor: V, [tail]: [V; 1], [head]: [V; 1], _at: usize) -> V {
+        self.of(anchor, tail + head)
+    }
+}
+
+/// Whether a window is so short that [`Short`] is the cheaper way.
+pub(crate) fn is_short(p: u32) -> bool {
+    p as usize <= SHORT_BARS
+}
+
+/// Sum or mean of a few bars; the anchor is the current one.
+pub(crate) struct Short {
+    pub p: usize,
+    pub total: Total,
+}
+
+impl<T: Real> Kernel<T> for Short {
+    #[inline(always)]
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        for t in rows {
+            let anchor = V::load(inputs[0].at(t));
+            let mut sum = V::zero();
+            for back in 1..self.p {
+                let x = if t < back { V::na() } else { V::load(inputs[0].at(t - back)) };
+                sum = sum + (x - anchor);
+            }
+            self.total.of(anchor, sum).store(&mut outs[0].from(t)[0]);
         }
     }
+}
 
-    /// Chan's union of `a` and `b` values: a row of sums of squared differences.
-    #[inline(always)]
-    fn union_squares(&self, a: usize, other: &Self, b: usize) -> Row {
-        let weight = (a as f64 * b as f64) / (a + b) as f64;
-        self.squares.map(|lane, squares| {
-            let apart = other.mean.0[lane] - self.mean.0[lane];
-            squares + other.squares.0[lane] + apart * apart * weight
-        })
+/// The linearly weighted mean. Tail: the weighted sum (weights 1, 2 ... from the window's start) and the plain one.
+/// Head: the sums with weights 1, 2 ... from the block's start, and the plain one.
+pub(crate) struct Weighted {
+    p: f64,
+    share: f64,
+}
+
+impl Weighted {
+    pub fn new(p: u32) -> Self {
+        let p = f64::from(p);
+        Self { p, share: 2.0 / (p * (p + 1.0)) }
     }
 }
 
-/// Population standard deviation. As with [`Extreme`], a window is what is left of the block of `p` bars before (`tail`,
-/// one entry an offset) and the block so far (`head`): nothing is ever taken away, so nothing cancels and nothing drifts.
+impl<T: Real> Moments<T, 2> for Weighted {
+    #[inline(always)]
+    fn before<V: Pack<T>>(&self, [weighted, plain]: [V; 2], d: V) -> [V; 2] {
+        // Every value behind the new one weighs one more.
+        let plain = plain + d;
+        [weighted + plain, plain]
+    }
+
+    #[inline(always)]
+    fn after<V: Pack<T>>(&self, [weighted, plain]: [V; 2], d: V, at: usize) -> [V; 2] {
+        [weighted + d * V::of((at + 1) as f64), plain + d]
+    }
+
+    #[inline(always)]
+    fn result<V: Pack<T>>(&self, anchor: V, [tail, _]: [V; 2], [weighted, plain]: [V; 2], at: usize) -> V {
+        let before = V::of(self.p - (at + 1) as f64);
+        let total = tail + (weighted + plain * before);
+        (anchor + total * V::of(self.share)).defined()
+    }
+}
+
+/// Population standard deviation. Sums: differences to the anchor, and their squares. The anchor being one of the
+/// window's values, the squared mean difference is at most p-1 variances: that bounds what cancels.
 pub(crate) struct Deviation {
-    p: usize,
-    tail: Vec<Moments>,
-    head: Moments,
-    gaps: Gaps,
-    next: usize,
+    share: f64,
 }
 
 impl Deviation {
-    pub fn new(p: u32, bars: usize) -> Self {
-        let p = p as usize;
-        Self {
-            p,
-            tail: vec![Moments::NONE; tail_bars(p, bars)],
-            head: Moments::NONE,
-            gaps: Gaps::new(SUMMAND_MAX),
-            next: usize::MAX,
-        }
+    pub fn new(p: u32) -> Self {
+        Self { share: 1.0 / f64::from(p) }
     }
 }
 
-impl Step for Deviation {
+impl<T: Real> Moments<T, 2> for Deviation {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (input, p) = (&inputs[0], self.p);
-        let fresh = rows.start != self.next;
-        if fresh {
-            self.gaps = Gaps::scan(SUMMAND_MAX, input, window_start(rows.start, p)..rows.start);
-        }
-        self.next = rows.end;
-        for t in rows.clone() {
-            let offset = t % p;
-            if offset == 0 || (fresh && t == rows.start) {
-                let block = t - offset;
-                let mut moments = Moments::NONE;
-                for (n, j) in (window_start(t, p)..block).rev().enumerate() {
-                    moments.see(&input.row(j), n + 1);
-                    self.tail[j % p] = moments;
-                }
-                self.head = Moments::NONE;
-                for (n, j) in (block..t).enumerate() {
-                    self.head.see(&input.row(j), n + 1);
-                }
-            }
-            let x = input.row(t);
-            self.gaps.see(t, &x);
-            self.head.see(&x, offset + 1);
-            let squares = if offset + 1 == p {
-                self.head.squares
-            } else {
-                self.tail[offset + 1].union_squares(p - 1 - offset, &self.head, offset + 1)
-            };
-            let deviation = squares.map(|_, s| (s / p as f64).sqrt());
-            out.set(t, self.gaps.guard(t, p, deviation));
-        }
+    fn before<V: Pack<T>>(&self, [sum, squares]: [V; 2], d: V) -> [V; 2] {
+        [sum + d, squares + d * d]
+    }
+
+    #[inline(always)]
+    fn after<V: Pack<T>>(&self, [sum, squares]: [V; 2], d: V, _at: usize) -> [V; 2] {
+        [sum + d, squares + d * d]
+    }
+
+    #[inline(always)]
+    fn result<V: Pack<T>>(&self, _anchor: V, tail: [V; 2], head: [V; 2], _at: usize) -> V {
+        let share = V::of(self.share);
+        let mean = (tail[0] + head[0]) * share;
+        // `larger` takes its second argument where one is NaN.
+        let variance = V::zero().larger((tail[1] + head[1]) * share - mean * mean);
+        variance.sqrt().defined()
     }
 }
 
 /// Inputs x, m: mean of |x_j - m_t| over the window.
 pub(crate) struct MeanDeviation {
-    pub p: usize,
+    p: usize,
+    /// 1, which a compiler that knew it would take out of [`Pack::add_beside`].
+    one: f64,
 }
 
-impl Step for MeanDeviation {
+impl MeanDeviation {
+    pub fn new(p: u32) -> Self {
+        Self { p: p as usize, one: 1.0 }
+    }
+}
+
+/// Bars whose windows [`MeanDeviation`] walks together: what they share is loaded once, and their sums wait for one
+/// another's additions instead of their own.
+const TOGETHER: usize = 4;
+
+impl<T: Real> Kernel<T> for MeanDeviation {
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let (input, p) = (&inputs[0], self.p);
-        let mut gaps = Gaps::scan(f64::MAX, input, window_start(rows.start, p)..rows.start);
-        for t in rows {
-            gaps.see(t, &input.row(t));
-            if t + 1 < p {
-                out.set(t, Row::NA);
-                continue;
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let defined = rows.start.max(self.p - 1).min(rows.end);
+        for t in rows.start..defined {
+            outs[0].from(t)[0] = RowOf::NA;
+        }
+        let mut t = defined;
+        while t < rows.end {
+            if t + TOGETHER <= rows.end && self.p >= TOGETHER {
+                self.bars::<T, V, TOGETHER>(inputs, &mut outs[0], t);
+                t += TOGETHER;
+            } else {
+                self.bars::<T, V, 1>(inputs, &mut outs[0], t);
+                t += 1;
             }
-            let mean = inputs[1].row(t);
-            let mut total = Row::ZERO;
-            for j in window_start(t, p)..t + 1 {
-                let x = input.row(j);
-                for lane in 0..LANES {
-                    total.0[lane] += (x.0[lane] - mean.0[lane]).abs();
+        }
+    }
+}
+
+impl MeanDeviation {
+    /// Bars `t..t + K`, `K` at most the period.
+    #[inline(always)]
+    fn bars<T: Real, V: Pack<T>, const K: usize>(&self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, t: usize) {
+        let (input, one) = (&inputs[0], V::of(self.one));
+        let mut means = [V::zero(); K];
+        for (k, mean) in means.iter_mut().enumerate() {
+            *mean = V::load(inputs[1].at(t + k));
+        }
+        let mut totals = [V::zero(); K];
+        // Oldest first: bars that not all windows hold, those that all do, and again those that not all do.
+        let first = t + 1 - self.p;
+        for j in 0..K - 1 {
+            let x = V::load(input.at(first + j));
+            for k in 0..=j {
+                totals[k] = (x - means[k]).abs().add_beside(totals[k], one);
+            }
+        }
+        let mut j = first + K - 1;
+        while j <= t {
+            let from = input.from(j);
+            let n = from.len().min(t + 1 - j);
+            for x in &from[..n] {
+                let x = V::load(x);
+                for k in 0..K {
+                    totals[k] = (x - means[k]).abs().add_beside(totals[k], one);
                 }
             }
-            out.set(t, gaps.guard(t, p, total.map(|_, sum| sum / p as f64)));
+            j += n;
         }
-    }
-}
-
-/// Kleene or (`wanted` 1) or and (`wanted` 0) of the last `p` bars: the answer is `wanted` when one of them is, NA when
-/// one is NA (bars before the first are), else the opposite.
-pub(crate) struct Fold {
-    p: usize,
-    wanted: f64,
-    last_wanted: Row,
-    last_na: Row,
-    next: usize,
-}
-
-impl Fold {
-    pub fn within(p: u32) -> Self {
-        Self::new(p, 1.0)
-    }
-
-    pub fn streak(p: u32) -> Self {
-        Self::new(p, 0.0)
-    }
-
-    fn new(p: u32, wanted: f64) -> Self {
-        Self { p: p as usize, wanted, last_wanted: Row::NA, last_na: Row::NA, next: usize::MAX }
-    }
-
-    #[inline(always)]
-    fn see(&mut self, t: usize, row: &Row) {
-        let now = t as f64;
-        for lane in 0..LANES {
-            let x = row.0[lane];
-            self.last_wanted.0[lane] = if x == self.wanted { now } else { self.last_wanted.0[lane] };
-            self.last_na.0[lane] = if x.is_nan() { now } else { self.last_na.0[lane] };
-        }
-    }
-}
-
-impl Step for Fold {
-    #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let p = self.p as f64;
-        if rows.start != self.next {
-            self.last_wanted = Row([f64::NEG_INFINITY; LANES]);
-            self.last_na = Row([-1.0; LANES]);
-            for t in window_start(rows.start, self.p)..rows.start {
-                self.see(t, &inputs[0].row(t));
+        for j in 1..K {
+            let x = V::load(input.at(t + j));
+            for k in j..K {
+                totals[k] = (x - means[k]).abs().add_beside(totals[k], one);
             }
         }
-        self.next = rows.end;
-        for t in rows {
-            self.see(t, &inputs[0].row(t));
-            let (now, wanted) = (t as f64, self.wanted);
-            let na = self.last_na;
-            out.set(
-                t,
-                self.last_wanted.map(|lane, last| {
-                    let otherwise = if now - na.0[lane] < p { f64::NAN } else { 1.0 - wanted };
-                    if now - last < p { wanted } else { otherwise }
-                }),
-            );
+        for (k, total) in totals.into_iter().enumerate() {
+            (total * V::of(1.0 / self.p as f64)).defined().store(&mut out.from(t + k)[0]);
         }
     }
 }

@@ -97,11 +97,7 @@ pub fn primitive(op: Op, inputs: &[&[f64]], bars: usize) -> Vec<f64> {
         }),
         Op::Max(p) => window(x, p, |w| w.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
         Op::Min(p) => window(x, p, |w| w.iter().copied().fold(f64::INFINITY, f64::min)),
-        Op::Deviation(p) => sums(x, p, |w| {
-            let mean = exact_sum(w) / f64::from(p);
-            let variance = w.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(p);
-            variance.sqrt()
-        }),
+        Op::Deviation(p) => sums(x, p, |w| variance(w).sqrt()),
         Op::MeanDeviation(p) => {
             let p = p as usize;
             each(&|t| match defined_window(x, t, p, f64::MAX) {
@@ -203,16 +199,17 @@ fn defined_window(x: &[f64], t: usize, p: usize, most: f64) -> Option<&[f64]> {
 }
 
 fn window(x: &[f64], p: u32, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    bounded_window(x, p, f64::MAX, f)
+    (0..x.len()).map(|t| defined_window(x, t, p as usize, f64::MAX).map_or(f64::NAN, &f)).collect()
 }
 
-/// Sums take magnitudes beyond MAX/2^40 for undefined, so that none of them can overflow.
+/// What overflows is NA.
 fn sums(x: &[f64], p: u32, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    bounded_window(x, p, f64::MAX / 2f64.powi(40), f)
+    window(x, p, |w| Some(f(w)).filter(|y| y.is_finite()).unwrap_or(f64::NAN))
 }
 
-fn bounded_window(x: &[f64], p: u32, most: f64, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    (0..x.len()).map(|t| defined_window(x, t, p as usize, most).map_or(f64::NAN, &f)).collect()
+fn variance(w: &[f64]) -> f64 {
+    let mean = exact_sum(w) / w.len() as f64;
+    w.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / w.len() as f64
 }
 
 /// The last `p` values, NA for bars before the first.

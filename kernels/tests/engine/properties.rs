@@ -549,3 +549,27 @@ fn an_as_of_in_the_past_sees_no_later_bar() {
     let at = |bars: &[Vec<f64>]| evaluate_last(plan, &[input(plan, bars, 200)], &NoCancel).expect("not cancelled");
     assert!(equal(&at(&long)[0], &at(&changed)[0]));
 }
+
+#[test]
+fn what_is_made_together_may_be_wanted_from_different_bars() {
+    let items = [
+        "bbands(close,20,2).upper as a",
+        "bbands(close,20,2).middle[3] as b",
+        "max(bbands(close,20,2).lower[150],9) as c",
+        "macd(close,5,9,4).line[90] as d",
+        "macd(close,5,9,4).signal as e",
+        "macd(close,5,9,4).hist as f",
+        "mfi(7)[40] as g",
+        "rsi(5)[200] as h",
+    ];
+    let plan = compile_expressions(&items.map(str::to_owned), "test", &schema()).expect("legal");
+    let plan = plan.program();
+    let bars: Vec<Vec<f64>> =
+        (0..5).map(|c| (0..300).map(|t| f64::from((t * 7919 + c * 31) % 97) + 50.0).collect()).collect();
+    let whole = evaluate_all(plan, &input(plan, &bars, 300), &NoCancel).expect("not cancelled");
+    for visible in [220, 250, 299, 300] {
+        let last = evaluate_last(plan, &[input(plan, &bars, visible)], &NoCancel).expect("not cancelled");
+        let there: Vec<f64> = whole.iter().map(|series| series[visible - 1]).collect();
+        assert!(equal(&last[0], &there), "{:?} {there:?}", last[0]);
+    }
+}

@@ -1,0 +1,211 @@
+//! Tests that need to see inside: every instruction set of this machine, and every way of cutting a program into tasks,
+//! give the same bits.
+
+use trawl_plan::{Program, Schema, compile_expressions};
+
+use super::fuse::{Work, fuse, separate};
+use super::lanes::{Isa, LANES};
+use super::program::{Workspace, column_begins};
+use super::real::Real;
+use super::tasks::Tasks;
+use super::tile::Tile;
+use crate::{NoCancel, SymbolInput};
+
+const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+
+/// Every indicator, helper and condition over bars.
+const EXPRESSIONS: &[&str] = &[
+    "sma(close,20)",
+    "sma(close,3)",
+    "sma(volume,100)",
+    "ema(close,20)",
+    "wma(close,20)",
+    "wma(close,2)",
+    "kama(close,10)",
+    "rsi(close,14)",
+    "rsi(hl2,3)",
+    "macd(close,12,26,9).line",
+    "macd(close,12,26,9).signal",
+    "macd(close,12,26,9).hist",
+    "macd(close,3,6,4).signal",
+    "bbands(close,20,2).upper",
+    "bbands(close,20,2).middle",
+    "bbands(close,20,2).lower",
+    "atr(14)",
+    "atr(1)",
+    "stoch(14,3,3).k",
+    "stoch(14,3,3).d",
+    "stoch(5,3,3,slowk_matype='ema',slowd_matype='wma').d",
+    "adx(14)",
+    "adx(2)",
+    "cci(20)",
+    "cci(3)",
+    "obv()",
+    "vwap()",
+    "mfi(14)",
+    "donchian(20).upper",
+    "donchian(20).middle",
+    "donchian(20).lower",
+    "roc(close,10)",
+    "stddev(close,5)",
+    "correl(close,open,9)",
+    "cdlengulfing()",
+    "highest(high,33)",
+    "zscore(close,20)",
+    "percentrank(close,9)",
+    "round(close)",
+    "sign(close - open)",
+    "sqrt(close)",
+    "log(close)",
+    "pow(close,2)",
+    "close % 3",
+    "clamp(close,40,60)",
+    "nz(close[3],7)",
+    "iff(close > open, high, low)",
+    "since(close > open)",
+    "valuewhen(close > open, high)",
+    "count(close > open, 9)",
+    "crosses_above(close, sma(close,5))",
+    "crosses_below(close, sma(close,5))",
+    "within(close > open, 4)",
+    "streak(close >= low, 3)",
+    "not (close != open)",
+    "close == open or high <= low[1] and close < 50",
+    "maximum(close, open[2])",
+    "-abs(close - 50)",
+    "close[40]",
+];
+
+fn program(items: &[&str]) -> Program {
+    let named: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
+    let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
+    compile_expressions(&named, "test", &schema).expect("legal").program().clone()
+}
+
+/// Ragged symbols on a cent grid. `dirt` bars of a thousand are missing, a few are infinite, and volume is often 0.
+fn market(symbols: usize, dirt: u64) -> Vec<Vec<Vec<f64>>> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % below
+    };
+    let symbol = |i: usize| {
+        let mut columns = vec![Vec::new(); 5];
+        let mut cents = 5_000;
+        for _ in 0..400 - i * 23 {
+            let flat = random(6) == 0;
+            let open = cents;
+            cents = if flat { cents } else { (cents + random(201)).saturating_sub(100).max(50) };
+            let (up, down) = if flat { (0, 0) } else { (random(60), random(40)) };
+            let volume = if random(9) == 0 { 0 } else { random(100_000) * 100 };
+            let row = [open, open.max(cents) + up, open.min(cents) - down, cents, volume];
+            for (column, value) in columns.iter_mut().zip(row) {
+                let missing = if random(7) == 0 { f64::INFINITY } else { f64::NAN };
+                column.push(if random(1000) < dirt { missing } else { value as f64 / 100.0 });
+            }
+        }
+        columns
+    };
+    (0..symbols).map(symbol).collect()
+}
+
+/// The bits of every output at every visible bar, NaNs canonical.
+fn bits<T: Real>(isa: Isa, program: &Program, tasks: Tasks, market: &[Vec<Vec<f64>>]) -> Vec<u64> {
+    let at =
+        |input: &trawl_plan::Input| COLUMNS.iter().position(|c| *input == trawl_plan::Input::Column((*c).to_owned()));
+    let columns: Vec<usize> = program.inputs.iter().filter_map(at).collect();
+    let symbol = |bars: &Vec<Vec<f64>>| bars[0].len();
+    let inputs: Vec<SymbolInput<'_>> = market
+        .iter()
+        .map(|bars| SymbolInput {
+            columns: columns.iter().map(|c| bars[*c].as_slice()).collect(),
+            visible: symbol(bars),
+        })
+        .collect();
+    let identity: Vec<usize> = (0..columns.len()).collect();
+    let tile = Tile::<T>::load(&inputs.iter().collect::<Vec<_>>(), column_begins(program, 0));
+    let mut bits = Vec::new();
+    let mut workspace = Workspace::<T>::on(isa, program, tasks);
+    let ran = workspace.run(&tile, &identity, 0, &NoCancel, |w, rows| {
+        for (lane, visible) in tile.visible.iter().enumerate() {
+            for row in rows.start..rows.end.min(*visible) {
+                let values = (0..program.outputs.len()).map(|output| w.value(&tile, &identity, output, lane, row));
+                bits.extend(values.map(f64::to_bits));
+            }
+        }
+    });
+    assert_eq!(ran, Ok(()));
+    bits
+}
+
+fn instruction_sets_agree<T: Real>() {
+    let program = program(EXPRESSIONS);
+    for dirt in [0, 4] {
+        let market = market(LANES - 1, dirt);
+        let portable = bits::<T>(Isa::Portable, &program, Tasks::new(&program), &market);
+        for isa in Isa::all() {
+            let got = bits::<T>(isa, &program, Tasks::new(&program), &market);
+            let differs = portable.iter().zip(&got).position(|(a, b)| a != b);
+            let output = differs.map(|at| EXPRESSIONS[at % EXPRESSIONS.len()]);
+            assert_eq!(output, None, "{isa:?} differs from the portable code");
+        }
+    }
+}
+
+#[test]
+fn instruction_sets_agree_in_f64() {
+    instruction_sets_agree::<f64>();
+}
+
+#[test]
+fn instruction_sets_agree_in_f32() {
+    instruction_sets_agree::<f32>();
+}
+
+#[test]
+fn groups_have_the_bits_of_their_primitives() {
+    const TOGETHER: [&[&str]; 3] = [
+        &["macd(close,12,26,9).line", "macd(close,12,26,9).signal", "macd(close,12,26,9).hist"],
+        &["bbands(close,20,2).upper", "bbands(close,20,2).middle", "bbands(close,20,2).lower"],
+        EXPRESSIONS,
+    ];
+    for items in EXPRESSIONS.chunks(1).chain(TOGETHER) {
+        let program = program(items);
+        for dirt in [0, 4, 60] {
+            let market = market(LANES, dirt);
+            let apart = Tasks::of(&program, separate(&program));
+            let isa = Isa::detect();
+            let (grouped, apart) =
+                (bits::<f64>(isa, &program, Tasks::new(&program), &market), bits::<f64>(isa, &program, apart, &market));
+            let differs = grouped.iter().zip(&apart).position(|(a, b)| a != b);
+            assert_eq!(
+                differs,
+                None,
+                "{items:?}: {:?}",
+                differs.map(|at| (f64::from_bits(grouped[at]), f64::from_bits(apart[at])))
+            );
+        }
+    }
+}
+
+#[test]
+fn the_groups_of_the_catalogue_are_found() {
+    let found = |items: &[&str]| {
+        let program = program(items);
+        fuse(&program).iter().map(|part| part.work).collect::<Vec<Work>>()
+    };
+    assert_eq!(found(&["rsi(close,14)"]), [Work::Strength(14)]);
+    assert_eq!(found(&["adx(14)"]), [Work::Directional(14)]);
+    assert_eq!(found(&["atr(14)"]), [Work::AverageRange(14)]);
+    let macd = Work::Convergence { fast: 12, delay: 14, slow: 26, signal: 9 };
+    let lines = ["macd(close,12,26,9).line", "macd(close,12,26,9).signal", "macd(close,12,26,9).hist"];
+    assert_eq!(found(&lines), [macd]);
+    assert_eq!(found(&["vwap()"]).len(), 2);
+    assert_eq!(found(&["mfi(14)"]).len(), 5);
+    let bands = ["bbands(close,20,2).upper", "bbands(close,20,2).middle", "bbands(close,20,2).lower"];
+    assert_eq!(found(&bands).len(), 3);
+    assert_eq!(found(&["cci(20)"]).len(), 4);
+    assert_eq!(found(&["kama(close,10)"]).len(), 3);
+}

@@ -1,0 +1,379 @@
+//! Which nodes are run together: frequent groups, told by the shape of the graph.
+//!
+//! A group reads the series at its edge and makes its outputs; what lies between is made again by whoever else needs it.
+
+use trawl_plan::Program;
+use trawl_plan::ast::CompareOp;
+use trawl_plan::graph::{Binary, Bits, Node, NodeId, Op, Unary};
+
+use super::steps::reads_back;
+
+/// What a task computes. See `composite` for the groups.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Work {
+    /// One primitive.
+    Op(Op),
+    TrueRange,
+    SumOver(Bits),
+    PairOver(Bits),
+    Apart,
+    PlusScaled(Bits),
+    MinusScaled(Bits),
+    Within(Bits),
+    Standing(Bits),
+    Flows,
+    FlowIndex,
+    Bands {
+        up: Bits,
+        down: Bits,
+    },
+    AverageRange(u32),
+    Strength(u32),
+    Convergence {
+        fast: u32,
+        delay: u32,
+        slow: u32,
+        signal: u32,
+    },
+    Directional(u32),
+    Weighed,
+}
+
+impl Work {
+    /// Whether it runs from the first bar.
+    pub fn is_recursive(self) -> bool {
+        match self {
+            Self::Op(op) => op.is_recursive(),
+            Self::AverageRange(_) | Self::Strength(_) | Self::Convergence { .. } | Self::Directional(_) => true,
+            Self::Weighed => true,
+            _ => false,
+        }
+    }
+
+    /// Rows before the current one that it reads of its inputs.
+    pub fn reads_back(self) -> usize {
+        match self {
+            Self::Op(op) => reads_back(op),
+            _ => 0,
+        }
+    }
+}
+
+/// Work with the nodes that it reads and makes.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub work: Work,
+    pub inputs: Vec<NodeId>,
+    pub outputs: Vec<NodeId>,
+}
+
+/// The program as parts, in an order in which they can be run.
+pub(crate) fn fuse(program: &Program) -> Vec<Part> {
+    parts(program, |shapes, id| shapes.part(id, program))
+}
+
+/// The program as parts of one node each.
+#[cfg(test)]
+pub(crate) fn separate(program: &Program) -> Vec<Part> {
+    parts(program, Shapes::alone)
+}
+
+fn parts<'p>(program: &'p Program, of: impl Fn(&Shapes<'p>, NodeId) -> Part) -> Vec<Part> {
+    let shapes = Shapes(program.nodes());
+    let mut made = vec![false; shapes.0.len()];
+    let mut parts = Vec::new();
+    // Depth first with a stack of its own: graphs can be deeper than a thread's stack.
+    let mut open: Vec<(NodeId, Option<Part>)> = program.outputs.iter().rev().map(|id| (*id, None)).collect();
+    while let Some((id, part)) = open.pop() {
+        if let Some(part) = part {
+            if !made[part.outputs[0].index()] {
+                part.outputs.iter().for_each(|id| made[id.index()] = true);
+                parts.push(part);
+            }
+        } else if !made[id.index()] {
+            let node = &shapes.0[id.index()];
+            match node.op {
+                Op::Column(_) | Op::Constant(_) => {}
+                Op::Lag(_) => open.push((node.inputs[0], None)),
+                _ => {
+                    let part = of(&shapes, id);
+                    let inputs = part.inputs.clone();
+                    open.push((id, Some(part)));
+                    open.extend(inputs.into_iter().rev().map(|id| (id, None)));
+                }
+            }
+        }
+    }
+    parts
+}
+
+struct Shapes<'a>(&'a [Node]);
+
+impl Shapes<'_> {
+    /// The largest group that makes `id`, or its node alone.
+    fn part(&self, id: NodeId, program: &Program) -> Part {
+        let group = |(work, inputs): (Work, Vec<NodeId>)| Part { work, inputs, outputs: vec![id] };
+        let one = || {
+            self.strength(id)
+                .or_else(|| self.directional(id))
+                .or_else(|| self.weighed(id))
+                .or_else(|| self.average_range(id))
+                .or_else(|| self.flow_index(id))
+                .or_else(|| self.true_range(id))
+                .or_else(|| self.within(id))
+                .or_else(|| self.standing(id))
+                .or_else(|| self.apart(id))
+                .or_else(|| self.sum_over(id))
+                .or_else(|| self.scaled(id))
+        };
+        self.convergence(id, program)
+            .or_else(|| self.flows(id))
+            .or_else(|| self.bands(id))
+            .or_else(|| one().map(group))
+            .unwrap_or_else(|| self.alone(id))
+    }
+
+    fn alone(&self, id: NodeId) -> Part {
+        Part { work: Work::Op(self.op(id)), inputs: self.0[id.index()].inputs.clone(), outputs: vec![id] }
+    }
+
+    fn op(&self, id: NodeId) -> Op {
+        self.0[id.index()].op
+    }
+
+    fn constant(&self, id: NodeId) -> Option<Bits> {
+        match self.op(id) {
+            Op::Constant(bits) => Some(bits),
+            _ => None,
+        }
+    }
+
+    /// The inputs of a node that is `op`.
+    fn inputs<const K: usize>(&self, id: NodeId, op: Op) -> Option<[NodeId; K]> {
+        let node = &self.0[id.index()];
+        if node.op == op { <[NodeId; K]>::try_from(node.inputs.as_slice()).ok() } else { None }
+    }
+
+    fn two(&self, id: NodeId, op: Binary) -> Option<[NodeId; 2]> {
+        self.inputs(id, Op::Binary(op))
+    }
+
+    fn greater(&self, id: NodeId) -> Option<[NodeId; 2]> {
+        self.inputs(id, Op::Compare(CompareOp::Greater))
+    }
+
+    /// The input of the lag by one bar.
+    fn before(&self, id: NodeId) -> Option<NodeId> {
+        self.inputs::<1>(id, Op::Lag(1)).map(|[of]| of)
+    }
+
+    fn is(&self, id: NodeId, value: f64) -> Option<()> {
+        (self.constant(id)? == Bits::from(value)).then_some(())
+    }
+
+    /// A divisor other than 0, by which dividing is never NA.
+    fn divisor(&self, id: NodeId) -> Option<Bits> {
+        self.constant(id).filter(|bits| bits.value() != 0.0)
+    }
+
+    fn distance(&self, id: NodeId) -> Option<[NodeId; 2]> {
+        let [inner] = self.inputs(id, Op::Unary(Unary::Abs))?;
+        self.two(inner, Binary::Subtract)
+    }
+
+    fn apart(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        Some((Work::Apart, self.distance(id)?.to_vec()))
+    }
+
+    /// high, low, and the close one bar ago.
+    fn true_range(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [upper, down] = self.two(id, Binary::Maximum)?;
+        let [range, up] = self.two(upper, Binary::Maximum)?;
+        let [high, low] = self.two(range, Binary::Subtract)?;
+        let ([up_from, before], [down_from, down_to]) = (self.distance(up)?, self.distance(down)?);
+        let fits = up_from == high && down_from == low && before == down_to;
+        fits.then(|| (Work::TrueRange, vec![high, low, before]))
+    }
+
+    fn average_range(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let Op::Wilder(p) = self.op(id) else { return None };
+        let [range] = self.inputs(id, Op::Wilder(p))?;
+        Some((Work::AverageRange(p), self.true_range(range)?.1))
+    }
+
+    fn sum_over(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [sum, divisor] = self.two(id, Binary::Divide)?;
+        let divisor = self.divisor(divisor)?;
+        let [ab, c] = self.two(sum, Binary::Add)?;
+        match self.two(ab, Binary::Add) {
+            Some([a, b]) => Some((Work::SumOver(divisor), vec![a, b, c])),
+            None => Some((Work::PairOver(divisor), vec![ab, c])),
+        }
+    }
+
+    fn scaled(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let (plus, minus) = (self.two(id, Binary::Add), self.two(id, Binary::Subtract));
+        let [a, scaled] = plus.or(minus)?;
+        let [b, factor] = self.two(scaled, Binary::Multiply)?;
+        let factor = self.constant(factor)?;
+        let work = if plus.is_some() { Work::PlusScaled(factor) } else { Work::MinusScaled(factor) };
+        Some((work, vec![a, b]))
+    }
+
+    fn within(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [above, range] = self.two(id, Binary::RatioOrZero)?;
+        let [range, divisor] = self.two(range, Binary::Divide)?;
+        let divisor = self.divisor(divisor)?;
+        let ([highest, lowest], [x, from]) = (self.two(range, Binary::Subtract)?, self.two(above, Binary::Subtract)?);
+        (from == lowest).then(|| (Work::Within(divisor), vec![x, lowest, highest]))
+    }
+
+    fn standing(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [apart, scaled] = self.two(id, Binary::RatioOrZero)?;
+        let [deviation, factor] = self.two(scaled, Binary::Multiply)?;
+        let [x, mean] = self.two(apart, Binary::Subtract)?;
+        Some((Work::Standing(self.constant(factor)?), vec![x, mean, deviation]))
+    }
+
+    /// The flow of one direction: a and b where the flow counts when a > b, the price, the volume.
+    fn flow(&self, id: NodeId) -> Option<[NodeId; 4]> {
+        let [signed, flow] = self.two(id, Binary::Gate)?;
+        let [moved, taken, zero] = self.inputs(signed, Op::Select)?;
+        self.is(zero, 0.0)?;
+        let ([a, b], [price, volume]) = (self.greater(moved)?, self.two(flow, Binary::Multiply)?);
+        (taken == flow).then_some([a, b, price, volume])
+    }
+
+    fn flows(&self, id: NodeId) -> Option<Part> {
+        let [a, b, price, volume] = self.flow(id)?;
+        let before = if a == price { b } else { a };
+        let find = |a, b| {
+            let fits = |i: &usize| self.flow(NodeId(*i as u32)) == Some([a, b, price, volume]);
+            (0..self.0.len()).find(fits).map(|i| NodeId(i as u32))
+        };
+        let outputs = vec![find(price, before)?, find(before, price)?];
+        let fits = outputs.contains(&id) && price != before;
+        fits.then(|| Part { work: Work::Flows, inputs: vec![price, before, volume], outputs })
+    }
+
+    /// Mean, deviation and factor of a band.
+    fn band(&self, id: NodeId, side: Binary) -> Option<([NodeId; 2], Bits)> {
+        let [mean, scaled] = self.two(id, side)?;
+        let [deviation, factor] = self.two(scaled, Binary::Multiply)?;
+        Some(([mean, deviation], self.constant(factor)?))
+    }
+
+    fn bands(&self, id: NodeId) -> Option<Part> {
+        let gated = self.two(id, Binary::Gate);
+        let (base, _) = match gated {
+            Some([_, upper]) => self.band(upper, Binary::Add)?,
+            None => self.band(id, Binary::Add).or_else(|| self.band(id, Binary::Subtract))?,
+        };
+        let all = || (0..self.0.len()).map(|i| NodeId(i as u32));
+        let find = |side| all().find(|id| self.band(*id, side).is_some_and(|(inputs, _)| inputs == base));
+        let (upper, lower) = (find(Binary::Add)?, find(Binary::Subtract)?);
+        let middle = all().find(|id| self.two(*id, Binary::Gate) == Some([base[0], upper]))?;
+        let ((_, up), (_, down)) = (self.band(upper, Binary::Add)?, self.band(lower, Binary::Subtract)?);
+        let outputs = vec![upper, middle, lower];
+        let fits = outputs.contains(&id);
+        fits.then(|| Part { work: Work::Bands { up, down }, inputs: base.to_vec(), outputs })
+    }
+
+    fn flow_index(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [tiny, zero, index] = self.inputs(id, Op::Select)?;
+        let [total, one] = self.inputs(tiny, Op::Compare(CompareOp::Less))?;
+        let [share, hundred] = self.two(index, Binary::Multiply)?;
+        self.is(zero, 0.0).and(self.is(one, 1.0)).and(self.is(hundred, 100.0))?;
+        let ([positive, of], [a, negative]) = (self.two(share, Binary::RatioOrZero)?, self.two(total, Binary::Add)?);
+        (of == total && a == positive).then(|| (Work::FlowIndex, vec![positive, negative]))
+    }
+
+    /// x and x one bar ago.
+    fn strength(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [share, hundred] = self.two(id, Binary::Multiply)?;
+        self.is(hundred, 100.0)?;
+        let [gain, total] = self.two(share, Binary::RatioOrZero)?;
+        let [of, loss] = self.two(total, Binary::Add)?;
+        let Op::Wilder(p) = self.op(gain) else { return None };
+        let ([up], [down]) = (self.inputs(gain, Op::Wilder(p))?, self.inputs(loss, Op::Wilder(p))?);
+        let ([change, zero], [fall, also_zero]) = (self.two(up, Binary::Maximum)?, self.two(down, Binary::Maximum)?);
+        let [negated] = self.inputs(fall, Op::Unary(Unary::Negate))?;
+        let [raw, by] = self.two(change, Binary::Gate)?;
+        let [x, before] = self.two(raw, Binary::Subtract)?;
+        self.is(zero, 0.0).and(self.is(also_zero, 0.0))?;
+        let fits = of == gain && negated == change && raw == by;
+        fits.then(|| (Work::Strength(p), vec![x, before]))
+    }
+
+    fn convergence(&self, id: NodeId, program: &Program) -> Option<Part> {
+        let gated = self.two(id, Binary::Gate).map(|[_, signal]| signal);
+        let hist = self.two(id, Binary::Subtract).map(|[_, signal]| signal);
+        let signal = gated.or(hist).unwrap_or(id);
+        let exponential = |id: NodeId| match self.op(id) {
+            Op::Exponential { p, delay } => Some((p, delay, self.0[id.index()].inputs[0])),
+            _ => None,
+        };
+        let (signal_bars, 0, line) = exponential(signal)? else { return None };
+        let [fast, slow] = self.two(line, Binary::Subtract)?;
+        let ((fast, delay, x), (slow, 0, also_x)) = (exponential(fast)?, exponential(slow)?) else { return None };
+        let find = |op| {
+            let fits = |node: &Node| node.op == Op::Binary(op) && node.inputs == [line, signal];
+            self.0.iter().position(fits).map(|i| NodeId(i as u32))
+        };
+        let (gated, hist) = (find(Binary::Gate)?, find(Binary::Subtract)?);
+        // Whoever needs the line ungated makes it alone.
+        let outputs = vec![gated, signal, hist];
+        let fits = x == also_x && outputs.contains(&id) && !program.outputs.contains(&line);
+        let work = Work::Convergence { fast, delay, slow, signal: signal_bars };
+        fits.then(|| Part { work, inputs: vec![x], outputs })
+    }
+
+    /// high, low, both one bar ago, and the close one bar ago.
+    fn directional(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let Op::WilderRatio(p) = self.op(id) else { return None };
+        let [apart, total] = self.inputs(id, Op::WilderRatio(p))?;
+        let [minus, plus] = self.distance(apart)?;
+        let (also, whole) = (self.two(total, Binary::Add)?, self.two(minus, Binary::Multiply)?);
+        let of_plus = self.two(plus, Binary::Multiply)?;
+        self.is(whole[1], 100.0).and(self.is(of_plus[1], 100.0))?;
+        let [minus_sum, range_sum] = self.two(whole[0], Binary::RatioOrZero)?;
+        let [plus_sum, also_range] = self.two(of_plus[0], Binary::RatioOrZero)?;
+        let gated = |id| self.inputs(id, Op::WilderSum(p)).and_then(|[x]| self.two(x, Binary::Gate));
+        let ([fall, a], [rise, b], [range, c]) = (gated(minus_sum)?, gated(plus_sum)?, gated(range_sum)?);
+        let (_, edge) = self.true_range(range)?;
+        let [high, low, before] = edge[..] else { return None };
+        let [moved, also_extent] = self.two(a, Binary::Add)?;
+        let [up, down] = self.two(moved, Binary::Add)?;
+        let ([up_to, high_before], [low_before, down_to]) =
+            (self.two(up, Binary::Subtract)?, self.two(down, Binary::Subtract)?);
+        let lags = self.before(high_before)? == high && self.before(low_before)? == low;
+        let fits = also == [minus, plus]
+            && range_sum == also_range
+            && a == b
+            && b == c
+            && also_extent == range
+            && up_to == high
+            && down_to == low
+            && self.movement(rise)? == [up, down]
+            && self.movement(fall)? == [down, up];
+        (fits && lags).then(|| (Work::Directional(p), vec![high, low, high_before, low_before, before]))
+    }
+
+    /// `this` where it is positive and exceeds `other`, else 0.
+    fn movement(&self, id: NodeId) -> Option<[NodeId; 2]> {
+        let [both, this, zero] = self.inputs(id, Op::Select)?;
+        let [positive, larger] = self.inputs(both, Op::And)?;
+        let ([a, also_zero], [b, other]) = (self.greater(positive)?, self.greater(larger)?);
+        self.is(zero, 0.0)?;
+        (a == this && b == this && also_zero == zero).then_some([this, other])
+    }
+
+    /// Price and volume.
+    fn weighed(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [value, volume] = self.two(id, Binary::RatioOrZero)?;
+        let ([value], [volume]) = (self.inputs(value, Op::Cumulative)?, self.inputs(volume, Op::Cumulative)?);
+        let ([raw, by], [of, gate]) = (self.two(value, Binary::Gate)?, self.two(volume, Binary::Gate)?);
+        let [price, weight] = self.two(raw, Binary::Multiply)?;
+        (raw == by && gate == value && weight == of).then(|| (Work::Weighed, vec![price, of]))
+    }
+}

@@ -1,0 +1,123 @@
+//! What window arithmetic promises, on data that plain sliding sums get wrong.
+
+use proptest::prelude::*;
+use trawl_kernels::{NoCancel, SymbolInput, evaluate_all, evaluate_last};
+use trawl_plan::{Plan, Program, Schema, compile_expressions};
+
+fn plan(items: &[String]) -> Plan {
+    let columns = ["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec();
+    compile_expressions(items, "test", &Schema::of_columns(columns)).expect("legal")
+}
+
+/// Every column the same.
+fn input<'a>(program: &Program, close: &'a [f64]) -> SymbolInput<'a> {
+    SymbolInput { columns: vec![close; program.inputs.len()], visible: close.len() }
+}
+
+fn last(items: &[String], market: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let plan = plan(items);
+    let inputs: Vec<SymbolInput<'_>> = market.iter().map(|close| input(plan.program(), close)).collect();
+    evaluate_last(plan.program(), &inputs, &NoCancel).expect("not cancelled")
+}
+
+fn whole(items: &[String], close: &[f64]) -> Vec<Vec<f64>> {
+    let plan = plan(items);
+    evaluate_all(plan.program(), &input(plan.program(), close), &NoCancel).expect("not cancelled")
+}
+
+/// Prices in cents: all up to 2.00, then ever fewer up to 5000.00.
+fn prices() -> Vec<u64> {
+    (1..=200).chain((1..600).map(|i| 200 + i * i * 7 % 499_800)).collect()
+}
+
+#[test]
+fn a_flat_window_has_its_value_for_a_mean_whatever_came_before() {
+    for p in 2..300usize {
+        let items: Vec<String> = ["sma(close,P)", "wma(close,P)", "stddev(close,P)", "cci(P)", "bbands(close,P).upper"]
+            .iter()
+            .map(|item| item.replace('P', &p.to_string()))
+            .collect();
+        let stretch = |cents: u64| {
+            let before = (0..37 + cents % 5).map(|t| ((cents + t * 7919) % 100_003) as f64 / 100.0);
+            before.chain(std::iter::repeat_n(cents as f64 / 100.0, 2 * p)).collect::<Vec<f64>>()
+        };
+        let market: Vec<Vec<f64>> = prices().into_iter().map(stretch).collect();
+        for (close, got) in market.iter().zip(last(&items, &market)) {
+            let price = *close.last().expect("a bar");
+            assert_eq!(got, [price, price, 0.0, 0.0, price], "{p} bars of {price}");
+        }
+    }
+}
+
+#[test]
+fn a_flat_history_has_no_convergence() {
+    let items = ["ema(close,9)", "macd(close,12,26,9).line", "macd(close,12,26,9).signal", "macd(close,12,26,9).hist"]
+        .map(str::to_owned);
+    let market: Vec<Vec<f64>> = prices().into_iter().map(|cents| vec![cents as f64 / 100.0; 80]).collect();
+    for (close, got) in market.iter().zip(last(&items, &market)) {
+        assert_eq!(got, [close[0], 0.0, 0.0, 0.0]);
+    }
+}
+
+#[test]
+fn a_value_that_left_the_window_leaves_nothing_behind() {
+    for p in [2usize, 3, 4, 5, 20, 63, 64, 65, 250] {
+        let items: Vec<String> = ["sma", "wma", "stddev"].iter().map(|f| format!("{f}(close, {p})")).collect();
+        let close: Vec<f64> = (0..700).map(|t| 50.0 + f64::from(t * 7919 % 1000) / 100.0).collect();
+        let mut spiked = close.clone();
+        spiked[300] *= 1e22;
+        let (plain, spiked) = (whole(&items, &close), whole(&items, &spiked));
+        for ((item, a), b) in items.iter().zip(&plain).zip(&spiked) {
+            assert_eq!(a[300 + p..], b[300 + p..], "{item}");
+        }
+    }
+}
+
+#[test]
+fn a_score_is_na_only_where_nothing_varies() {
+    let tiny: Vec<f64> = (0..60).map(|t| 100.0 + f64::from(t % 3) * 1e-9).collect();
+    // Deviations of 8e-10: no floor takes them for 0.
+    let got = whole(&["zscore(close, 6)".to_owned()], &tiny);
+    assert!(got[0][5..].iter().all(|z| z.is_finite() && z.abs() > 1e-3 || *z == 0.0), "{:?}", &got[0][5..9]);
+    assert!((got[0][6] - -1.224_744_871).abs() < 1e-3, "{}", got[0][6]);
+    let flat = whole(&["zscore(close, 6)".to_owned()], &[100.1; 60]);
+    assert!(flat[0].iter().all(|z| z.is_nan()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// On a grid of cents the sums are known exactly, as integers.
+    #[test]
+    fn means_of_prices_are_off_by_a_rounding(
+        start in 100i64..1_000_000,
+        steps in prop::collection::vec(-100i64..101, 400),
+        p in 2usize..260,
+    ) {
+        let mut cents = vec![start];
+        for step in steps {
+            cents.push((cents[cents.len() - 1] + step).max(1));
+        }
+        let close: Vec<f64> = cents.iter().map(|c| *c as f64 / 100.0).collect();
+        let items: Vec<String> = ["sma", "wma", "stddev"].iter().map(|f| format!("{f}(close, {p})")).collect();
+        let got = whole(&items, &close);
+        for t in p - 1..close.len() {
+            let window = &cents[t + 1 - p..=t];
+            let n = p as i128;
+            let sum: i128 = window.iter().map(|c| i128::from(*c)).sum();
+            let weighted: i128 = window.iter().zip(1..).map(|(c, k)| i128::from(*c) * k).sum();
+            let squares: i128 = window.iter().map(|c| (n * i128::from(*c) - sum).pow(2)).sum();
+            let exact = [
+                sum as f64 / (100 * n) as f64,
+                weighted as f64 / (50 * n * (n + 1)) as f64,
+                (squares as f64 / (n as f64).powi(3)).sqrt() / 100.0,
+            ];
+            // A price is itself rounded to a cent's nearest double, each by up to half a unit.
+            for ((item, got), want) in items.iter().zip(&got).zip(exact).take(2) {
+                prop_assert!((got[t] - want).abs() <= 4.0 * f64::EPSILON * want, "{item} at {t}: {} {want}", got[t]);
+            }
+            let noise = 4.0 * f64::EPSILON * close[t];
+            prop_assert!((got[2][t] - exact[2]).abs() <= 1e-13 * exact[2] + noise, "{} {}", got[2][t], exact[2]);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `f32` against `f64`: the errors that docs/precision.md publishes.
+
+use trawl_kernels::{Bars, NoCancel, Precision, SymbolInput, Tiles, evaluate_tiles};
+use trawl_plan::{Schema, compile_expressions};
+
+const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+const PUBLISHED: &str = include_str!("../../../docs/precision.md");
+
+/// One symbol's bars: a seeded walk on a cent grid, volumes up to a million.
+fn walk(symbol: u64, bars: usize) -> Vec<Vec<f64>> {
+    let mut state = (0x5eed ^ symbol.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ((state >> 11) % below) as i64
+    };
+    let mut columns = vec![Vec::new(); 5];
+    let mut cents = 2_000 + random(40_000);
+    for _ in 0..bars {
+        let open = cents;
+        cents = (cents + random(201) - 100).max(500);
+        let (high, low) = (open.max(cents) + random(80), open.min(cents) - random(80));
+        let row = [open, high, low, cents, (random(900_000) + 100_000) * 100];
+        columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value as f64 / 100.0));
+    }
+    columns
+}
+
+/// Rows of the published table: expression, what the error is relative to, the largest error.
+fn rows() -> Vec<(String, String, f64)> {
+    let cells = |line: &'static str| line.split('|').map(str::trim).collect::<Vec<&str>>();
+    let row = |cells: Vec<&str>| match cells[..] {
+        ["", expression, unit, most, ""] => {
+            most.parse().ok().map(|most| (expression.trim_matches('`').to_owned(), unit.to_owned(), most))
+        }
+        _ => None,
+    };
+    PUBLISHED.lines().map(cells).filter_map(row).collect()
+}
+
+#[test]
+fn f32_is_off_by_no_more_than_is_published() {
+    let rows = rows();
+    assert!(rows.len() > 15, "the table is there");
+    let market: Vec<Vec<Vec<f64>>> = (0..640).map(|i| walk(i, 300 + 3 * i as usize)).collect();
+    let inputs: Vec<SymbolInput<'_>> = market
+        .iter()
+        .map(|bars| SymbolInput { columns: bars.iter().map(Vec::as_slice).collect(), visible: bars[0].len() })
+        .collect();
+    let names = COLUMNS.map(str::to_owned);
+    let tiles = [Precision::F64, Precision::F32].map(|precision| Tiles::new(&names, &inputs, precision));
+    let schema = Schema::of_columns(names.to_vec());
+    let mut wrong = Vec::new();
+    for (expression, unit, published) in rows {
+        let plan = compile_expressions(std::slice::from_ref(&expression), "test", &schema).expect("legal");
+        let [exact, short] = [&tiles[0], &tiles[1]]
+            .map(|tiles| evaluate_tiles(plan.program(), tiles, Bars::All, &NoCancel).expect("not cancelled"));
+        let mut most = 0.0f64;
+        for ((exact, short), bars) in exact.iter().zip(&short).zip(&market) {
+            let scale = match unit.as_str() {
+                "price" => *bars[3].last().expect("a bar"),
+                "volume" => bars[4].iter().sum(),
+                _ => 1.0,
+            };
+            assert!(exact[0].is_finite() && short[0].is_finite(), "{expression}");
+            most = most.max((exact[0] - short[0]).abs() / scale);
+        }
+        if most > published || most < published / 100.0 {
+            wrong.push(format!("{expression}: {most:.1e} of a {unit}, published {published:.0e}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
