@@ -387,11 +387,18 @@ impl Op {
             Self::WeightedMean(_) => 2.0,
             Self::Deviation(_) => 1.5,
             Self::MeanDeviation(p) => 0.3 + 0.07 * f64::from(p),
+            Self::Hilbert(Cycle::Period | Cycle::InPhase | Cycle::Quadrature) | Self::Mesa { .. } => 90.0,
+            Self::Hilbert(Cycle::Trendline) => 190.0,
+            Self::Hilbert(_) => 280.0,
+            Self::Parabolic(_) => 30.0,
+            Self::SuperTrend(_) => 20.0,
+            Self::HeikinAshi => 6.0,
+            Self::Skip(_) | Self::Product | Self::Previous | Self::WilderTotal(_) => 3.0,
+            Self::VariableMean { least, most } => 3.0 + 1.25 * (f64::from(least) + f64::from(most)),
             Self::Exponential { .. }
             | Self::ExponentialBy { .. }
             | Self::Wilder(_)
             | Self::WilderSum(_)
-            | Self::WilderTotal(_)
             | Self::WilderRatio(_)
             | Self::Kaufman => 0.8,
             _ => 0.3,

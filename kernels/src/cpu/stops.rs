@@ -172,3 +172,24 @@ impl Recurrence<3> for Super {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trawl_plan::family;
+
+    use super::*;
+
+    #[test]
+    fn a_tie_of_the_first_movements_begins_long() {
+        let pace = Acceleration { start: 0.02.into(), step: 0.02.into(), most: 0.2.into() };
+        let (zero, signed) = (0.0.into(), false);
+        let rule = Parabolic::new(family::Parabolic { start: zero, offset: zero, long: pace, short: pace, signed });
+        // Long from 9, gone through at once: the stop turns to the high. Short from 10 it would turn to the low.
+        let mut state = rule.start();
+        assert!(rule.next(&mut state, [10.0, 9.0]).is_nan());
+        assert_eq!(rule.next(&mut state, [11.0, 8.0]), 11.0);
+        let mut state = rule.start();
+        assert!(rule.next(&mut state, [10.0, 9.0]).is_nan());
+        assert_eq!(rule.next(&mut state, [11.0, 7.5]), 7.5);
+    }
+}

@@ -67,7 +67,7 @@ fn transform(x: &[f64], first: usize) -> Transform {
             (i, r) if i == 0.0 || r == 0.0 => before,
             (i, r) => 360.0 / (libm::atan(i / r) * (45.0 / libm::atan(1.0))),
         };
-        let held = raw.min(1.5 * before).max(0.67 * before).max(6.0).min(50.0);
+        let held = raw.min(1.5 * before).max(0.67 * before).clamp(6.0, 50.0);
         period[t] = 0.2 * held + 0.8 * before;
     }
     Transform { smooth, in_phase, quadrature, period }

@@ -29,6 +29,29 @@ fn average_types_go_by_keyword_and_are_skipped_in_positions() {
 }
 
 #[test]
+fn every_average_of_talib_has_a_name_and_a_number() {
+    for (name, number) in trawl_plan::catalogue::AVERAGES {
+        same(&format!("ma(9, matype='{name}')"), &format!("ma(9, matype={number})"));
+    }
+    same("ma(9, matype='default')", "sma(9)");
+    same("ma(9, matype='disabled')", "close");
+    same("stoch(slowk_matype='default').k", "stoch().k");
+    same("ma(5, matype='t3')", "t3(5)");
+    same("ma(5, matype='mama')", "mama().mama");
+    same("bbands(9, matype='rma').middle", "bbands(9, matype=13).middle");
+    // One bar is the series itself, whatever the average.
+    same("ma(1, matype='mama')", "close");
+}
+
+#[test]
+fn a_smallest_period_is_not_larger_than_the_largest() {
+    plan("mavp(close, volume, 5, 5) > 0");
+    assert!(mistake("mavp(close, volume, 6, 5) > 0").message.contains("minperiod (6) is larger than maxperiod (5)"));
+    assert!(mistake("mavp(close, volume, maxperiod=100000, matype='ema') > 0").message.contains("steps"));
+    plan("mavp(close, volume, maxperiod=100000) > 0");
+}
+
+#[test]
 fn the_lower_bands_factor_defaults_to_the_upper_ones() {
     same("bbands(20, 1.5).lower", "bbands(20, nbdevup=1.5, nbdevdn=1.5).lower");
 }

@@ -140,6 +140,11 @@ fn under_a_limited_history_what_never_forgets_needs_an_origin() {
         "kama(close, 10) > 1",
         "obv() > 1",
         "vwap() > 1",
+        "sar() > 1",
+        "ht_dcperiod() > 1",
+        "ma(9, matype='mama') > 1",
+        "supertrend().trend > 0",
+        "ha().close > ha().open",
         "since(close > open) < 3",
         "valuewhen(close > open, close) > 1",
     ] {
