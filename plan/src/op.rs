@@ -406,14 +406,12 @@ impl Op {
             Self::Parabolic(_) => 30.0,
             Self::SuperTrend(_) => 20.0,
             Self::HeikinAshi => 6.0,
-            Self::Skip(_) => 3.0,
+            Self::Skip(_) | Self::Product | Self::Previous | Self::WilderTotal(_) => 3.0,
             Self::VariableMean { least, most } => 3.0 + 1.25 * (f64::from(least) + f64::from(most)),
-
             Self::Exponential { .. }
             | Self::ExponentialBy { .. }
             | Self::Wilder(_)
             | Self::WilderSum(_)
-            | Self::WilderTotal(_)
             | Self::WilderRatio(_)
             | Self::Kaufman => 0.8,
             _ => 0.3,

@@ -7,95 +7,10 @@ use trawl_kernels::{NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, ev
 use trawl_plan::graph::{Kind, NodeId, Op};
 use trawl_plan::{Input, Program, ScanDocument, Schema, compile_expressions, compile_scan};
 
+use crate::calls::{INDICATORS, TRANSFORMS, WINDOWS};
 use crate::oracle;
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
-
-/// Functions of one series and a period.
-const WINDOWS: [&str; 24] = [
-    "percentrank",
-    "percentile",
-    "linearreg",
-    "tsf",
-    "linearreg_slope",
-    "linearreg_angle",
-    "linearreg_intercept",
-    "var",
-    "sum",
-    "maxindex",
-    "minindex",
-    "mom",
-    "rocp",
-    "rocr",
-    "cmo",
-    "cmou",
-    "er",
-    "vhf",
-    "dpo",
-    "fosc",
-    "trix",
-    "trima",
-    "hma",
-    "t3",
-];
-
-const TRANSFORMS: [&str; 8] = ["ceil", "floor", "atan", "tanh", "sin", "log10", "ln", "cumsum"];
-
-/// Indicators of bars, every output of a few legal parameters.
-const INDICATORS: [&str; 52] = [
-    "ao(3,9)",
-    "ac(3,9,4)",
-    "apo(4,9)",
-    "apo(9,4,matype='kama')",
-    "ppo(4,9,matype='wma')",
-    "pvo(4,9)",
-    "macdext(close,3,8,4,fastmatype='ema',slowmatype='kama').macd",
-    "macdext(close,8,3,4,signalmatype='rma').hist",
-    "macdfix(close,5).hist",
-    "eri(7).bull",
-    "eri(7).bear",
-    "qstick(6)",
-    "imi(6)",
-    "bop()",
-    "ultosc(3,5,9)",
-    "stochf(5,3).k",
-    "stochf(5,3,fastd_matype='ema').d",
-    "stochrsi(5,4,3).k",
-    "stochrsi(5,4,3).d",
-    "kdj(5,3,4).j",
-    "kdj(5,3,3,slowk_matype='sma').k",
-    "willr(6)",
-    "smi(5,2,7,3).line",
-    "smi(5,2,7,3).signal",
-    "plus_dm(5)",
-    "plus_dm(1)",
-    "minus_dm(2)",
-    "plus_di(5)",
-    "plus_di(1)",
-    "minus_di(5)",
-    "dx(5)",
-    "adxr(4)",
-    "aroon(6).up",
-    "aroon(6).down",
-    "aroonosc(6)",
-    "vortex(5).plus",
-    "vortex(5).minus",
-    "fractal(2,3).high",
-    "fractal(3,1).low",
-    "ad()",
-    "adosc(3,6)",
-    "cmf(5)",
-    "efi(5)",
-    "marketfi()",
-    "nvi()",
-    "pvi()",
-    "pvt()",
-    "wad()",
-    "rvol(5)",
-    "coppock(close,4,3,6)",
-    "tsi(close,5,3)",
-    "minmaxindex(high,6).maxidx",
-];
 
 fn schema() -> Schema {
     Schema::of_columns(COLUMNS.map(str::to_owned).to_vec())

@@ -61,6 +61,14 @@ fn aliases_name_the_same_outputs() {
     same("macd().line", "macd(close,12,26,9).macd");
     same("macd().hist", "macd().macdhist");
     same("macd(26,12).line", "macd(12,26).line");
+    same("macdext().hist", "macdext(close,12,26,9).macdhist");
+    same("aroon().up", "aroon(high,low,14).aroonup");
+    same("stochf().k", "stochf().fastk");
+    same("stochrsi().d", "stochrsi(close,14,5,3).fastd");
+    same("kdj(9,3,3).j", "kdj(9,3,3,slowk_matype='rma',slowd_matype=13).j");
+    same("linreg(close, 20)", "linearreg(20)");
+    same("slope(close, 20)", "linearreg_slope(20)");
+    same("percentrank(close, 126)", "percentrank(timeperiod=126)");
 }
 
 #[test]
@@ -68,6 +76,9 @@ fn a_constant_stands_for_a_series_only_where_one_must_be_given() {
     same("maximum(close, 5)", "maximum(a=close, b=5)");
     plan("crosses_above(close, 100)");
     plan("highest(high, 252)[1] < close");
+    same("sqrt(252)", "sqrt(real=252)");
+    same("sqrt()", "sqrt(close)");
+    same("add(close, 5)", "add(real0=close, real1=5)");
     assert!(mistake("obv(5) > 0").message.contains("a constant series goes by name"));
     same("sma(real=5, timeperiod=3)", "sma(3, real=5)");
 }
