@@ -2,5 +2,6 @@
 
 mod golden;
 mod oracle;
+mod patterns;
 mod properties;
 mod rich;

@@ -189,7 +189,10 @@ pub fn functions() -> impl Iterator<Item = &'static Function> {
         bands::LIST,
         volume::LIST,
         prices::LIST,
-        patterns::LIST,
+        patterns::single::LIST,
+        patterns::pairs::LIST,
+        patterns::triples::LIST,
+        patterns::longer::LIST,
         conditions::LIST,
         helpers::LIST,
     ]
