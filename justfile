@@ -37,6 +37,11 @@ same-bytes *options:
     cargo build --release -p trawl
     tools/same_bytes.py {{ options }}
 
+# Every candle pattern against TA-Lib, on bars that make each of them happen. `just patterns --seed 7`
+patterns *options:
+    cargo build --release -p trawl
+    $(tools/get-venv) tests/python/live_patterns.py {{ options }}
+
 # Random scans on random markets: the engine against the reference evaluator. `just agreement 100000 SEED`
 agreement cases="100000" seed="1":
     TRAWL_AGREEMENT_CASES={{ cases }} TRAWL_AGREEMENT_SEED={{ seed }} cargo test --profile ci -p trawl-tests --test integration agreement:: -- --nocapture

@@ -5,6 +5,7 @@ mod gaps;
 mod golden;
 mod numerics;
 mod oracle;
+mod patterns;
 mod precision;
 mod properties;
 mod rich;

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use trawl_kernels::{NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes};
+use trawl_plan::catalogue::functions;
 use trawl_plan::graph::{Kind, NodeId, Op};
 use trawl_plan::{Input, Program, ScanDocument, Schema, compile_expressions, compile_scan};
 
@@ -39,11 +40,12 @@ fn number(depth: u32) -> BoxedStrategy<String> {
             .prop_map(|(f, a, p)| format!("{f}(real={a}, timeperiod={p})")),
         2 => (prop::sample::select(vec!["atr", "adx", "cci", "mfi"]), period()).prop_map(|(f, p)| format!("{f}({p})")),
         1 => prop::sample::select(vec![
-            "obv()", "vwap()", "cdlengulfing()", "macd().hist", "macd(close,5,9,4).line", "stoch(14,3,3).k",
+            "obv()", "vwap()", "macd().hist", "macd(close,5,9,4).line", "stoch(14,3,3).k",
             "stoch(5,3,4,slowk_matype='ema',slowd_matype=2).d", "bbands(close,20,2).upper", "bbands(10,1.5,2.5,matype='wma').lower",
             "donchian(20).middle",
         ]).prop_map(str::to_owned),
         2 => talib(sub(), period()),
+        1 => prop::sample::select(patterns()),
         2 => (sub(), 0u32..70).prop_map(|(a, n)| format!("({a})[{n}]")),
         1 => (condition(depth - 1), 1u32..30).prop_map(|(c, n)| format!("count({c}, {n})")),
         1 => condition(depth - 1).prop_map(|c| format!("since({c})")),
@@ -115,6 +117,11 @@ fn talib(x: BoxedStrategy<String>, period: impl Strategy<Value = u32> + 'static)
         3 => prop::sample::select(bars).prop_map(str::to_owned),
     ]
     .boxed()
+}
+
+/// Calls of every candle pattern.
+fn patterns() -> Vec<String> {
+    functions().filter(|f| f.name.starts_with("cdl")).map(|f| format!("{}()", f.name)).collect()
 }
 
 /// A condition of at most `depth` levels.
@@ -340,7 +347,6 @@ fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<
         "min(5)",
         "obv()",
         "vwap()",
-        "cdlengulfing()",
         "beta(high, low, timeperiod=4)",
         "correl(high, low, timeperiod=4)",
         "highestbars(high, 5)",
@@ -372,7 +378,7 @@ fn outputs_with(bars: &[Vec<f64>], cells: &[(usize, usize)], value: f64) -> Vec<
     ];
     let windows = WINDOWS.map(|f| format!("{f}(real=close, timeperiod=5)"));
     let indicators = INDICATORS.iter().chain(&items).map(|item| (*item).to_owned());
-    let items: Vec<String> = windows.into_iter().chain(indicators).collect();
+    let items: Vec<String> = windows.into_iter().chain(indicators).chain(patterns()).collect();
     let plan = compile_expressions(&items, "test", &schema()).expect("legal");
     let plan = plan.program();
     let got = evaluate_all(plan, &input(plan, &bars, bars[0].len()), &NoCancel).expect("not cancelled");

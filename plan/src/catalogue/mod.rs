@@ -210,12 +210,20 @@ pub fn functions() -> impl Iterator<Item = &'static Function> {
         prices::LIST,
         statistics::LIST,
         math::LIST,
-        patterns::LIST,
+        patterns::single::LIST,
+        patterns::pairs::LIST,
+        patterns::triples::LIST,
+        patterns::longer::LIST,
         conditions::LIST,
         helpers::LIST,
     ]
     .into_iter()
     .flatten()
+}
+
+/// What the words in a group's formulas mean; `None` where they mean what they say.
+pub fn group_note(group: &str) -> Option<&'static str> {
+    (group == patterns::GROUP).then_some(patterns::NOTE)
 }
 
 /// The function called `name`, by name or alias.

@@ -51,8 +51,7 @@ fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
         "bbands" if matches!(call.averages[0].1, "ema" | "kama") => (last(n), all()),
         "bbands" => same(last(n)),
         "ema" | "kama" | "rsi" | "macd" | "atr" | "adx" | "obv" | "vwap" => same(all()),
-        // A pattern of bodies: its shadows are series of the call that no value comes from.
-        "cdlengulfing" => (Vec::new(), last(3)),
+        "cdlengulfing" => same(last(3)),
         "since" => (last(1), all()),
         "valuewhen" => (if series == 0 { last(1) } else { Vec::new() }, all()),
         "stoch" => (last(1), all()),

@@ -260,12 +260,14 @@ fn on_balance(close: &[Value], volume: &[Value]) -> Vec<Value> {
     })
 }
 
-fn engulfing(open: &[Value], close: &[Value]) -> Vec<Value> {
+fn engulfing(prices: &[Vec<Value>]) -> Vec<Value> {
+    let (open, close) = (&prices[0], &prices[3]);
     each(open.len(), |t| {
-        // TA-Lib looks back two bars though it reads only one of them.
-        finite(close[t.checked_sub(2)?])?;
-        let (open, close, was_open, was_close) =
-            (finite(open[t])?, finite(close[t])?, finite(before(open, t))?, finite(before(close, t))?);
+        // TA-Lib looks back two bars though it reads only one of them; no price of the three may be missing.
+        for price in prices {
+            window(price, t, 3)?;
+        }
+        let (open, close, was_open, was_close) = (open[t]?, close[t]?, before(open, t)?, before(close, t)?);
         let (white, was_white) = (close >= open, was_close >= was_open);
         let encloses = |top: f64, bottom: f64, was_top: f64, was_bottom: f64| {
             (top >= was_top && bottom < was_bottom) || (top > was_top && bottom <= was_bottom)
@@ -421,7 +423,7 @@ pub fn function(
                 Some(if traded == 0.0 { 0.0 } else { worth / traded })
             })
         }
-        "cdlengulfing" => return engulfing(&x[0], &x[3]),
+        "cdlengulfing" => return engulfing(x),
         "crosses_above" => return crosses(&x[0], &x[1]),
         "crosses_below" => return crosses(&x[1], &x[0]),
         "within" => {

@@ -198,6 +198,9 @@ pub fn function(function: &'static Function) -> String {
         None => "never forgets its first bar: a limited history takes it only with origin = true".to_owned(),
     };
     let _ = writeln!(text, "warm-up  {warm_up}");
+    if let Some(note) = catalogue::group_note(function.group) {
+        let _ = writeln!(text, "\n{note}");
+    }
     text
 }
 

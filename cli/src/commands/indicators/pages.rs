@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use trawl_plan::catalogue;
 
 use super::describe::{Entry, groups};
 
@@ -42,6 +43,9 @@ fn slug(group: &str) -> String {
 
 fn page(group: &str, entries: &[Entry]) -> String {
     let mut text = format!("{NOTE}\n# {group}\n");
+    if let Some(note) = catalogue::group_note(group) {
+        let _ = writeln!(text, "\n{note}");
+    }
     for entry in entries {
         push(&mut text, entry);
     }
