@@ -49,3 +49,7 @@ agreement cases="100000" seed="1":
 # Parser and planner under random and mutated text for so many seconds: `just fuzz 300 SEED`
 fuzz seconds="60" seed="1":
     cargo run --profile ci -p trawl-plan --example fuzz -- {{ seconds }} {{ seed }}
+
+# The pages of docs/indicators, written anew from the declarations
+docs:
+    cargo run --profile ci --quiet -- indicators --pages docs/indicators

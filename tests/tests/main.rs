@@ -9,6 +9,7 @@ mod compute;
 mod datasets;
 mod diff;
 mod examples;
+mod indicators;
 mod language_page;
 mod messages;
 mod mistakes;
