@@ -67,7 +67,9 @@ fn transform(x: &[f64], first: usize) -> Transform {
             (i, r) if i == 0.0 || r == 0.0 => before,
             (i, r) => 360.0 / (libm::atan(i / r) * (45.0 / libm::atan(1.0))),
         };
-        let held = raw.min(1.5 * before).max(0.67 * before).clamp(6.0, 50.0);
+        // No further than so much from the period before, whatever that is.
+        let risen = if raw > 1.5 * before { 1.5 * before } else { raw };
+        let held = if risen < 0.67 * before { 0.67 * before } else { risen }.clamp(6.0, 50.0);
         period[t] = 0.2 * held + 0.8 * before;
     }
     Transform { smooth, in_phase, quadrature, period }

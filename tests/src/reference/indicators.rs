@@ -443,7 +443,10 @@ pub fn function(
         "nz" => return each(bars, |t| x[0][t].or(Some(params[0]))),
         "zscore" => over_windows(&x[0], n, |w| {
             let deviation = deviation(w);
-            (deviation != 0.0).then(|| (noise.round(w[n - 1]) - mean(w)) / deviation)
+            // As the mean of differences, which is 0 exactly where the value is the mean.
+            let last = w[n - 1];
+            let above = (noise.round(last) - last) + w.iter().map(|x| last - x).sum::<f64>() / n as f64;
+            (deviation != 0.0).then(|| above / deviation)
         }),
         "percentrank" => {
             return each(bars, |t| {

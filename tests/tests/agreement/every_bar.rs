@@ -88,5 +88,6 @@ examples! {
     streak: "streak",
     trend: "trend",
     uncorrelated: "uncorrelated",
+    vwap_reclaim: "vwap-reclaim",
     weekly_filter: "weekly-filter",
 }
