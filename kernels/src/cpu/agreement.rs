@@ -1,6 +1,7 @@
 //! Tests that need to see inside: every instruction set of this machine, and every way of cutting a program into tasks,
 //! give the same bits.
 
+use trawl_plan::graph::{Binary, Op};
 use trawl_plan::{Program, Schema, compile_expressions};
 
 use super::fuse::{Work, fuse, separate};
@@ -196,16 +197,31 @@ fn the_groups_of_the_catalogue_are_found() {
         let program = program(items);
         fuse(&program).iter().map(|part| part.work).collect::<Vec<Work>>()
     };
+    let (typical, two) = (Work::SumOver(3.0.into()), 2.0.into());
+    assert_eq!(found(&["sma(close,20)"]), [Work::Op(Op::Mean(20))]);
+    assert_eq!(found(&["ema(close,20)"]), [Work::Op(Op::Exponential { p: 20, delay: 0 })]);
+    assert_eq!(found(&["wma(close,20)"]), [Work::Op(Op::WeightedMean(20))]);
     assert_eq!(found(&["rsi(close,14)"]), [Work::Strength(14)]);
-    assert_eq!(found(&["adx(14)"]), [Work::Directional(14)]);
-    assert_eq!(found(&["atr(14)"]), [Work::AverageRange(14)]);
     let macd = Work::Convergence { fast: 12, delay: 14, slow: 26, signal: 9 };
     let lines = ["macd(close,12,26,9).line", "macd(close,12,26,9).signal", "macd(close,12,26,9).hist"];
     assert_eq!(found(&lines), [macd]);
-    assert_eq!(found(&["vwap()"]).len(), 2);
-    assert_eq!(found(&["mfi(14)"]).len(), 5);
     let bands = ["bbands(close,20,2).upper", "bbands(close,20,2).middle", "bbands(close,20,2).lower"];
-    assert_eq!(found(&bands).len(), 3);
-    assert_eq!(found(&["cci(20)"]).len(), 4);
-    assert_eq!(found(&["kama(close,10)"]).len(), 3);
+    let made = [Work::Op(Op::Mean(20)), Work::Op(Op::Deviation(20)), Work::Bands { up: two, down: two }];
+    assert_eq!(found(&bands), made);
+    assert_eq!(found(&["atr(14)"]), [Work::AverageRange(14)]);
+    let (max, min, mean) = (Work::Op(Op::Max(14)), Work::Op(Op::Min(14)), Work::Op(Op::Mean(3)));
+    let gate = Work::Op(Op::Binary(Binary::Gate));
+    assert_eq!(found(&["stoch(14,3,3).k", "stoch(14,3,3).d"]), [min, max, Work::Within, mean, mean, gate]);
+    assert_eq!(found(&["adx(14)"]), [Work::Directional(14)]);
+    let standing = Work::Standing(0.015.into());
+    let deviation = Work::Op(Op::MeanDeviation(20));
+    assert_eq!(found(&["cci(20)"]), [typical, Work::Op(Op::Mean(20)), deviation, standing]);
+    assert_eq!(found(&["obv()"]), [Work::Op(Op::OnBalance)]);
+    assert_eq!(found(&["vwap()"]), [typical, Work::Weighed]);
+    let sum = |p| Work::Op(Op::Sum(p));
+    assert_eq!(found(&["mfi(14)"]), [typical, Work::Flows, sum(14), sum(14), Work::Share]);
+    assert_eq!(found(&["kama(close,10)"]), [Work::Apart, sum(10), Work::Op(Op::Kaufman)]);
+    let (max, min) = (Work::Op(Op::Max(20)), Work::Op(Op::Min(20)));
+    let channel = ["donchian(20).upper", "donchian(20).middle", "donchian(20).lower"];
+    assert_eq!(found(&channel), [max, min, Work::PairOver(two)]);
 }

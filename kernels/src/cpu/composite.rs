@@ -1,6 +1,8 @@
 //! Groups of primitives that are run together, their intermediate values in registers. Each computes what the primitives
 //! would, in the same order, with the same bits.
 
+use trawl_plan::scalar::TALIB_EPSILON;
+
 use super::elementwise::{Function, maximum, ratio};
 use super::pack::Pack;
 use super::real::Real;
@@ -80,20 +82,22 @@ impl Function<2> for MinusScaled {
     }
 }
 
-/// Inputs x, lowest, highest: (x - lowest)/((highest - lowest)/divisor), 0 where the range is 0.
-pub(crate) struct Within {
-    pub divisor: f64,
-}
+/// Inputs x, lowest, highest: 100*(x - lowest)/(highest - lowest), 0 where the range is no more than its ends' rounding.
+pub(crate) struct Within;
 
 impl Function<3> for Within {
     #[inline(always)]
     fn at<T: Real, V: Pack<T>>(&self, [x, lowest, highest]: [V; 3]) -> V {
-        let range = (highest - lowest) / V::of(self.divisor);
-        ratio(x - lowest, range, range.eq(V::zero()))
+        let (range, size) = (highest - lowest, highest.abs() + lowest.abs());
+        let varies = (size * V::of(TALIB_EPSILON)).lt(range);
+        // Of two finite ends with a finite sum of magnitudes the difference is finite.
+        let range = V::select(varies, range, V::zero()).only(size.is_finite());
+        ratio(x - lowest, range, range.eq(V::zero())) * V::of(100.0)
     }
 }
 
-/// Inputs x, mean, deviation: (x - mean)/(deviation*factor), 0 where the deviation is 0.
+/// Inputs x, mean, deviation: (x - mean)/(deviation*factor), 0 where the deviation is no more than the mean's
+/// rounding.
 pub(crate) struct Standing {
     pub factor: f64,
 }
@@ -102,12 +106,14 @@ impl Function<3> for Standing {
     #[inline(always)]
     fn at<T: Real, V: Pack<T>>(&self, [x, mean, deviation]: [V; 3]) -> V {
         let scaled = deviation * V::of(self.factor);
-        ratio(x - mean, scaled, scaled.eq(V::zero()))
+        let score = ratio(x - mean, scaled, scaled.eq(V::zero()));
+        let varies = (mean.abs() * V::of(TALIB_EPSILON)).lt(deviation);
+        V::select(varies, score, V::zero()).only(mean.is_finite() & deviation.is_finite())
     }
 }
 
-/// Inputs price, the price one bar ago, volume. Outputs price*volume where the price rose, and where it fell, else 0; NA
-/// where one of the three is not finite.
+/// Inputs price, the price one bar ago, volume. Outputs price*volume where the price rose, and where it fell, by more
+/// than rounding, else 0; NA where one of the three is not finite.
 pub(crate) struct Flows;
 
 impl<T: Real> Recurrence<T, 3, 2, 0> for Flows {
@@ -116,9 +122,10 @@ impl<T: Real> Recurrence<T, 3, 2, 0> for Flows {
     #[inline(always)]
     fn bar<V: Pack<T>, const SEEDED: bool>(&self, _: &mut [V; 0], [price, before, volume]: [V; 3]) -> [V; 2] {
         let flow = price * volume;
-        let told = price.is_finite() & before.is_finite() & flow.is_finite();
-        let rose = V::select(before.lt(price), flow, V::zero());
-        let fell = V::select(price.lt(before), flow, V::zero());
+        let size = price.abs() + before.abs();
+        let (told, least) = (size.is_finite() & flow.is_finite(), size * V::of(TALIB_EPSILON));
+        let rose = V::select(least.lt(price - before), flow, V::zero());
+        let fell = V::select(least.lt(before - price), flow, V::zero());
         [rose.only(told), fell.only(told)]
     }
 }
@@ -139,15 +146,19 @@ impl<T: Real> Recurrence<T, 2, 3, 0> for Bands {
     }
 }
 
-/// Inputs positive and negative flow: 100*p/(p + n), 0 where p + n < 1.
-pub(crate) struct FlowIndex;
+/// Inputs a, b: 100*a/(a + b), 0 where both are 0.
+pub(crate) struct Share;
 
-impl Function<2> for FlowIndex {
+#[inline(always)]
+fn share<T: Real, V: Pack<T>>(a: V, b: V) -> V {
+    let whole = a + b;
+    ratio(a, whole, whole.eq(V::zero())) * V::of(100.0)
+}
+
+impl Function<2> for Share {
     #[inline(always)]
-    fn at<T: Real, V: Pack<T>>(&self, [positive, negative]: [V; 2]) -> V {
-        let total = positive + negative;
-        let index = ratio(positive, total, total.eq(V::zero())) * V::of(100.0);
-        V::select(total.lt(V::of(1.0)), V::zero(), index).only(total.is_finite())
+    fn at<T: Real, V: Pack<T>>(&self, [a, b]: [V; 2]) -> V {
+        share(a, b)
     }
 }
 
@@ -193,8 +204,7 @@ impl<T: Real> Recurrence<T, 2, 1, 6> for Strength {
         let loss = change.negate().larger(V::zero());
         let gain = self.mean.next::<T, V, SEEDED>([seen, m, sum], gain, defined);
         let loss = self.mean.next::<T, V, SEEDED>([seen_loss, m_loss, sum_loss], loss, defined);
-        let total = gain + loss;
-        [ratio(gain, total, total.eq(V::zero())) * V::of(100.0)]
+        [share(gain, loss)]
     }
 }
 
@@ -258,12 +268,10 @@ impl<T: Real> Recurrence<T, 5, 1, 6> for Directional {
         self.sum.next::<T, V, SEEDED>(plus, rise, defined, full);
         self.sum.next::<T, V, SEEDED>(minus, fall, defined, full);
         self.sum.next::<T, V, SEEDED>(range, extent, defined, full);
-        let nothing = range.eq(V::zero());
-        let plus = ratio(*plus, *range, nothing) * V::of(100.0);
-        let minus = ratio(*minus, *range, nothing) * V::of(100.0);
-        let (apart, total) = ((minus - plus).abs(), minus + plus);
+        let (apart, total) = ((*minus - *plus).abs(), *minus + *plus);
         // A finite sum of two that are not below 0 is one of finite values.
-        let there = defined & total.is_finite();
+        let there = defined & total.is_finite() & range.is_finite();
+        let total = V::select(zero.lt(*range), total, zero);
         let there = if SEEDED { there } else { there & full };
         [self.ratio.next::<T, V, SEEDED>([ratio_seen, m], apart, total, there)]
     }

@@ -5,6 +5,7 @@
 use trawl_plan::Program;
 use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Bits, Node, NodeId, Op, Unary};
+use trawl_plan::scalar::TALIB_EPSILON;
 
 use super::steps::reads_back;
 
@@ -19,10 +20,10 @@ pub(crate) enum Work {
     Apart,
     PlusScaled(Bits),
     MinusScaled(Bits),
-    Within(Bits),
+    Within,
     Standing(Bits),
     Flows,
-    FlowIndex,
+    Share,
     Bands {
         up: Bits,
         down: Bits,
@@ -118,10 +119,10 @@ impl Shapes<'_> {
                 .or_else(|| self.directional(id))
                 .or_else(|| self.weighed(id))
                 .or_else(|| self.average_range(id))
-                .or_else(|| self.flow_index(id))
                 .or_else(|| self.true_range(id))
                 .or_else(|| self.within(id))
                 .or_else(|| self.standing(id))
+                .or_else(|| self.share(id))
                 .or_else(|| self.apart(id))
                 .or_else(|| self.sum_over(id))
                 .or_else(|| self.scaled(id))
@@ -176,6 +177,26 @@ impl Shapes<'_> {
         self.constant(id).filter(|bits| bits.value() != 0.0)
     }
 
+    /// The input of a factor.
+    fn times(&self, id: NodeId, factor: f64) -> Option<NodeId> {
+        let [x, constant] = self.two(id, Binary::Multiply)?;
+        self.is(constant, factor).map(|()| x)
+    }
+
+    /// Condition and value of what is 0 where the condition does not hold.
+    fn or_zero(&self, id: NodeId) -> Option<[NodeId; 2]> {
+        let [condition, x, zero] = self.inputs(id, Op::Select)?;
+        self.is(zero, 0.0).map(|()| [condition, x])
+    }
+
+    /// A difference that exceeds the rounding of two values, and the values.
+    fn beyond_rounding(&self, id: NodeId) -> Option<[NodeId; 3]> {
+        let [difference, least] = self.greater(id)?;
+        let [a, b] = self.two(self.times(least, TALIB_EPSILON)?, Binary::Add)?;
+        let magnitude = |id| self.inputs::<1>(id, Op::Unary(Unary::Abs)).map(|[x]| x);
+        Some([difference, magnitude(a)?, magnitude(b)?])
+    }
+
     fn distance(&self, id: NodeId) -> Option<[NodeId; 2]> {
         let [inner] = self.inputs(id, Op::Unary(Unary::Abs))?;
         self.two(inner, Binary::Subtract)
@@ -220,28 +241,35 @@ impl Shapes<'_> {
         Some((work, vec![a, b]))
     }
 
+    /// x, lowest, highest.
     fn within(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
-        let [above, range] = self.two(id, Binary::RatioOrZero)?;
-        let [range, divisor] = self.two(range, Binary::Divide)?;
-        let divisor = self.divisor(divisor)?;
+        let [above, range] = self.two(self.times(id, 100.0)?, Binary::RatioOrZero)?;
+        let [varies, range] = self.or_zero(range)?;
         let ([highest, lowest], [x, from]) = (self.two(range, Binary::Subtract)?, self.two(above, Binary::Subtract)?);
-        (from == lowest).then(|| (Work::Within(divisor), vec![x, lowest, highest]))
+        let fits = from == lowest && self.beyond_rounding(varies)? == [range, highest, lowest];
+        fits.then(|| (Work::Within, vec![x, lowest, highest]))
     }
 
+    /// x, mean, deviation.
     fn standing(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
-        let [apart, scaled] = self.two(id, Binary::RatioOrZero)?;
+        let [varies, score] = self.or_zero(id)?;
+        let [apart, scaled] = self.two(score, Binary::RatioOrZero)?;
         let [deviation, factor] = self.two(scaled, Binary::Multiply)?;
         let [x, mean] = self.two(apart, Binary::Subtract)?;
-        Some((Work::Standing(self.constant(factor)?), vec![x, mean, deviation]))
+        let [also_deviation, least] = self.greater(varies)?;
+        let [size] = self.inputs(self.times(least, TALIB_EPSILON)?, Op::Unary(Unary::Abs))?;
+        let fits = size == mean && also_deviation == deviation;
+        fits.then_some((Work::Standing(self.constant(factor)?), vec![x, mean, deviation]))
     }
 
-    /// The flow of one direction: a and b where the flow counts when a > b, the price, the volume.
+    /// The flow of one direction: the price a that is above b where the flow counts, the price, the volume.
     fn flow(&self, id: NodeId) -> Option<[NodeId; 4]> {
-        let [signed, flow] = self.two(id, Binary::Gate)?;
-        let [moved, taken, zero] = self.inputs(signed, Op::Select)?;
-        self.is(zero, 0.0)?;
-        let ([a, b], [price, volume]) = (self.greater(moved)?, self.two(flow, Binary::Multiply)?);
-        (taken == flow).then_some([a, b, price, volume])
+        let [part, flow] = self.two(id, Binary::Gate)?;
+        let [counts, taken] = self.or_zero(part)?;
+        let [moved, now, before] = self.beyond_rounding(counts)?;
+        let ([a, b], [price, volume]) = (self.two(moved, Binary::Subtract)?, self.two(flow, Binary::Multiply)?);
+        let fits = taken == flow && now == price && ([a, b] == [now, before] || [b, a] == [now, before]);
+        fits.then_some([a, b, price, volume])
     }
 
     fn flows(&self, id: NodeId) -> Option<Part> {
@@ -279,20 +307,16 @@ impl Shapes<'_> {
         fits.then(|| Part { work: Work::Bands { up, down }, inputs: base.to_vec(), outputs })
     }
 
-    fn flow_index(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
-        let [tiny, zero, index] = self.inputs(id, Op::Select)?;
-        let [total, one] = self.inputs(tiny, Op::Compare(CompareOp::Less))?;
-        let [share, hundred] = self.two(index, Binary::Multiply)?;
-        self.is(zero, 0.0).and(self.is(one, 1.0)).and(self.is(hundred, 100.0))?;
-        let ([positive, of], [a, negative]) = (self.two(share, Binary::RatioOrZero)?, self.two(total, Binary::Add)?);
-        (of == total && a == positive).then(|| (Work::FlowIndex, vec![positive, negative]))
+    /// Two parts of a whole.
+    fn share(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
+        let [part, whole] = self.two(self.times(id, 100.0)?, Binary::RatioOrZero)?;
+        let [of, rest] = self.two(whole, Binary::Add)?;
+        (of == part).then(|| (Work::Share, vec![part, rest]))
     }
 
     /// x and x one bar ago.
     fn strength(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
-        let [share, hundred] = self.two(id, Binary::Multiply)?;
-        self.is(hundred, 100.0)?;
-        let [gain, total] = self.two(share, Binary::RatioOrZero)?;
+        let [gain, total] = self.two(self.times(id, 100.0)?, Binary::RatioOrZero)?;
         let [of, loss] = self.two(total, Binary::Add)?;
         let Op::Wilder(p) = self.op(gain) else { return None };
         let ([up], [down]) = (self.inputs(gain, Op::Wilder(p))?, self.inputs(loss, Op::Wilder(p))?);
@@ -332,12 +356,10 @@ impl Shapes<'_> {
     fn directional(&self, id: NodeId) -> Option<(Work, Vec<NodeId>)> {
         let Op::WilderRatio(p) = self.op(id) else { return None };
         let [apart, total] = self.inputs(id, Op::WilderRatio(p))?;
-        let [minus, plus] = self.distance(apart)?;
-        let (also, whole) = (self.two(total, Binary::Add)?, self.two(minus, Binary::Multiply)?);
-        let of_plus = self.two(plus, Binary::Multiply)?;
-        self.is(whole[1], 100.0).and(self.is(of_plus[1], 100.0))?;
-        let [minus_sum, range_sum] = self.two(whole[0], Binary::RatioOrZero)?;
-        let [plus_sum, also_range] = self.two(of_plus[0], Binary::RatioOrZero)?;
+        let [minus_sum, plus_sum] = self.distance(apart)?;
+        let [ranged, total] = self.or_zero(total)?;
+        let ([range_sum, zero], also) = (self.greater(ranged)?, self.two(total, Binary::Add)?);
+        self.is(zero, 0.0)?;
         let gated = |id| self.inputs(id, Op::WilderSum(p)).and_then(|[x]| self.two(x, Binary::Gate));
         let ([fall, a], [rise, b], [range, c]) = (gated(minus_sum)?, gated(plus_sum)?, gated(range_sum)?);
         let (_, edge) = self.true_range(range)?;
@@ -347,8 +369,7 @@ impl Shapes<'_> {
         let ([up_to, high_before], [low_before, down_to]) =
             (self.two(up, Binary::Subtract)?, self.two(down, Binary::Subtract)?);
         let lags = self.before(high_before)? == high && self.before(low_before)? == low;
-        let fits = also == [minus, plus]
-            && range_sum == also_range
+        let fits = also == [minus_sum, plus_sum]
             && a == b
             && b == c
             && also_extent == range
@@ -361,11 +382,11 @@ impl Shapes<'_> {
 
     /// `this` where it is positive and exceeds `other`, else 0.
     fn movement(&self, id: NodeId) -> Option<[NodeId; 2]> {
-        let [both, this, zero] = self.inputs(id, Op::Select)?;
+        let [both, this] = self.or_zero(id)?;
         let [positive, larger] = self.inputs(both, Op::And)?;
-        let ([a, also_zero], [b, other]) = (self.greater(positive)?, self.greater(larger)?);
+        let ([a, zero], [b, other]) = (self.greater(positive)?, self.greater(larger)?);
         self.is(zero, 0.0)?;
-        (a == this && b == this && also_zero == zero).then_some([this, other])
+        (a == this && b == this).then_some([this, other])
     }
 
     /// Price and volume.

@@ -109,11 +109,11 @@ fn group_for<T: Real>(work: Work) -> Box<dyn AnyStep<T>> {
         Work::Apart => map(Apart),
         Work::PlusScaled(factor) => map(PlusScaled { factor: factor.value() }),
         Work::MinusScaled(factor) => map(MinusScaled { factor: factor.value() }),
-        Work::Within(divisor) => map(Within { divisor: divisor.value() }),
+        Work::Within => map(Within),
         Work::Standing(factor) => map(Standing { factor: factor.value() }),
         Work::Flows => along(Flows),
         Work::Bands { up, down } => along(Bands { up: up.value(), down: down.value() }),
-        Work::FlowIndex => map(FlowIndex),
+        Work::Share => map(Share),
         Work::AverageRange(p) => along(AverageRange { mean: Smoothed::wilder(p) }),
         Work::Strength(p) => along(Strength { mean: Smoothed::wilder(p) }),
         Work::Convergence { fast, delay, slow, signal } => along(Convergence {

@@ -65,8 +65,7 @@ pub(super) const LIST: &[Function] = &[
         BAR,
         &[period(14, 2)],
         |f| {
-            let [plus, minus] = indicators(f);
-            let [apart, total] = apart(f, plus, minus);
+            let [apart, total] = apart(f);
             let ratio = f.binary(Binary::RatioOrZero, apart, total);
             vec![f.scale(ratio, 100.0)]
         }
@@ -160,8 +159,9 @@ enum Side {
     Minus,
 }
 
-/// Wilder's directional movements up and down: each where it is positive and exceeds the other, else 0.
-fn movements(f: &mut Formula<'_>) -> [NodeId; 2] {
+/// Wilder's directional movements up and down: each where it is positive and exceeds the other, else 0. The third series
+/// is NA where they are not to count.
+fn movements(f: &mut Formula<'_>) -> [NodeId; 3] {
     let (high, low) = (f.series(0), f.series(1));
     let high_before = f.lag(high, 1);
     let low_before = f.lag(low, 1);
@@ -170,9 +170,7 @@ fn movements(f: &mut Formula<'_>) -> [NodeId; 2] {
     let zero = f.constant(0.0);
     let plus = prevailing(f, up, down, zero);
     let minus = prevailing(f, down, up, zero);
-    // Both skip the same bars.
-    let moved = f.add(up, down);
-    [f.gate(plus, moved), f.gate(minus, moved)]
+    [plus, minus, f.add(up, down)]
 }
 
 /// `this` where it is positive and exceeds `other`, else 0.
@@ -185,8 +183,9 @@ fn prevailing(f: &mut Formula<'_>, this: NodeId, other: NodeId, zero: NodeId) ->
 
 /// Wilder's sum of one directional movement; of one bar the movement itself.
 fn movement(f: &mut Formula<'_>, side: Side) -> NodeId {
-    let [plus, minus] = movements(f);
-    let moved = if side == Side::Plus { plus } else { minus };
+    let [plus, minus, moved] = movements(f);
+    // Both skip the same bars.
+    let moved = f.gate(if side == Side::Plus { plus } else { minus }, moved);
     match f.bars(0) {
         1 => moved,
         p => f.step(Op::WilderTotal(p), moved),
@@ -195,19 +194,22 @@ fn movement(f: &mut Formula<'_>, side: Side) -> NodeId {
 
 /// The directional movements and the true range, defined on the same bars.
 fn parts(f: &mut Formula<'_>) -> [NodeId; 3] {
-    let [plus, minus] = movements(f);
+    let [plus, minus, moved] = movements(f);
     let range = f.true_range(f.series(0), f.series(1), f.series(2));
-    let whole = f.add(plus, range);
-    [f.gate(plus, range), f.gate(minus, range), f.gate(range, whole)]
+    let whole = f.add(moved, range);
+    [plus, minus, range].map(|part| f.gate(part, whole))
+}
+
+/// Wilder's sums of [`parts`] over a window of more than one bar.
+fn sums(f: &mut Formula<'_>) -> [NodeId; 3] {
+    let p = f.bars(0);
+    parts(f).map(|part| f.step(Op::WilderSum(p), part))
 }
 
 /// +DI and -DI of a window of more than one bar.
 fn indicators(f: &mut Formula<'_>) -> [NodeId; 2] {
-    let p = f.bars(0);
-    let [plus, minus, range] = parts(f);
-    let range = f.step(Op::WilderSum(p), range);
+    let [plus, minus, range] = sums(f);
     [plus, minus].map(|moved| {
-        let moved = f.step(Op::WilderSum(p), moved);
         let share = f.binary(Binary::RatioOrZero, moved, range);
         f.scale(share, 100.0)
     })
@@ -222,15 +224,19 @@ fn indicator(f: &mut Formula<'_>, side: Side) -> NodeId {
     if side == Side::Plus { plus } else { minus }
 }
 
-/// |-DI - +DI| and their sum.
-fn apart(f: &mut Formula<'_>, plus: NodeId, minus: NodeId) -> [NodeId; 2] {
+/// What |+DI - -DI| and +DI + -DI are in proportion to: the true range, by which both are divided, cancels in their
+/// quotient. Where it is 0 the indicators are.
+fn apart(f: &mut Formula<'_>) -> [NodeId; 2] {
+    let [plus, minus, range] = sums(f);
     let apart = f.subtract(minus, plus);
-    [f.absolute(apart), f.add(minus, plus)]
+    let total = f.add(minus, plus);
+    let zero = f.constant(0.0);
+    let ranged = f.greater(range, zero);
+    [f.absolute(apart), f.select(ranged, total, zero)]
 }
 
 fn adx(f: &mut Formula<'_>) -> NodeId {
-    let [plus, minus] = indicators(f);
-    let [apart, total] = apart(f, plus, minus);
+    let [apart, total] = apart(f);
     f.step_of(Op::WilderRatio(f.bars(0)), &[apart, total])
 }
 

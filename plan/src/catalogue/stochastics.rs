@@ -102,8 +102,8 @@ pub(super) const LIST: &[Function] = &[
         build: |f| {
             let p = f.bars(0);
             let (highest, lowest) = (f.step(Op::Max(p), f.series(0)), f.step(Op::Min(p), f.series(1)));
-            let below = f.subtract(highest, f.series(2));
-            vec![share_of_range(f, below, highest, lowest, -100.0)]
+            let below = f.subtract(f.series(2), highest);
+            vec![share_of_range(f, below, highest, lowest)]
         },
     },
     Function {
@@ -148,17 +148,17 @@ pub(super) const LIST: &[Function] = &[
 fn place(f: &mut Formula<'_>, high: NodeId, low: NodeId, close: NodeId, p: u32) -> NodeId {
     let (highest, lowest) = (f.step(Op::Max(p), high), f.step(Op::Min(p), low));
     let above = f.subtract(close, lowest);
-    share_of_range(f, above, highest, lowest, 100.0)
+    share_of_range(f, above, highest, lowest)
 }
 
-/// `part` over the range, times `whole`; 0 where the range is no more than the rounding of its ends, as TA-Lib has it.
-fn share_of_range(f: &mut Formula<'_>, part: NodeId, highest: NodeId, lowest: NodeId, whole: f64) -> NodeId {
+/// 100*`part` over the range; 0 where the range is no more than the rounding of its ends, as TA-Lib has it.
+fn share_of_range(f: &mut Formula<'_>, part: NodeId, highest: NodeId, lowest: NodeId) -> NodeId {
     let range = f.subtract(highest, lowest);
     let varies = f.beyond_rounding(range, highest, lowest);
     let zero = f.constant(0.0);
     let range = f.select(varies, range, zero);
-    let range = f.over(range, whole);
-    f.binary(Binary::RatioOrZero, part, range)
+    let share = f.binary(Binary::RatioOrZero, part, range);
+    f.scale(share, 100.0)
 }
 
 /// The slow stochastic's two lines.
