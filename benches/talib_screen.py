@@ -1,11 +1,11 @@
-"""TA-Lib's half of the screen W1, and the table of both halves.
+"""TA-Lib's half of the screen W1, and the table of all libraries.
 
-    talib_screen.py TRAWL.json --results FOLDER
+    talib_screen.py TRAWL.json [--peers PROGRAM] --results FOLDER
 
 TRAWL.json is what `trawl bench screen --json` wrote; its number of symbols, bars and repeats are used here too. Each
 function is called once per symbol on contiguous float64 arrays, as a user of TA-Lib would screen a market, on one
 thread; a repeat goes over all symbols and the fastest counts. The time of the Python call is part of it: at 2,000 bars
-a call it is below 0.3 ns per bar. Last-bar numbers are Trawl's alone: TA-Lib's batch functions compute every bar.
+a call it is below 0.3 ns per bar. PROGRAM, which benches/peers makes, measures vector-ta in the same shape. Last-bar numbers are Trawl's alone: TA-Lib's batch functions compute every bar.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import subprocess
 import sys
 import time
 
@@ -70,30 +71,47 @@ def best_ns_per_bar(function, made, repeats):
     return best / bars
 
 
+def measure_peer(program, ours):
+    """What `program` wrote of itself: library, version, rows."""
+    shape = [word for name in ("symbols", "bars", "repeats") for word in (f"--{name}", str(ours[name]))]
+    return json.loads(subprocess.run([program, *shape], check=True, stdout=subprocess.PIPE).stdout)
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("trawl")
+    arguments.add_argument("--peers")
     arguments.add_argument("--results", required=True)
     options = arguments.parse_args()
     ours = json.loads(pathlib.Path(options.trawl).read_text())
     if [row["name"] for row in ours["rows"]] != list(SCREEN):
-        sys.exit("talib_screen.py: the two halves of the screen name other indicators")
+        sys.exit("talib_screen.py: the parts of the screen name other indicators")
 
     made = market(ours["symbols"], ours["bars"])
     theirs = {name: best_ns_per_bar(function, made, ours["repeats"]) for name, function in SCREEN.items()}
+    del made
+    peer = measure_peer(options.peers, ours) if options.peers else None
+    others = [theirs] + ([{row["name"]: row["ns_per_bar"] for row in peer["rows"]}] if peer else [])
+    if any(list(other) != list(SCREEN) for other in others):
+        sys.exit("talib_screen.py: the parts of the screen name other indicators")
+    best = {name: min(other[name] for other in others) for name in SCREEN}
 
     machine = ours["machine"]
     print(f"W1: {ours['symbols']} symbols x {ours['bars']} bars, one thread, f64, best of {ours['repeats']}; "
           f"{machine['processor']}, {machine['cores']} cores")
-    print(f"{'ns per bar':<12}{'trawl':>10}{'TA-Lib':>10}{'times':>8}{'trawl, last bar alone':>24}")
+    heads = ["trawl", "TA-Lib"] + ([peer["library"]] if peer else []) + ["best", "TA-Lib/trawl", "best/trawl", "last bar"]
+    print(f"{'ns per bar':<12}" + "".join(f"{head:>14}" for head in heads))
+
+    def line(name, own, columns, last):
+        ratios = "".join(f"{column / own:>14.1f}" for column in (columns[0], columns[-1]))
+        print(f"{name:<12}" + "".join(f"{column:>14.2f}" for column in [own, *columns]) + ratios + last)
+
     for row in ours["rows"]:
-        name, own, reference = row["name"], row["ns_per_bar"], theirs[row["name"]]
-        print(f"{name:<12}{own:>10.2f}{reference:>10.2f}{reference / own:>8.1f}{row['last_bar_ns_per_bar']:>24.3f}")
-    total, reference = ours["sum_ns_per_bar"], sum(theirs.values())
-    print(f"{'sum of 15':<12}{total:>10.2f}{reference:>10.2f}{reference / total:>8.1f}")
-    together = ours["together_ns_per_bar"]
-    print(f"{'as one plan':<12}{together:>10.2f}{'':>10}{reference / together:>8.1f}"
-          f"{ours['together_last_bar_ns_per_bar']:>24.3f}")
+        name, own = row["name"], row["ns_per_bar"]
+        line(name, own, [other[name] for other in [*others, best]], f"{row['last_bar_ns_per_bar']:>14.3f}")
+    sums = [sum(other.values()) for other in [*others, best]]
+    line("sum of 15", ours["sum_ns_per_bar"], sums, "")
+    line("as one plan", ours["together_ns_per_bar"], sums, f"{ours['together_last_bar_ns_per_bar']:>14.3f}")
 
     now = datetime.datetime.now(datetime.timezone.utc)
     result = {
@@ -106,9 +124,11 @@ def main():
             "numpy": numpy.__version__,
             "python": platform.python_version(),
             "rows": [{"name": name, "ns_per_bar": value} for name, value in theirs.items()],
-            "sum_ns_per_bar": reference,
+            "sum_ns_per_bar": sums[0],
         },
     }
+    if peer:
+        result["peers"] = [{**peer, "sum_ns_per_bar": sums[1]}]
     folder = pathlib.Path(options.results)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"screen-{now.strftime('%Y-%m-%d')}.json"

@@ -14,6 +14,9 @@ use crate::{NoCancel, SymbolInput};
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
+/// The symbol of nearly equal prices.
+const MINUTE: usize = 7;
+
 /// Every indicator, helper and condition over bars.
 const EXPRESSIONS: &[&str] = &[
     "sma(close,20)",
@@ -105,6 +108,13 @@ fn market(symbols: usize, dirt: u64) -> Vec<Vec<Vec<f64>>> {
             for (column, value) in columns.iter_mut().zip(row) {
                 let missing = if random(7) == 0 { f64::INFINITY } else { f64::NAN };
                 column.push(if random(1000) < dirt { missing } else { value as f64 / 100.0 });
+            }
+            if i == MINUTE {
+                // Prices that differ by about as much as may be rounding.
+                columns[..4]
+                    .iter_mut()
+                    .filter_map(|prices| prices.last_mut())
+                    .for_each(|price| *price = 1e6 + *price * 1e-8);
             }
         }
         columns
