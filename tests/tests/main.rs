@@ -10,6 +10,7 @@ mod datasets;
 mod diff;
 mod examples;
 mod language_page;
+mod live;
 mod messages;
 mod mistakes;
 mod notify;

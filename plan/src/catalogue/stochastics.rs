@@ -2,6 +2,7 @@
 
 use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, average, average_or, bars, output, period};
 use crate::graph::{Binary, NodeId, Op};
+use crate::scalar::TALIB_EPSILON;
 
 const GROUP: &str = "Momentum indicators";
 
@@ -14,7 +15,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: GROUP,
         summary: "slow stochastic, 0 to 100",
-        formula: "slowk = average of 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is 0; slowd = average of slowk; both start together",
+        formula: "slowk = average of 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is at most rounding up to rounding; slowd = average of slowk; both start together",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[
@@ -35,7 +36,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: GROUP,
         summary: "fast stochastic, 0 to 100",
-        formula: "fastk = 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is 0; fastd = average of fastk; both start together",
+        formula: "fastk = 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the range is at most rounding; fastd = average of fastk; both start together",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[bars("fastk_period", 5, 1), bars("fastd_period", 3, 1), average("fastd_matype")],
@@ -94,7 +95,7 @@ pub(super) const LIST: &[Function] = &[
         aliases: &[],
         group: GROUP,
         summary: "Williams' %R, -100 to 0",
-        formula: "-100*(highest high - close)/(highest high - lowest low); 0 where the range is 0",
+        formula: "-100*(highest high - close)/(highest high - lowest low); 0 where the range is at most rounding",
         reference: TALIB,
         series: &[HIGH, LOW, CLOSE],
         params: &[period(14, 2)],
@@ -106,7 +107,8 @@ pub(super) const LIST: &[Function] = &[
             let range = f.subtract(highest, lowest);
             let below = f.subtract(highest, f.series(2));
             let share = f.binary(Binary::RatioOrZero, below, range);
-            vec![f.scale(share, -100.0)]
+            let place = f.scale(share, -100.0);
+            vec![zero_where_flat(f, place, highest, lowest)]
         },
     },
     Function {
@@ -147,14 +149,26 @@ pub(super) const LIST: &[Function] = &[
     },
 ];
 
-/// 100*(close - lowest low)/(highest high - lowest low) of `p` bars; 0 where the range is 0.
+/// 100*(close - lowest low)/(highest high - lowest low) of `p` bars; 0 where the range is at most rounding.
 fn place(f: &mut Formula<'_>, high: NodeId, low: NodeId, close: NodeId, p: u32) -> NodeId {
     let highest = f.step(Op::Max(p), high);
     let lowest = f.step(Op::Min(p), low);
     let range = f.subtract(highest, lowest);
     let hundredth = f.over(range, 100.0);
     let above = f.subtract(close, lowest);
-    f.binary(Binary::RatioOrZero, above, hundredth)
+    let place = f.binary(Binary::RatioOrZero, above, hundredth);
+    zero_where_flat(f, place, highest, lowest)
+}
+
+/// `place` where `highest` and `lowest` are further apart than TA-Lib takes for rounding, else 0.
+fn zero_where_flat(f: &mut Formula<'_>, place: NodeId, highest: NodeId, lowest: NodeId) -> NodeId {
+    let range = f.subtract(highest, lowest);
+    let sizes = [highest, lowest].map(|x| f.absolute(x));
+    let size = f.add(sizes[0], sizes[1]);
+    let least = f.scale(size, TALIB_EPSILON);
+    let varies = f.greater(range, least);
+    let zero = f.constant(0.0);
+    f.select(varies, place, zero)
 }
 
 /// The slow stochastic's two lines.
