@@ -46,6 +46,16 @@ patterns *options:
 agreement cases="100000" seed="1":
     TRAWL_AGREEMENT_CASES={{ cases }} TRAWL_AGREEMENT_SEED={{ seed }} cargo test --profile ci -p trawl-tests --test integration agreement:: -- --nocapture
 
+# The executable against TA-Lib, live: random series, random parameters. `just live 1000000 SEED`
+live cases="200000" seed="1":
+    cargo build --profile ci -p trawl -p trawl-kernels --bins --examples
+    "$(tools/get-venv)" tools/live --cases {{ cases }} --seed {{ seed }} --reference "${CARGO_TARGET_DIR:-target}/ci/examples/reference" --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl"
+
+# Measures docs/accuracy.md anew: every indicator against double-double arithmetic
+accuracy:
+    cargo build --profile ci -p trawl -p trawl-kernels --bins --examples
+    "$(tools/get-venv)" tools/live/accuracy.py --reference "${CARGO_TARGET_DIR:-target}/ci/examples/reference" --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl"
+
 # Parser and planner under random and mutated text for so many seconds: `just fuzz 300 SEED`
 fuzz seconds="60" seed="1":
     cargo run --profile ci -p trawl-plan --example fuzz -- {{ seconds }} {{ seed }}

@@ -11,6 +11,7 @@ mod diff;
 mod examples;
 mod indicators;
 mod language_page;
+mod live;
 mod messages;
 mod mistakes;
 mod notify;

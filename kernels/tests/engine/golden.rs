@@ -145,3 +145,35 @@ fn every_indicator_equals_talib_on_every_golden_column() {
         worst.1
     );
 }
+
+/// TA-Lib 0.8.2 takes a range for none up to 1e-14 of the sizes of its two ends, and in CCI a deviation up
+/// to 1e-14 of the mean: where these calls turn was found by bisection with it.
+#[test]
+fn what_is_but_rounding_of_a_flat_window_counts_as_flat() {
+    let schema = Schema::of_columns(["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec());
+    let items = ["stochf(4, 1).fastk", "stoch(4, 1, 1).k", "kdj(4, 1, slowd_period=1).k", "willr(4)", "cci(4)"];
+    let plan = compile_expressions(&items.map(str::to_owned), "test", &schema).expect("legal");
+    for base in [1.0, 100.0, 7e-7, -3.0] {
+        let last = |share: f64| -> Vec<f64> {
+            let flat = vec![base; 5];
+            let mut high = flat.clone();
+            high[2] = base + share * f64::abs(base);
+            let mut close = flat.clone();
+            close[4] = high[2];
+            high[4] = high[2];
+            let known = |name: &String| match name.as_str() {
+                "high" => high.as_slice(),
+                "close" => close.as_slice(),
+                _ => flat.as_slice(),
+            };
+            let symbol = SymbolInput { columns: plan.columns.iter().map(known).collect(), visible: 5 };
+            let got = evaluate_all(plan.program(), &symbol, &NoCancel).expect("not cancelled");
+            got.iter().map(|series| series[4]).collect()
+        };
+        let within = last(1.9e-14);
+        assert_eq!(within, [0.0; 5], "base {base}");
+        let beyond = last(2.2e-14);
+        assert_eq!(beyond[..3], [100.0; 3], "base {base}");
+        assert!(last(1e-12)[4] != 0.0, "base {base}");
+    }
+}

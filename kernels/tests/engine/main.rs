@@ -1,8 +1,11 @@
 //! The engine against TA-Lib's golden vectors, against a plain scalar oracle, and against itself.
 
 mod calls;
+mod double;
+mod double_tests;
 mod gaps;
 mod golden;
+mod number;
 mod numerics;
 mod oracle;
 mod patterns;
