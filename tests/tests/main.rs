@@ -4,6 +4,7 @@
 
 mod agreement;
 mod answers;
+mod chart;
 mod cluster;
 mod compute;
 mod datasets;
