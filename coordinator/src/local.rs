@@ -16,7 +16,7 @@ use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
-use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since};
+use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since, sharing_of};
 use crate::scheduler::{AttemptId, Command, Event, Limits, Scheduler};
 
 /// The one worker of embedded mode.
@@ -150,6 +150,7 @@ impl<'a> Run<'a> {
                 segments: count(prepared.segments.len()),
                 symbols: prepared.symbol_count() as u64,
                 bars: prepared.bar_count(),
+                sharing: sharing_of(&prepared.plan),
                 ..RunReport::default()
             },
         }

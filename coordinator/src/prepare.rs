@@ -8,9 +8,9 @@ use std::sync::Arc;
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
 };
-use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
+use trawl_plan::{Choice, Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
-use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2};
+use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_worker::{ScanSource, Step, StepKind, execution_class, schema_of};
 
 use crate::merge::MergeSpec;
@@ -251,6 +251,7 @@ impl PreparedScan {
             identity: self.identity.clone(),
             select: self.plan.headings.clone(),
             points: self.plan.points.iter().map(|p| p.settings.clone()).collect(),
+            best: self.plan.best.is_some(),
             descending: self.plan.rank.iter().map(|d| *d == Direction::Descending).collect(),
             limit: self.plan.limit,
         }
@@ -271,7 +272,11 @@ impl PreparedScan {
         };
         let symbols = || self.symbol_names(segment);
         let expected = (0u32..).zip(&self.plan.points).flat_map(|(point, _)| symbols().map(move |s| (point, s)));
-        if !expected.eq(rows.iter().map(|r| (r.point, r.symbol.as_str()))) {
+        let there = match self.plan.best {
+            None => expected.eq(rows.iter().map(|r| (r.point, r.symbol.as_str()))),
+            Some(best) => self.keeps_the_best(best, symbols(), rows),
+        };
+        if !there {
             return Err(format!("the result of segment {segment} is not about its symbols"));
         }
         let matched = rows.iter().filter(|r| r.status == trawl_protocol::Status::Matched);
@@ -280,6 +285,19 @@ impl PreparedScan {
             return Err(format!("the result of segment {segment} has another number of values"));
         }
         Ok(())
+    }
+
+    /// Whether every symbol has rows at as many points as it keeps, in order; one where it has no bar.
+    fn keeps_the_best<'s>(&self, best: Choice, symbols: impl Iterator<Item = &'s str>, rows: &[SymbolRow]) -> bool {
+        let ordered = rows.is_sorted_by(|a, b| (a.point, &a.symbol) < (b.point, &b.symbol));
+        let known = rows.iter().all(|r| (r.point as usize) < self.plan.points.len());
+        let mut counts: BTreeMap<&str, (usize, bool)> = symbols.map(|symbol| (symbol, (0, false))).collect();
+        for row in rows {
+            let Some(count) = counts.get_mut(row.symbol.as_str()) else { return false };
+            *count = (count.0 + 1, row.status == trawl_protocol::Status::Stale);
+        }
+        let kept = best.keep.min(self.plan.points.len());
+        ordered && known && counts.values().all(|&(count, stale)| count == if stale { 1 } else { kept })
     }
 
     /// Whether a result is what `step` gives for its segment.

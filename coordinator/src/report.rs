@@ -3,6 +3,7 @@
 //! None of it enters the answer: two runs of one scan give the same answer and different reports.
 
 use serde::{Deserialize, Serialize};
+use trawl_plan::{Plan, Sharing};
 use trawl_protocol::ErrorKind;
 
 /// Told as a scan goes on. Called from one thread at a time; must return quickly.
@@ -37,6 +38,9 @@ pub struct RunReport {
     pub symbols: u64,
     /// Bars of the snapshot.
     pub bars: u64,
+    /// How much of a sweep was computed once for several combinations; none without a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
     /// Opening the snapshot and compiling the plan, where the one who reports did it.
     pub prepare_ms: f64,
     /// From the first dispatch to the last result.
@@ -53,6 +57,11 @@ pub struct RunReport {
     pub retried_segments: u32,
     /// Workers that were lost while the scan ran.
     pub workers_lost: Vec<String>,
+}
+
+/// Of a sweep.
+pub(crate) fn sharing_of(plan: &Plan) -> Option<Sharing> {
+    (plan.points.len() > 1).then(|| plan.sharing())
 }
 
 impl RunReport {

@@ -3,12 +3,13 @@
 
 use std::collections::HashSet;
 
-use crate::ast::{Arg, ExprKind, Span};
+use crate::ast::{Arg, Expr, ExprKind, Span};
 use crate::catalogue::{self, Formula, Function, Param, ParamDefault, ParamType};
 use crate::diagnostic::suggest;
 use crate::frame::Subject;
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
+use crate::sweep::Setting;
 
 type Resolved<T> = Result<T, Stop>;
 
@@ -133,12 +134,12 @@ impl Resolver<'_> {
 
     fn positional(&mut self, call: &mut Call<'_>, arg: &Arg) -> Resolved<()> {
         let span = &arg.value.span;
-        if let ExprKind::Text(text) = &arg.value.kind
+        if let Some(word) = self.word(&arg.value)
             && let Some(i) = call.next_param()
             && let ParamType::Choice(words) = call.function.params[i].kind
         {
             call.parameters_began = true;
-            call.params[i] = Some(chosen(call, words, text, span)?);
+            call.params[i] = Some(chosen(call, words, &word, span)?);
             return Ok(());
         }
         let node = self.series_or_text(call, arg)?;
@@ -218,9 +219,9 @@ impl Resolver<'_> {
             if call.params[i].is_some() {
                 return Err(call.mistake(format!("'{key}' is given twice"), key_span, "again here"));
             }
-            call.params[i] = Some(match (function.params[i].kind, &arg.value.kind) {
-                (ParamType::Average, ExprKind::Text(text)) => average_named(call, text, span)?,
-                (ParamType::Choice(words), ExprKind::Text(text)) => chosen(call, words, text, span)?,
+            call.params[i] = Some(match (function.params[i].kind, self.word(&arg.value)) {
+                (ParamType::Average, Some(word)) => average_named(call, &word, span)?,
+                (ParamType::Choice(words), Some(word)) => chosen(call, words, &word, span)?,
                 _ => {
                     let node = self.typed(call.clause, &arg.value, Kind::Num, &format!("'{key}'"))?;
                     self.parameter(call, i, node, span)?
@@ -237,6 +238,18 @@ impl Resolver<'_> {
             None => format!("{} has no argument '{key}'", function.name),
         };
         Err(call.mistake(message, key_span, "no such argument"))
+    }
+
+    /// A string, written out or the value of a sweep variable.
+    fn word(&self, expr: &Expr) -> Option<String> {
+        match &expr.kind {
+            ExprKind::Text(text) => Some(text.clone()),
+            ExprKind::Name(name) if !self.lets.contains_key(name) => match self.settings.get(name.as_str()) {
+                Some(Setting::Text(text)) => Some(text.clone()),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// A parameter's value, checked against its declared range.

@@ -302,6 +302,21 @@ impl Op {
         if current_only { 0 } else { self.look_back() }
     }
 
+    /// Whether it is a moving average.
+    pub fn is_average(&self) -> bool {
+        matches!(
+            self,
+            Self::Mean(_)
+                | Self::WeightedMean(_)
+                | Self::Exponential { .. }
+                | Self::ExponentialBy { .. }
+                | Self::Wilder(_)
+                | Self::Kaufman
+                | Self::Mesa { .. }
+                | Self::VariableMean { .. }
+        )
+    }
+
     /// Whether the value depends on the whole history: such nodes run from the first bar.
     pub fn is_recursive(&self) -> bool {
         matches!(

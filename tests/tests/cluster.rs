@@ -42,6 +42,10 @@ fn a_cluster_gives_the_bytes_of_one_process() {
     home.synth("market", SYMBOLS, BARS);
     let reference = answer_files(&home, "market", "embedded", &["--shards", "1"]);
     check_counts(&reference, SYMBOLS);
+    let best = "scan --dataset market --where close>ma(close,n,matype=kind) --sweep n=5:50:15 --sweep kind=sma,wma \
+                --best roc(close,n) --keep 2 --quiet --output";
+    let best: Vec<&str> = best.split_whitespace().collect();
+    home.trawl(&[&best[..], &["best.parquet"]].concat()).expect_code(0);
     for workers in [1, 3] {
         let cluster = Cluster::start(&home, workers);
         for shards in ["1", "7", "per-group"] {
@@ -52,6 +56,8 @@ fn a_cluster_gives_the_bytes_of_one_process() {
                 assert!(bytes == wanted, "{workers} workers, {shards} shards: another {format} file than embedded");
             }
         }
+        home.trawl(&[&best[..], &["there.parquet", "--coordinator", &cluster.url]].concat()).expect_code(0);
+        assert!(home.read("there.parquet") == home.read("best.parquet"), "{workers} workers keep other combinations");
     }
 }
 

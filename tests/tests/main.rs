@@ -4,6 +4,7 @@
 
 mod agreement;
 mod answers;
+mod best;
 mod chart;
 mod cluster;
 mod compute;

@@ -325,10 +325,21 @@ fn mistakes_of_lets_and_sweeps() {
             "[sweep]\nn = { from = 1, until = 3 }",
             "[sweep]\nn = { from = 1, to = 5, step = 0 }",
             "[sweep]\nn = { from = 5, to = 1 }",
-            "[sweep]\nn = { from = 1, to = 5000 }",
+            "[sweep]\nn = { from = 1, to = 50000 }",
             "[sweep]\nn = []",
             "[sweep]\nn = [1, inf]",
-            "[sweep]\nn = { from = 1, to = 100 }\nm = { from = 1, to = 100 }",
+            "[sweep]\nn = { from = 1, to = 200 }\nm = { from = 1, to = 200 }",
+            "[sweep]\nn = ['']",
+            "where = 'close > kind'\n[sweep]\nkind = ['sma', 'ema']",
+            "where = 'close > ma(close, 9, matype=kind)'\n[sweep]\nkind = ['sma', 'emma']",
+            "best = { by = 'close' }",
+            "best = 'close'\n[sweep]\nn = [1]",
+            "best = { of = 'close' }\n[sweep]\nn = [1]",
+            "best = { by = 'clsoe' }\n[sweep]\nn = [1]",
+            "best = { by = 'close > 1' }\n[sweep]\nn = [1]",
+            "best = { by = 'close, open' }\n[sweep]\nn = [1]",
+            "best = { by = 'close', keep = 0 }\n[sweep]\nn = [1]",
+            "select = ['open as best']\nbest = { by = 'close' }\n[sweep]\nn = [1]",
         ]
         .map(str::to_owned),
     );
@@ -363,8 +374,8 @@ fn mistakes_of_size() {
             format!("[let]\n{}", lets(257, &|_| "close".to_owned())),
             format!("[sweep]\n{}", many(9, "\n", |i| format!("n{i} = [1]"))),
             format!(
-                "where = '{} > n'\n[sweep]\nn = {{ from = 1, to = 1000 }}",
-                many(20, " + ", |i| format!("sma(n + {i})"))
+                "where = '{} > n'\n[sweep]\nn = {{ from = 1, to = 16000 }}",
+                many(70, " + ", |i| format!("sma(n + {i}) * n"))
             ),
         ],
     );

@@ -22,7 +22,7 @@ use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::ShardSpec;
 use crate::prepare::{PrepareError, PreparedScan, prepare};
-use crate::report::{FailedRun, RunReport, ShardRun, ms_since};
+use crate::report::{FailedRun, RunReport, ShardRun, ms_since, sharing_of};
 use crate::scheduler::Outcome;
 
 /// Scans that run at once; more are refused with `RESOURCE_EXHAUSTED`.
@@ -265,6 +265,7 @@ impl RunningScan {
             segments: count(prepared.segments.len()),
             symbols: prepared.symbol_count() as u64,
             bars: prepared.bar_count(),
+            sharing: sharing_of(&prepared.plan),
             prepare_ms: ms_since(started),
             ..RunReport::default()
         };
@@ -319,6 +320,7 @@ impl RunningScan {
             synthetic: manifest.synthetic,
             timeframe: manifest.timeframe.clone(),
             points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
+            best: spec.best,
         })
     }
 
