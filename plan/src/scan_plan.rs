@@ -95,6 +95,10 @@ pub struct Plan {
     pub limit: Option<u32>,
     /// How much of the history is seen; all of it when `None`.
     pub history: Option<History>,
+    /// The least bars of a history whose whole series are wanted; 0 when any will do.
+    pub bars_needed: usize,
+    /// The function that needs so many.
+    pub needed_by: &'static str,
     pub(crate) graph: Graph,
     pub(crate) stages: Vec<Stage>,
 }
