@@ -78,6 +78,11 @@ const EXPRESSIONS: &[&str] = &[
     "maximum(close, open[2])",
     "-abs(close - 50)",
     "close[40]",
+    "atc().signal",
+    "atc(hl2, 9, kama_len=20, robustness='wide', cutout=40, la=0.5, de=0.2, strategy_mode=true).trend",
+    "atc(open, 5, hma_len=50, robustness='narrow').lsma",
+    "atc(len=40).hma",
+    "atc(len=40).kama_equity",
 ];
 
 fn program(items: &[&str]) -> Program {
