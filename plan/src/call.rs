@@ -131,7 +131,8 @@ impl Resolver<'_> {
             if let Some(history) = self.history
                 && bars_needed > history.bars as usize
             {
-                let message = format!("{name} needs {bars_needed} bars, and 'history' begins {} bars back", history.bars);
+                let message =
+                    format!("{name} needs {bars_needed} bars, and 'history' begins {} bars back", history.bars);
                 let help = format!("such as history = {{ bars = {bars_needed}, origin = true }}");
                 return Err(clause.mistake(message, span, "unknown for every symbol", Some(help)));
             }

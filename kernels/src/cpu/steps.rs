@@ -24,7 +24,8 @@ use super::regression::Slope;
 use super::running::{Previous, Product, WilderTotal};
 use super::stops::{Parabolic, Super};
 use super::trend::{
-    self, Exponentials, FamilySignal, GrownReturn, Kaufmans, Pass, SignalEquity, Tables, TrendMean, TrendVote, Windows, pass_of,
+    self, Exponentials, FamilySignal, GrownReturn, Kaufmans, Pass, SignalEquity, Tables, TrendMean, TrendVote, Windows,
+    pass_of,
 };
 use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 

@@ -33,7 +33,11 @@ pub fn facts(function: &Function) -> Facts {
         return Facts { example, look_back: 0, warm_up: None };
     };
     let bounded = !plan.nodes().iter().any(|node| node.op.is_unbounded());
-    Facts { example, look_back: plan.look_back().max(plan.bars_needed.saturating_sub(1)), warm_up: bounded.then(|| plan.reach()) }
+    Facts {
+        example,
+        look_back: plan.look_back().max(plan.bars_needed.saturating_sub(1)),
+        warm_up: bounded.then(|| plan.reach()),
+    }
 }
 
 /// `rsi(close, timeperiod=14)`.

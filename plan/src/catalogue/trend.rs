@@ -1,9 +1,7 @@
 //! Adaptive Trend Classification: fifty-four averages, what following each of them would have earned, and the trend that
 //! the families which earned most agree on. The steps are said at [`Op`]; docs/adr/0010 says how they are run.
 
-use super::{
-    Conflict, Formula, Function, Param, ParamDefault, ParamType, REAL_RANGE, SeriesArg, always, num, output,
-};
+use super::{Conflict, Formula, Function, Param, ParamDefault, ParamType, REAL_RANGE, SeriesArg, always, num, output};
 use crate::family::Trend;
 use crate::graph::{Binary, NodeId, Op, Unary};
 use crate::limits::PERIOD_MAX;
@@ -57,11 +55,7 @@ pub(super) const LIST: &[Function] = &[Function {
     reference: "InvestorUnknown, Adaptive Trend Classification",
     series: &[SRC, PRICE],
     params: &[
-        Param {
-            name: "len",
-            kind: ParamType::Integer { min: 1, max: PERIOD_MAX },
-            default: ParamDefault::Value(28.0),
-        },
+        Param { name: "len", kind: ParamType::Integer { min: 1, max: PERIOD_MAX }, default: ParamDefault::Value(28.0) },
         length("ema_len"),
         length("hma_len"),
         length("wma_len"),
@@ -121,7 +115,10 @@ pub(super) fn conflict(params: &[f64]) -> Option<Conflict> {
         let name = LIST[0].params[at].name;
         return Some(Conflict {
             places: vec![name, "len", "robustness"],
-            message: format!("with robustness '{word}' an average of {name} = {} would be {most} bars shorter", params[at]),
+            message: format!(
+                "with robustness '{word}' an average of {name} = {} would be {most} bars shorter",
+                params[at]
+            ),
             label: format!("expected a whole number from {} to {PERIOD_MAX}", most + 1),
             help: format!("such as {name}={}, or robustness='narrow', which takes {name} from 5 on", most + 1),
         });

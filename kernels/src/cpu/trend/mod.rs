@@ -5,6 +5,8 @@
 //! side by side (`exponential`): each has the bits that it has alone. A flat series gives each average exactly its value,
 //! since it is the value plus a mean of differences: ties are no crossings.
 
+#[cfg(test)]
+mod cuts;
 mod exponential;
 #[cfg(test)]
 mod golden;

@@ -226,7 +226,11 @@ impl<T: Real> Recurrence<T, 3, 1, 2> for SignalEquity {
     const START: [f64; 2] = [f64::NAN; 2];
 
     #[inline(always)]
-    fn bar<V: Pack<T>, const SEEDED: bool>(&self, [before, equity]: &mut [V; 2], [signal, growth, number]: [V; 3]) -> [V; 1] {
+    fn bar<V: Pack<T>, const SEEDED: bool>(
+        &self,
+        [before, equity]: &mut [V; 2],
+        [signal, growth, number]: [V; 3],
+    ) -> [V; 1] {
         let (zero, one) = (V::zero(), V::of(1.0));
         let sign = V::select(zero.lt(*before), one, V::select(before.lt(zero), V::of(-1.0), zero));
         let next = grown(*equity, sign, growth, V::of(self.start), V::of(self.decay));
@@ -255,5 +259,27 @@ impl Function<12> for TrendVote {
         }
         let mean = votes / sum;
         V::select(mean.is_finite(), mean, zero)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_rounded_to_hundredths_and_halves_to_even() {
+        let rounded = |x: f64| {
+            let mut row = RowOf::<f64>::ZERO;
+            hundredths::<f64, <f64 as Real>::Portable>(Pack::splat(x)).store(&mut row);
+            row.0[0]
+        };
+        for (x, to) in [(0.125, 0.12), (0.375, 0.38), (-0.125, -0.12), (-0.375, -0.38), (0.625, 0.62), (0.1, 0.1)] {
+            assert_eq!(rounded(x), to, "{x}");
+        }
+        for k in -100_000..=100_000 {
+            let x = f64::from(k) / 99_999.0;
+            assert_eq!(rounded(x), (100.0 * x).round_ties_even() / 100.0, "{x}");
+        }
+        assert!(rounded(f64::NAN).is_nan());
     }
 }
