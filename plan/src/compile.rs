@@ -347,6 +347,7 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
 pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let document = ScanDocument::default();
     let mut compiler = Compiler { resolver: Resolver::new(schema, &document), mistakes: Vec::new() };
+    compiler.resolver.whole = true;
     let mut select: Vec<(String, NodeId)> = Vec::new();
     if items.len() > SELECT_COLUMNS_MAX {
         let message = format!("{} expressions; at most {SELECT_COLUMNS_MAX} are taken", items.len());

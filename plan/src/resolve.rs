@@ -77,6 +77,10 @@ pub(crate) struct Resolver<'a> {
     pub(crate) states: HashMap<(&'a str, Scope), Let>,
     /// The universe on the own bars; `None` when the scan has none.
     pub(crate) mask: Option<NodeId>,
+    /// Whether whole series are wanted and no scan.
+    pub(crate) whole: bool,
+    /// The function that needs most bars in a history, and how many.
+    pub(crate) bars_needed: (&'static str, usize),
     pub(crate) scope: Scope,
     depth: usize,
     limit_told: bool,
@@ -144,6 +148,8 @@ impl<'a> Resolver<'a> {
             settings: BTreeMap::new(),
             states: HashMap::new(),
             mask: None,
+            whole: false,
+            bars_needed: ("", 0),
             scope: Scope::OWN,
             depth: 0,
             limit_told: false,
@@ -186,6 +192,8 @@ impl<'a> Resolver<'a> {
             limit: None,
             history: self.history,
             best: None,
+            bars_needed: self.bars_needed.1,
+            needed_by: self.bars_needed.0,
             graph: self.graph,
             stages: Vec::new(),
         };

@@ -98,6 +98,10 @@ pub struct Plan {
     pub history: Option<History>,
     /// Which points each symbol keeps, by the last select column; all of them when `None`.
     pub best: Option<Choice>,
+    /// The least bars of a history whose whole series are wanted; 0 when any will do.
+    pub bars_needed: usize,
+    /// The function that needs so many.
+    pub needed_by: &'static str,
     pub(crate) graph: Graph,
     pub(crate) stages: Vec<Stage>,
 }

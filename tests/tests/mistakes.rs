@@ -174,6 +174,38 @@ fn mistakes_of_names() {
 }
 
 #[test]
+fn mistakes_of_classifications() {
+    conditions(
+        "of_classifications",
+        &[
+            "atc() > 0",
+            "atc(len=6).signal > 0",
+            "atc(lsma_len=7, robustness='Wide').trend == 1",
+            "atc(robustness='wide', hma_len=4).trend == 1",
+            "atc(robustness='loose').trend == 1",
+            "atc(la=1/0).signal > 0",
+            "atc(la=1e40).signal > 0",
+            "atc(de=101).signal > 0",
+            "atc(ema_w=0).signal > 0",
+            "atc(cutout=2.5).signal > 0",
+            "atc(long=0.1, short=0.1).signal > 0",
+            "atc(short=0.2).signal > 0",
+            "atc(strategy_mode=1).signal > 0",
+            "atc(close=open).signal > 0",
+            "atc(close, open).signal > 0",
+            "atc(hull_len=20).signal > 0",
+            "atc().hull > 0",
+        ],
+    );
+    let home = Home::new();
+    let short = ["where = 'atc().signal > 0'\nhistory = { bars = 20, origin = true }".to_owned()];
+    snapshot(
+        "of_short_classifications",
+        &short.iter().map(|text| said(&home, &document(&home, text))).collect::<String>(),
+    );
+}
+
+#[test]
 fn mistakes_of_calls() {
     conditions(
         "of_calls",

@@ -28,6 +28,7 @@ mod steps;
 mod stops;
 mod tasks;
 mod tile;
+mod trend;
 mod widened;
 mod window;
 

@@ -23,12 +23,17 @@ use super::recurrence::{
 use super::regression::Slope;
 use super::running::{Previous, Product, WilderTotal};
 use super::stops::{Parabolic, Super};
+use super::trend::{
+    self, Exponentials, FamilySignal, GrownReturn, Kaufmans, Pass, SignalEquity, Tables, TrendMean, TrendVote, Windows,
+    pass_of,
+};
 use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 
 /// A fresh step for `work` over at most `bars` bars; `None` for columns and constants, which are read in place.
-pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnyStep<T>>> {
+pub(crate) fn step_for<T: Real>(work: &Work, bars: usize, tables: &mut Tables) -> Option<Box<dyn AnyStep<T>>> {
     let op = match work {
-        Work::Op(op) => op,
+        Work::Op(op) => *op,
+        Work::TrendMeans(means) => return Some(trend_means(means, bars)),
         group => return Some(group_for(group)),
     };
     Some(match op {
@@ -56,6 +61,13 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Kaufman => along(Kaufman),
         Op::Cumulative => along(Cumulative),
         Op::OnBalance => along(OnBalance),
+        Op::TrendMean { family, len } => trend_means(&[TrendMean { family, len }], bars),
+        Op::GrownReturn { rate, cutout } => Box::new(Packed(GrownReturn { growth: tables.growth(rate, cutout, bars) })),
+        Op::FamilySignal { decay, cutout } => Box::new(Packed(FamilySignal::new(decay.value(), cutout))),
+        Op::SignalEquity { start, decay, cutout } => {
+            along(SignalEquity { start: start.value(), decay: decay.value(), cutout: f64::from(cutout) })
+        }
+        Op::TrendVote { long, short } => map(TrendVote { long: long.value(), short: short.value() }),
         op => T::narrow(wide_step_for(op, bars)?, reads_back(op), bars),
     })
 }
@@ -99,10 +111,19 @@ fn wide_step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
     })
 }
 
+/// A fresh step for averages that are made together.
+fn trend_means<T: Real>(means: &[TrendMean], bars: usize) -> Box<dyn AnyStep<T>> {
+    match means.first().map(|m| pass_of(m.family)) {
+        Some(Pass::Exponential) => Box::new(Packed(Exponentials::new(means))),
+        Some(Pass::Kaufman) => Box::new(Packed(Kaufmans::new(means, bars))),
+        Some(Pass::Window) | None => Box::new(Packed(Windows::new(means, bars))),
+    }
+}
+
 /// A fresh step for a group.
-fn group_for<T: Real>(work: Work) -> Box<dyn AnyStep<T>> {
+fn group_for<T: Real>(work: &Work) -> Box<dyn AnyStep<T>> {
     match work {
-        Work::Op(_) | Work::Weighed => along(Weighed),
+        Work::Op(_) | Work::TrendMeans(_) | Work::Weighed => along(Weighed),
         Work::TrueRange => map(TrueRange),
         Work::SumOver(divisor) => map(SumOver { divisor: divisor.value() }),
         Work::PairOver(divisor) => map(PairOver { divisor: divisor.value() }),
@@ -114,15 +135,15 @@ fn group_for<T: Real>(work: Work) -> Box<dyn AnyStep<T>> {
         Work::Flows => along(Flows),
         Work::Bands { up, down } => along(Bands { up: up.value(), down: down.value() }),
         Work::Share => map(Share),
-        Work::AverageRange(p) => along(AverageRange { mean: Smoothed::wilder(p) }),
-        Work::Strength(p) => along(Strength { mean: Smoothed::wilder(p) }),
+        Work::AverageRange(p) => along(AverageRange { mean: Smoothed::wilder(*p) }),
+        Work::Strength(p) => along(Strength { mean: Smoothed::wilder(*p) }),
         Work::Convergence { fast, delay, slow, signal } => along(Convergence {
-            fast: Smoothed::exponential(fast, delay),
-            slow: Smoothed::exponential(slow, 0),
-            signal: Smoothed::exponential(signal, 0),
+            fast: Smoothed::exponential(*fast, *delay),
+            slow: Smoothed::exponential(*slow, 0),
+            signal: Smoothed::exponential(*signal, 0),
         }),
         Work::Directional(p) => {
-            let p = f64::from(p);
+            let p = f64::from(*p);
             along(Directional { sum: WilderSum { p }, ratio: WilderRatio { p } })
         }
     }
@@ -204,19 +225,26 @@ fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
 pub(crate) fn reads_back(op: Op) -> usize {
     match op {
         Op::MaxIndex(_) | Op::MinIndex(_) => op.look_back(),
+        Op::TrendMean { family, len } => TrendMean { family, len }.reads_back(),
         op if op.is_recursive() => 0,
         op => op.look_back(),
     }
 }
 
 /// Rows that a step keeps for itself, beyond a few, over `bars` bars.
-pub(crate) fn tail_rows(work: Work, bars: usize) -> usize {
-    match work {
-        Work::Op(Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. }) => {
-            tail_bars(p as usize, bars)
+pub(crate) fn tail_rows(work: &Work, bars: usize) -> usize {
+    let work = match work {
+        Work::TrendMeans(means) => return trend::rows(means, bars),
+        Work::Op(Op::TrendMean { family, len }) => {
+            return trend::rows(&[TrendMean { family: *family, len: *len }], bars);
         }
+        Work::Op(op) => *op,
+        _ => return 0,
+    };
+    match work {
+        Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. } => tail_bars(p as usize, bars),
         // Two sums; a value and its bar.
-        Work::Op(Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p)) => {
+        Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p) => {
             2 * tail_bars(p as usize, bars)
         }
         _ => 0,

@@ -1,6 +1,7 @@
 //! The engine against TA-Lib's golden vectors, against a plain scalar oracle, and against itself.
 
 mod calls;
+mod classification;
 mod double;
 mod double_tests;
 mod gaps;
@@ -12,3 +13,4 @@ mod patterns;
 mod precision;
 mod properties;
 mod rich;
+mod trend;

@@ -12,23 +12,10 @@ use serde::Serialize;
 use trawl_kernels::{Bars, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput, Tiles, evaluate_tiles};
 use trawl_plan::{Schema, compile_expressions};
 
-use crate::Context;
-
-/// Measure this machine.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum What {
-    /// The screen W1: fifteen indicators over every bar of a market, one thread
-    Screen(ScreenArgs),
-}
+use super::{Machine, machine, walk};
 
 #[derive(Debug, clap::Args)]
-struct ScreenArgs {
+pub struct ScreenArgs {
     /// Symbols in the synthetic market
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     symbols: u32,
@@ -66,9 +53,6 @@ const SCREEN: [(&str, &[&str]); 15] = [
 ];
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
-/// The same market in every run.
-const SEED: u64 = 0x5eed;
-
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -96,20 +80,12 @@ struct Report {
     together_last_bar_ns_per_bar: f64,
 }
 
-#[derive(Serialize)]
-struct Machine {
-    architecture: &'static str,
-    processor: String,
-    cores: usize,
-}
-
 /// Runs the benchmark.
 ///
 /// # Errors
 /// Only if the engine refuses its own screen.
-pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
-    let What::Screen(args) = args.what;
-    let report = screen(&args)?;
+pub fn run(args: &ScreenArgs) -> Result<ExitCode> {
+    let report = screen(args)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
         return Ok(ExitCode::SUCCESS);
@@ -175,38 +151,4 @@ fn time(outputs: &[String], tiles: &Tiles, bars: Bars, args: &ScreenArgs) -> Res
         best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(best * 1e9 / (f64::from(args.symbols) * f64::from(args.bars)))
-}
-
-/// One symbol's bars: a seeded walk on a cent grid.
-fn walk(symbol: u64, bars: usize) -> [Vec<f64>; 5] {
-    let mut state = (SEED ^ symbol.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 11) % below) as i64
-    };
-    let mut columns: [Vec<f64>; 5] = std::array::from_fn(|_| Vec::with_capacity(bars));
-    let mut cents = 5_000 + random(10_000);
-    for _ in 0..bars {
-        let open = cents;
-        cents = (cents + random(201) - 100).max(100);
-        let (high, low) = (open.max(cents) + random(80), (open.min(cents) - random(80)).max(1));
-        let volume = (random(900_000) + 100_000) as f64;
-        let bar = [open as f64 / 100.0, high as f64 / 100.0, low as f64 / 100.0, cents as f64 / 100.0, volume];
-        for (column, value) in columns.iter_mut().zip(bar) {
-            column.push(value);
-        }
-    }
-    columns
-}
-
-fn machine() -> Machine {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|l| l.strip_prefix("model name").and_then(|l| l.split(':').nth(1)));
-    Machine {
-        architecture: std::env::consts::ARCH,
-        processor: name.map_or_else(|| "unknown processor".to_owned(), |n| n.trim().to_owned()),
-        cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-    }
 }
