@@ -4,7 +4,7 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
-use super::afresh::{Beta, Correlation, PercentRank};
+use super::afresh::PercentRank;
 use super::anchored::AnchoredMean;
 use super::composite::*;
 use super::cycle::{Adaptive, Hilbert};
@@ -12,6 +12,7 @@ use super::elementwise::*;
 use super::extremes::{Extreme, Fold};
 use super::fuse::Work;
 use super::index::{ExtremeIndex, SinceExtreme};
+use super::joint::{Beta, Correlation, Joint, SUMS};
 use super::lane::PerLane;
 use super::lanes::{AnyStep, Packed};
 use super::pick::{HeikinAshi, Skip, VariableMean};
@@ -48,6 +49,7 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
         Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
         Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation::new(p))),
+        Op::PercentRank(p) => Box::new(Packed(PercentRank { p: p as usize })),
         Op::Exponential { p, delay } => along(Smoothed::exponential(p, delay)),
         Op::Wilder(p) => along(Smoothed::wilder(p)),
         Op::ExponentialBy { p, delay, factor } => along(Smoothed::new(p, delay, factor.value())),
@@ -86,13 +88,12 @@ fn wide_step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::MaxIndex(p) => Box::new(ExtremeIndex::new(p, 1.0)),
         Op::MinIndex(p) => Box::new(ExtremeIndex::new(p, -1.0)),
         Op::Slope(p) => Box::new(Slope::new(p, bars)),
-        Op::Beta(p) => Box::new(Beta { p: p as usize }),
+        Op::Beta(p) => Box::new(Packed(Joint::<f64, Beta>::new(p, bars))),
         Op::Ranked { p, rank } => Box::new(Ranked::new(p, rank)),
         Op::WilderTotal(p) => Box::new(PerLane::new(WilderTotal(p))),
         Op::Product => Box::new(PerLane::new(Product)),
         Op::Previous => Box::new(PerLane::new(Previous)),
-        Op::PercentRank(p) => Box::new(PercentRank { p: p as usize }),
-        Op::Correlation(p) => Box::new(Correlation { p: p as usize }),
+        Op::Correlation(p) => Box::new(Packed(Joint::<f64, Correlation>::new(p, bars))),
         // Columns and constants are read in place; programs hold inputs in their places, so a plan's own leaves never
         // reach the kernels.
         _ => return None,
@@ -219,6 +220,7 @@ pub(crate) fn tail_rows(work: Work, bars: usize) -> usize {
         Work::Op(Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p)) => {
             2 * tail_bars(p as usize, bars)
         }
+        Work::Op(Op::Correlation(p) | Op::Beta(p)) => SUMS * tail_bars(p as usize, bars),
         _ => 0,
     }
 }

@@ -12,3 +12,4 @@ mod patterns;
 mod precision;
 mod properties;
 mod rich;
+mod scaling;

@@ -132,7 +132,7 @@ pub const AVERAGES: [(&str, u32); 14] = [
 ];
 
 /// Parameters that must not exceed another: function, parameter, the other one.
-pub(crate) const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
+pub const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
 
 /// The number of `default` in [`AVERAGES`]; calls put the function's own in its place.
 pub(crate) const AVERAGE_DEFAULT: f64 = 11.0;
