@@ -14,7 +14,7 @@ use super::fuse::Work;
 use super::index::{ExtremeIndex, SinceExtreme};
 use super::joint::{Beta, Correlation, Joint, SUMS};
 use super::lane::PerLane;
-use super::lanes::{AnyStep, Packed};
+use super::lanes::{AnyStep, Packed, Row, RowOf};
 use super::pick::{HeikinAshi, Skip, VariableMean};
 use super::ranked::Ranked;
 use super::real::Real;
@@ -24,6 +24,7 @@ use super::recurrence::{
 use super::regression::Slope;
 use super::running::{Previous, Product, WilderTotal};
 use super::stops::{Parabolic, Super};
+use super::widened::widened_bytes;
 use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 
 /// A fresh step for `work` over at most `bars` bars; `None` for columns and constants, which are read in place.
@@ -32,6 +33,11 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Work::Op(op) => op,
         group => return Some(group_for(group)),
     };
+    direct(op, bars).or_else(|| Some(T::narrow(wide_step_for(op, bars)?, reads_back(op), bars)))
+}
+
+/// Steps that are there in every precision.
+fn direct<T: Real>(op: Op, bars: usize) -> Option<Box<dyn AnyStep<T>>> {
     Some(match op {
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
@@ -58,7 +64,7 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Kaufman => along(Kaufman),
         Op::Cumulative => along(Cumulative),
         Op::OnBalance => along(OnBalance),
-        op => T::narrow(wide_step_for(op, bars)?, reads_back(op), bars),
+        _ => return None,
     })
 }
 
@@ -210,8 +216,19 @@ pub(crate) fn reads_back(op: Op) -> usize {
     }
 }
 
+/// Bytes that a step of `inputs` inputs keeps for itself, beyond a few rows, over `bars` bars.
+pub(crate) fn step_bytes<T: Real>(work: Work, inputs: usize, bars: usize) -> usize {
+    let rows = tail_rows(work, bars);
+    match work {
+        Work::Op(op) if T::SHORT && direct::<T>(op, 1).is_none() => {
+            rows * size_of::<Row>() + widened_bytes(inputs, reads_back(op), bars)
+        }
+        _ => rows * size_of::<RowOf<T>>(),
+    }
+}
+
 /// Rows that a step keeps for itself, beyond a few, over `bars` bars.
-pub(crate) fn tail_rows(work: Work, bars: usize) -> usize {
+fn tail_rows(work: Work, bars: usize) -> usize {
     match work {
         Work::Op(Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. }) => {
             tail_bars(p as usize, bars)
