@@ -146,6 +146,7 @@ impl<'a> Run<'a> {
             messages: BTreeMap::new(),
             report: RunReport {
                 mode: "embedded".to_owned(),
+                precision: prepared.identity.precision.clone(),
                 threads: count(threads),
                 segments: count(prepared.segments.len()),
                 symbols: prepared.symbol_count() as u64,

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use trawl_kernels::Precision;
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
 };
 use trawl_plan::{Choice, Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
-use trawl_worker::{ScanSource, Step, StepKind, execution_class, schema_of};
+use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, precision_of, schema_of};
 
 use crate::merge::MergeSpec;
 use crate::planner::SegmentCost;
@@ -72,6 +73,8 @@ pub struct PreparedScan {
     pub as_of: TimeMicros,
     /// Corrections of prices, as of a date.
     pub adjustment: Adjustment,
+    /// Of the arithmetic.
+    pub precision: Precision,
     /// What makes the answer what it is.
     pub identity: Identity,
     /// The groups that hold a symbol, ascending.
@@ -132,7 +135,8 @@ pub(crate) fn prepare_with(
     let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
     let schema = schema_of(&dataset, as_of)?;
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
-    let needed = workspace_bytes(&plan, &manifest);
+    let precision = precision_of(document);
+    let needed = workspace_bytes(&plan, &manifest, precision);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         return Err(PrepareError::TooMuchMemory { needed });
     }
@@ -144,7 +148,7 @@ pub(crate) fn prepare_with(
         return Err(PrepareError::TooManySegments { dataset: manifest.name.clone(), found: index.len() });
     }
     span.record("segments", index.len());
-    let class = execution_class();
+    let class = execution_class_in(precision);
     let identity = Identity {
         plan: plan.fingerprint(),
         dataset: manifest.name.clone(),
@@ -162,6 +166,7 @@ pub(crate) fn prepare_with(
         plan: Arc::new(plan),
         as_of,
         adjustment,
+        precision,
         identity,
         segments: Arc::new(index.keys().copied().collect()),
         index: Arc::new(index),
@@ -169,11 +174,11 @@ pub(crate) fn prepare_with(
 }
 
 /// Bytes that one thread needs beside the bars: a function of the plan and the longest history.
-fn workspace_bytes(plan: &Plan, manifest: &Manifest) -> u64 {
+fn workspace_bytes(plan: &Plan, manifest: &Manifest, precision: Precision) -> u64 {
     let longest = manifest.symbols.iter().map(|s| s.rows).max().unwrap_or(0);
     let bars = usize::try_from(longest).unwrap_or(usize::MAX);
     let programs = plan.stages().iter().flat_map(|stage| &stage.pieces).map(|piece| &piece.program);
-    programs.map(|program| trawl_kernels::workspace_bytes(program, bars)).max().unwrap_or(0)
+    programs.map(|program| trawl_kernels::workspace_bytes(program, bars, precision)).max().unwrap_or(0)
 }
 
 /// As it stands in the identity, and as a worker reads it.
@@ -201,6 +206,7 @@ impl PreparedScan {
             dataset: self.dataset.clone(),
             as_of: self.as_of,
             adjustment: self.adjustment,
+            precision: self.precision,
         }
     }
 
@@ -226,7 +232,7 @@ impl PreparedScan {
 
     /// Bytes that one thread needs beside the bars.
     pub fn workspace_bytes(&self) -> u64 {
-        workspace_bytes(&self.plan, &self.dataset.manifest)
+        workspace_bytes(&self.plan, &self.dataset.manifest, self.precision)
     }
 
     /// Bars of the whole scan's symbols.

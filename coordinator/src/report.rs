@@ -30,6 +30,9 @@ pub struct RunReport {
     pub scan: String,
     /// Threads of embedded mode; of all workers at the start in a cluster.
     pub threads: u32,
+    /// Number type of the arithmetic; empty in reports of coordinators that do not say.
+    #[serde(default)]
+    pub precision: String,
     /// Shards the scan was cut into at first.
     pub shards: u32,
     /// Segments of the scan.

@@ -2,8 +2,8 @@
 
 use crate::ast::Expr;
 use crate::catalogue;
-use crate::diagnostic::Diagnostic;
-use crate::document::ScanDocument;
+use crate::diagnostic::{Diagnostic, suggest};
+use crate::document::{PRECISIONS, ScanDocument};
 use crate::edges::Edges;
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::{
@@ -215,6 +215,13 @@ const BEST_HEADING: &str = "best";
 pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new() };
     check_names(&mut compiler, document, schema);
+    if let Some(asked) = document.precision.as_deref().filter(|asked| !PRECISIONS.contains(asked)) {
+        let help = match suggest(asked, PRECISIONS) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => format!("'{}' are there; '{}' is the default", PRECISIONS.join("' and '"), PRECISIONS[0]),
+        };
+        compiler.mistake_in("precision", asked, format!("'{asked}' is no precision known here"), Some(help));
+    }
     if let (Some(wanted), Some(has)) = (&document.timeframe, &schema.timeframe)
         && wanted != has
     {

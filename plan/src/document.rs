@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::diagnostic::Diagnostic;
 use crate::sweep::{Best, SweepValues};
 
+/// What `precision` may be. It changes the values, not the plan.
+pub const PRECISIONS: [&str; 2] = ["f64", "f32"];
+
 /// A scan as its user wrote it. Unknown keys are refused when it is read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +29,9 @@ pub struct ScanDocument {
     /// scan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjust: Option<String>,
+    /// Number type of the arithmetic, one of [`PRECISIONS`]; the first when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
     /// Looks at the newest bar even when it is not closed yet; its rows are marked provisional.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forming: bool,
@@ -93,6 +99,7 @@ impl ScanDocument {
                 "dataset",
                 "timeframe",
                 "adjust",
+                "precision",
                 "forming",
                 "history",
                 "universe",

@@ -440,7 +440,7 @@ impl Op {
             Self::SignalEquity { .. } | Self::GrownReturn { .. } | Self::TrendVote { .. } => 1.0,
             Self::Read(_) => 2.0,
             Self::PercentRank(p) => 0.3 + 0.05 * f64::from(p),
-            Self::Correlation(p) | Self::Beta(p) => 1.0 + 0.3 * f64::from(p),
+            Self::Correlation(_) | Self::Beta(_) => 2.5,
             Self::Ranked { p, .. } => 10.0 + 0.02 * f64::from(p),
             Self::SinceMax(_) | Self::SinceMin(_) => 2.0,
             Self::MaxIndex(p) | Self::MinIndex(p) => 2.0 + 0.05 * f64::from(p),

@@ -62,6 +62,29 @@ fn a_cluster_gives_the_bytes_of_one_process() {
 }
 
 #[test]
+fn workers_compute_in_both_precisions() {
+    let home = Home::new();
+    home.synth("market", SYMBOLS, BARS);
+    let wide = answer_files(&home, "market", "wide", &[]);
+    let said = answer_files(&home, "market", "said", &["--precision", "f64"]);
+    assert!(wide == said, "f64 is what a scan runs in that does not say");
+    let reference = answer_files(&home, "market", "short", &["--precision", "f32", "--shards", "1", "--threads", "1"]);
+    check_counts(&reference, SYMBOLS);
+    let identity: serde_json::Value = serde_json::from_slice(&home.read("short.identity.json")).expect("JSON");
+    assert_eq!(identity["identity"]["precision"], "f32");
+    let cluster = Cluster::start(&home, 2);
+    for options in [vec!["--threads", "2"], vec!["--coordinator", &cluster.url, "--shards", "7"]] {
+        let options = [&["--precision", "f32", "--report", "report.json"], &options[..]].concat();
+        let files = answer_files(&home, "market", "again", &options);
+        for (((format, bytes), (_, wanted)), (_, wide)) in files.iter().zip(&reference).zip(&wide) {
+            assert!(bytes == wanted, "{options:?}: another {format} file than one thread's");
+            assert!(bytes != wide, "{options:?}: the {format} file of another precision");
+        }
+        assert_eq!(report(&home, "report.json")["precision"], "f32");
+    }
+}
+
+#[test]
 fn a_worker_killed_in_the_middle_of_a_scan_changes_nothing() {
     let home = Home::new();
     home.synth("market", SYMBOLS, BARS);

@@ -309,6 +309,7 @@ fn every_key_of_the_document_has_an_example() {
         dataset: text("a"),
         timeframe: text("a"),
         adjust: text("a"),
+        precision: text("a"),
         forming: true,
         history: Some(History { bars: 1, origin: true }),
         universe: text("a"),

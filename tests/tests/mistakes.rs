@@ -321,6 +321,8 @@ fn mistakes_of_documents() {
             "where = 'obv() > 1'\nhistory = { bars = 20 }",
             "where = \"bbands(matype='kama').upper > 1\"\nhistory = { bars = 20 }",
             "timeframe = '1h'",
+            "precision = 'F32'",
+            "precision = 'half'",
             "rank = 'close > 1'",
             "rank = 'close down'",
             "rank = 'close desc,'",

@@ -1,12 +1,12 @@
 //! One step of a scan for one segment: load the group's bars, run the stage, say what came of it.
 //!
-//! The result depends on (plan, snapshot, as-of, adjustment, segment, step input) alone. Nothing here knows of attempts,
+//! The result depends on (plan, snapshot, as-of, adjustment, precision, segment, step input) alone. Nothing here knows of attempts,
 //! caches or networks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_kernels::Cancel;
+use trawl_kernels::{Cancel, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Plan, PointValues};
@@ -67,6 +67,8 @@ pub struct ScanSource {
     pub as_of: TimeMicros,
     /// As of a date, with the scan's own filled in.
     pub adjustment: Adjustment,
+    /// Of the arithmetic.
+    pub precision: Precision,
 }
 
 /// What a step of a scan does.
@@ -201,6 +203,7 @@ impl ScanSource {
         let dated = manifest.timeframe.parse().is_ok_and(Timeframe::is_dated);
         let run = StageRun {
             plan: &self.plan,
+            precision: self.precision,
             stage,
             axes: &axes,
             own: bars.len(),
@@ -403,7 +406,13 @@ mod tests {
             ..MemoryMarket::default()
         };
         let dataset = memory_dataset(market).unwrap();
-        ScanSource { plan: Arc::new(plan.clone()), dataset, as_of, adjustment: Adjustment::NONE }
+        ScanSource {
+            plan: Arc::new(plan.clone()),
+            dataset,
+            as_of,
+            adjustment: Adjustment::NONE,
+            precision: Precision::F64,
+        }
     }
 
     fn try_run(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_kernels::{NoCancel, SymbolInput};
+use trawl_kernels::{NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput};
 use trawl_market::{Calendar, parse_time};
 use trawl_plan::family::Period;
 use trawl_plan::{Input, Plan, Schema};
@@ -53,6 +53,10 @@ pub struct Args {
     #[arg(long, value_name = "CALENDAR", default_value = "XNYS", value_parser = calendar)]
     calendar: Calendar,
 
+    /// Number type of the arithmetic; f32 is less exact
+    #[arg(long, value_name = "TYPE", default_value = PRECISION_F64, value_parser = [PRECISION_F64, PRECISION_F32])]
+    precision: String,
+
     /// File to write, replaced whole at the end [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -77,14 +81,15 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         StagedFile::create(path)?;
     }
-    let needed = trawl_kernels::workspace_bytes(plan.program(), csv.rows());
+    let precision = Precision::named(&args.precision).unwrap_or_default();
+    let needed = trawl_kernels::workspace_bytes(plan.program(), csv.rows(), precision);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         let most = trawl_kernels::WORKSPACE_BYTES_MAX;
         let message = format!("these expressions need {needed} bytes beside the bars, at most {most} are taken");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
     let columns = inputs(&csv, &plan, args.calendar)?;
-    let outputs = evaluate(&plan, &columns, csv.rows())?;
+    let outputs = evaluate(&plan, &columns, csv.rows(), precision)?;
     if let Some(line) = csv.first_step_back() {
         crate::diagnostics::warning_line(&format!(
             "line {line} of {source} is dated before the line above it; bars are taken in the order of the file, oldest first"
@@ -166,12 +171,13 @@ fn begins(csv: &BarCsv, period: Period, calendar: Calendar) -> anyhow::Result<Ve
     Ok(begins.into_iter().map(|b| f64::from(u8::from(b))).collect())
 }
 
-fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize) -> anyhow::Result<Vec<Vec<f64>>> {
+fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize, precision: Precision) -> anyhow::Result<Vec<Vec<f64>>> {
     if rows == 0 {
         return Ok(vec![Vec::new(); plan.headings.len()]);
     }
     let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
-    Ok(trawl_kernels::evaluate_all(plan.program(), &input, &NoCancel)?)
+    let mut series = precision.evaluate_from(plan.program(), &[input], &[0], &NoCancel)?;
+    Ok(series.pop().unwrap_or_default())
 }
 
 fn write(csv: &BarCsv, plan: &Plan, outputs: &[Vec<f64>], writer: &mut impl Write) -> anyhow::Result<()> {
@@ -204,7 +210,7 @@ mod tests {
         let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
         long_enough(&plan, &csv, "test.csv")?;
         let columns = inputs(&csv, &plan, Calendar::XNYS)?;
-        let outputs = evaluate(&plan, &columns, csv.rows())?;
+        let outputs = evaluate(&plan, &columns, csv.rows(), Precision::F64)?;
         let mut bytes = Vec::new();
         write(&csv, &plan, &outputs, &mut bytes)?;
         Ok(String::from_utf8(bytes)?)

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use trawl_kernels::PRECISION_F64;
 use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow, Status};
 
@@ -61,9 +62,13 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     let _ = writeln!(text, "{}{times}", counts_line(counts, answer));
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
+    let precision = match identity.precision.as_str() {
+        PRECISION_F64 => String::new(),
+        other => format!(", in {other}"),
+    };
     let _ = writeln!(
         text,
-        "dataset {}@{}{timeframe}, as of {}{}",
+        "dataset {}@{}{timeframe}, as of {}{precision}{}",
         identity.dataset,
         short_snapshot(&identity.snapshot),
         identity.as_of,

@@ -259,6 +259,7 @@ impl RunningScan {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let report = RunReport {
             mode: "cluster".to_owned(),
+            precision: prepared.identity.precision.clone(),
             scan: name,
             threads: submitted.threads,
             shards: count(submitted.shards),

@@ -12,6 +12,7 @@ mod exact;
 mod extremes;
 mod fuse;
 mod index;
+mod joint;
 mod lane;
 mod lanes;
 mod pack;

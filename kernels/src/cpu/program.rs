@@ -7,7 +7,7 @@ use trawl_plan::graph::Op;
 
 use super::lanes::{AnyStep, Isa, Out, RowOf, View};
 use super::real::Real;
-use super::steps::{step_for, tail_rows};
+use super::steps::{step_bytes, step_for};
 use super::tasks::{Place, Slot, Source, Task, Tasks, begins};
 use super::tile::Tile;
 use super::trend::{TOGETHER_MAX, Tables};
@@ -62,11 +62,11 @@ fn prefetch<T>(row: &RowOf<T>) {
 }
 
 /// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
-pub(crate) fn workspace_bytes(program: &Program, bars: usize) -> u64 {
+pub(crate) fn workspace_bytes<T: Real>(program: &Program, bars: usize) -> u64 {
     let plan = Tasks::new(program);
-    let rings: u64 = plan.slots.iter().map(|slot| slot_rows::<f64>(*slot, bars) as u64).sum();
-    let tails: u64 = plan.tasks.iter().map(|task| tail_rows(&task.work, bars) as u64).sum();
-    (rings + tails) * size_of::<RowOf<f64>>() as u64
+    let rings: usize = plan.slots.iter().map(|slot| slot_rows::<T>(*slot, bars)).sum();
+    let kept: usize = plan.tasks.iter().map(|task| step_bytes::<T>(&task.work, task.inputs.len(), bars)).sum();
+    (rings * size_of::<RowOf<T>>() + kept) as u64
 }
 
 /// The first bar that each of the program's inputs must hold when all outputs are wanted from `wanted_from` on.

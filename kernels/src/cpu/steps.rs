@@ -4,7 +4,7 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
-use super::afresh::{Beta, Correlation, PercentRank};
+use super::afresh::PercentRank;
 use super::anchored::AnchoredMean;
 use super::composite::*;
 use super::cycle::{Adaptive, Hilbert};
@@ -12,8 +12,9 @@ use super::elementwise::*;
 use super::extremes::{Extreme, Fold};
 use super::fuse::Work;
 use super::index::{ExtremeIndex, SinceExtreme};
+use super::joint::{Beta, Correlation, Joint, SUMS};
 use super::lane::PerLane;
-use super::lanes::{AnyStep, Packed};
+use super::lanes::{AnyStep, Packed, Row, RowOf};
 use super::pick::{HeikinAshi, Skip, VariableMean};
 use super::ranked::Ranked;
 use super::real::Real;
@@ -27,6 +28,7 @@ use super::trend::{
     self, Exponentials, FamilySignal, GrownReturn, Kaufmans, Pass, SignalEquity, Tables, TrendMean, TrendVote, Windows,
     pass_of,
 };
+use super::widened::widened_bytes;
 use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 
 /// A fresh step for `work` over at most `bars` bars; `None` for columns and constants, which are read in place.
@@ -36,6 +38,11 @@ pub(crate) fn step_for<T: Real>(work: &Work, bars: usize, tables: &mut Tables) -
         Work::TrendMeans(means) => return Some(trend_means(means, bars)),
         group => return Some(group_for(group)),
     };
+    direct(op, bars, tables).or_else(|| Some(T::narrow(wide_step_for(op, bars)?, reads_back(op), bars)))
+}
+
+/// Steps that are there in every precision.
+fn direct<T: Real>(op: Op, bars: usize, tables: &mut Tables) -> Option<Box<dyn AnyStep<T>>> {
     Some(match op {
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
@@ -53,6 +60,7 @@ pub(crate) fn step_for<T: Real>(work: &Work, bars: usize, tables: &mut Tables) -
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
         Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
         Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation::new(p))),
+        Op::PercentRank(p) => Box::new(Packed(PercentRank { p: p as usize })),
         Op::Exponential { p, delay } => along(Smoothed::exponential(p, delay)),
         Op::Wilder(p) => along(Smoothed::wilder(p)),
         Op::ExponentialBy { p, delay, factor } => along(Smoothed::new(p, delay, factor.value())),
@@ -68,7 +76,7 @@ pub(crate) fn step_for<T: Real>(work: &Work, bars: usize, tables: &mut Tables) -
             along(SignalEquity { start: start.value(), decay: decay.value(), cutout: f64::from(cutout) })
         }
         Op::TrendVote { long, short } => map(TrendVote { long: long.value(), short: short.value() }),
-        op => T::narrow(wide_step_for(op, bars)?, reads_back(op), bars),
+        _ => return None,
     })
 }
 
@@ -98,13 +106,12 @@ fn wide_step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::MaxIndex(p) => Box::new(ExtremeIndex::new(p, 1.0)),
         Op::MinIndex(p) => Box::new(ExtremeIndex::new(p, -1.0)),
         Op::Slope(p) => Box::new(Slope::new(p, bars)),
-        Op::Beta(p) => Box::new(Beta { p: p as usize }),
+        Op::Beta(p) => Box::new(Packed(Joint::<f64, Beta>::new(p, bars))),
         Op::Ranked { p, rank } => Box::new(Ranked::new(p, rank)),
         Op::WilderTotal(p) => Box::new(PerLane::new(WilderTotal(p))),
         Op::Product => Box::new(PerLane::new(Product)),
         Op::Previous => Box::new(PerLane::new(Previous)),
-        Op::PercentRank(p) => Box::new(PercentRank { p: p as usize }),
-        Op::Correlation(p) => Box::new(Correlation { p: p as usize }),
+        Op::Correlation(p) => Box::new(Packed(Joint::<f64, Correlation>::new(p, bars))),
         // Columns and constants are read in place; programs hold inputs in their places, so a plan's own leaves never
         // reach the kernels.
         _ => return None,
@@ -231,8 +238,19 @@ pub(crate) fn reads_back(op: Op) -> usize {
     }
 }
 
+/// Bytes that a step of `inputs` inputs keeps for itself, beyond a few rows, over `bars` bars.
+pub(crate) fn step_bytes<T: Real>(work: &Work, inputs: usize, bars: usize) -> usize {
+    let rows = tail_rows(work, bars);
+    match work {
+        Work::Op(op) if T::SHORT && direct::<T>(*op, 1, &mut Tables::default()).is_none() => {
+            rows * size_of::<Row>() + widened_bytes(inputs, reads_back(*op), bars)
+        }
+        _ => rows * size_of::<RowOf<T>>(),
+    }
+}
+
 /// Rows that a step keeps for itself, beyond a few, over `bars` bars.
-pub(crate) fn tail_rows(work: &Work, bars: usize) -> usize {
+fn tail_rows(work: &Work, bars: usize) -> usize {
     let work = match work {
         Work::TrendMeans(means) => return trend::rows(means, bars),
         Work::Op(Op::TrendMean { family, len }) => {
@@ -247,6 +265,7 @@ pub(crate) fn tail_rows(work: &Work, bars: usize) -> usize {
         Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p) => {
             2 * tail_bars(p as usize, bars)
         }
+        Op::Correlation(p) | Op::Beta(p) => SUMS * tail_bars(p as usize, bars),
         _ => 0,
     }
 }

@@ -13,4 +13,5 @@ mod patterns;
 mod precision;
 mod properties;
 mod rich;
+mod scaling;
 mod trend;

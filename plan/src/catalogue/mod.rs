@@ -145,7 +145,7 @@ pub const AVERAGES: [(&str, u32); 14] = [
 ];
 
 /// Parameters that must not exceed another: function, parameter, the other one.
-pub(crate) const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
+pub const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
 
 /// Parameters of one call that do not fit one another.
 pub(crate) struct Conflict {

@@ -169,7 +169,7 @@ fn measure(args: &AtcArgs) -> Result<Report> {
         machine: machine(),
         rows,
         gpu: "none: this build has no GPU back end",
-        workspace_bytes_per_thread: workspace_bytes(plan.program(), args.bars as usize),
+        workspace_bytes_per_thread: workspace_bytes(plan.program(), args.bars as usize, Precision::F64),
         quoted,
     })
 }

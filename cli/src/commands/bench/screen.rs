@@ -9,10 +9,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
-use trawl_kernels::{Bars, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput, Tiles, evaluate_tiles};
-use trawl_plan::{Schema, compile_expressions};
+use trawl_kernels::{
+    Bars, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput, Tiles, evaluate_tiles, workspace_bytes,
+};
+use trawl_plan::{Plan, Schema, compile_expressions};
 
 use super::{Machine, machine, walk};
+use crate::number::bytes;
 
 #[derive(Debug, clap::Args)]
 pub struct ScreenArgs {
@@ -53,6 +56,9 @@ const SCREEN: [(&str, &[&str]); 15] = [
 ];
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+/// The smaller of the two markets whose memory is measured has one in so many symbols.
+const SMALLER_MARKET: u32 = 4;
+
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -78,6 +84,23 @@ struct Report {
     /// All fifteen as one plan, shared parts computed once.
     together_ns_per_bar: f64,
     together_last_bar_ns_per_bar: f64,
+    /// A quarter of the market, and all of it.
+    memory: Vec<Memory>,
+}
+
+/// What one run of the whole screen takes.
+#[derive(Serialize)]
+struct Memory {
+    symbols: u32,
+    /// The bars as they are laid out.
+    bars_bytes: u64,
+    /// What a thread needs beside them, by the plan: series between steps, and what steps keep.
+    working_set_bytes: u64,
+    /// The values that come out.
+    values_bytes: u64,
+    /// Memory that the process took beyond what it held when the bars were there: working set and values. Whole pages;
+    /// `None` where the system does not tell.
+    peak_beyond_bars_bytes: Option<u64>,
 }
 
 /// Runs the benchmark.
@@ -100,18 +123,23 @@ pub fn run(args: &ScreenArgs) -> Result<ExitCode> {
     }
     println!("{:<12}{:>14.2}", "sum", report.sum_ns_per_bar);
     println!("{:<12}{:>14.2}{:>18.3}", "one plan", report.together_ns_per_bar, report.together_last_bar_ns_per_bar);
+    println!("\n{:<12}{:>14}{:>18}{:>14}{:>18}", "symbols", "bars", "a thread's work", "values", "peak beyond bars");
+    for memory in &report.memory {
+        let peak = memory.peak_beyond_bars_bytes.map_or_else(|| "not measured".to_owned(), bytes);
+        let [bars, work, values] = [memory.bars_bytes, memory.working_set_bytes, memory.values_bytes].map(bytes);
+        println!("{:<12}{bars:>14}{work:>18}{values:>14}{peak:>18}", memory.symbols);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn screen(args: &ScreenArgs) -> Result<Report> {
-    let market: Vec<[Vec<f64>; 5]> = (0..args.symbols).map(|i| walk(u64::from(i), args.bars as usize)).collect();
-    let inputs: Vec<SymbolInput<'_>> = market
-        .iter()
-        .map(|m| SymbolInput { columns: m.iter().map(Vec::as_slice).collect(), visible: args.bars as usize })
-        .collect();
-    let names = COLUMNS.map(str::to_owned);
-    let precision = if args.precision == PRECISION_F32 { Precision::F32 } else { Precision::F64 };
-    let tiles = Tiles::new(&names, &inputs, precision);
+    let precision = Precision::named(&args.precision).unwrap_or_default();
+    let all: Vec<String> = SCREEN.iter().flat_map(|(_, o)| o.iter().map(|o| (*o).to_owned())).collect();
+    // The smaller one first: what it leaves in the process is less than the other takes.
+    let fewer = (args.symbols / SMALLER_MARKET).max(1);
+    let mut memory = vec![measured(&all, &market(fewer, args.bars, precision), fewer, args.bars, precision)?];
+    let tiles = market(args.symbols, args.bars, precision);
+    memory.push(measured(&all, &tiles, args.symbols, args.bars, precision)?);
     let mut rows = Vec::new();
     for (name, outputs) in SCREEN {
         let outputs: Vec<String> = outputs.iter().map(|o| (*o).to_owned()).collect();
@@ -121,7 +149,6 @@ fn screen(args: &ScreenArgs) -> Result<Report> {
             last_bar_ns_per_bar: time(&outputs, &tiles, Bars::Needed, args)?,
         });
     }
-    let all: Vec<String> = SCREEN.iter().flat_map(|(_, o)| o.iter().map(|o| (*o).to_owned())).collect();
     Ok(Report {
         benchmark: "screen",
         engine: env!("CARGO_PKG_VERSION"),
@@ -134,16 +161,62 @@ fn screen(args: &ScreenArgs) -> Result<Report> {
         sum_ns_per_bar: rows.iter().map(|r| r.ns_per_bar).sum(),
         together_ns_per_bar: time(&all, &tiles, Bars::All, args)?,
         together_last_bar_ns_per_bar: time(&all, &tiles, Bars::Needed, args)?,
+        memory,
         rows,
     })
 }
 
+/// A synthetic market, laid out.
+fn market(symbols: u32, bars: u32, precision: Precision) -> Tiles {
+    let market: Vec<[Vec<f64>; 5]> = (0..symbols).map(|i| walk(u64::from(i), bars as usize)).collect();
+    let inputs: Vec<SymbolInput<'_>> = market
+        .iter()
+        .map(|m| SymbolInput { columns: m.iter().map(Vec::as_slice).collect(), visible: bars as usize })
+        .collect();
+    Tiles::new(&COLUMNS.map(str::to_owned), &inputs, precision)
+}
+
+fn compiled(outputs: &[String]) -> Result<Plan> {
+    let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
+    compile_expressions(outputs, "bench", &schema)
+        .map_err(|all| anyhow!("{}", all.first().map(ToString::to_string).unwrap_or_default()))
+        .context("the benchmark's own expressions")
+}
+
+/// The memory of one run over all bars.
+fn measured(outputs: &[String], tiles: &Tiles, symbols: u32, bars: u32, precision: Precision) -> Result<Memory> {
+    let plan = compiled(outputs)?;
+    forget_peak();
+    let before = peak_bytes();
+    let values = black_box(evaluate_tiles(plan.program(), tiles, Bars::All, &NoCancel)?);
+    let after = peak_bytes();
+    let row = |values: &Vec<f64>| size_of::<Vec<f64>>() + size_of_val(values.as_slice());
+    Ok(Memory {
+        symbols,
+        bars_bytes: tiles.bytes(),
+        working_set_bytes: workspace_bytes(plan.program(), bars as usize, precision),
+        values_bytes: values.iter().map(row).sum::<usize>() as u64,
+        peak_beyond_bars_bytes: before.zip(after).map(|(before, after)| after.saturating_sub(before)),
+    })
+}
+
+/// The most memory that the process has held, in bytes; `None` where the system does not tell.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+/// Lets the peak begin anew at what is held now, where the system allows it.
+fn forget_peak() {
+    // Where it does not, the peak so far stands: what was freed before the run then hides as much of it.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
 /// Fastest of the repeats, in nanoseconds per bar.
 fn time(outputs: &[String], tiles: &Tiles, bars: Bars, args: &ScreenArgs) -> Result<f64> {
-    let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
-    let plan = compile_expressions(outputs, "bench", &schema)
-        .map_err(|all| anyhow!("{}", all.first().map(ToString::to_string).unwrap_or_default()))
-        .context("the benchmark's own expressions")?;
+    let plan = compiled(outputs)?;
     let mut best = f64::INFINITY;
     for _ in 0..args.repeats {
         let start = Instant::now();

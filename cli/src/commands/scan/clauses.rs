@@ -63,6 +63,10 @@ pub struct Clauses {
     #[arg(long, value_name = "HOW[@DATE]")]
     pub adjust: Option<String>,
 
+    /// Number type of the arithmetic: f64 or f32, which is faster and less exact (docs/precision.md) [default: f64]
+    #[arg(long, value_name = "TYPE")]
+    pub precision: Option<String>,
+
     /// See only the last N bars of each symbol, and before them what windows and filters need to have come in
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub history: Option<u32>,
@@ -100,6 +104,7 @@ impl Clauses {
         replace(&mut document.rank, &self.rank);
         replace(&mut document.timeframe, &self.timeframe);
         replace(&mut document.adjust, &self.adjust);
+        replace(&mut document.precision, &self.precision);
         document.forming |= self.forming;
         if let Some(bars) = self.history {
             document.history = Some(History { bars, origin: self.origin });
