@@ -67,7 +67,7 @@ What remains, and why:
 - `cci` divides a difference to a mean by a mean deviation: at 1e6 and ticks of 1e-4 both are made of a typical price that is
   itself rounded. Disturbed by 1e-13 the exact value moves as much: those bars are *apart*.
 - `adosc` is a difference of averages of a running total of volume: its error is that of the total, 1e-16 of it.
-- `stochrsi`, `smi` and `rvi` divide by ranges that go to 0 where nothing moves; `mama`, the `ht_` functions and whatever
+- `stochrsi` and `smi` divide by ranges that go to 0 where nothing moves; `mama`, the `ht_` functions and whatever
   averages with `matype=7` (`stoch`, `macdext`) hang on the phase of a price, which is not determined on flat bars.
 - `correl` is exactly 1 of a series with itself and never beyond 1 or -1.
 """
