@@ -165,6 +165,15 @@ impl Tiles {
         Self { names: names.to_vec(), symbols: symbols.len(), tiles }
     }
 
+    /// Bars of the longest symbol.
+    pub fn bars(&self) -> usize {
+        match &self.tiles {
+            Layout::F64(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
+            Layout::F32(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
+        }
+        .unwrap_or(0)
+    }
+
     /// Bytes that the bars take.
     pub fn bytes(&self) -> u64 {
         match &self.tiles {

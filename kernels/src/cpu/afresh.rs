@@ -9,6 +9,13 @@ use super::real::Real;
 /// Bars whose windows are walked together, so that what they share is loaded once.
 const TOGETHER: usize = 4;
 
+/// 0 of a defined value, NaN of any other.
+#[inline(always)]
+#[expect(clippy::eq_op, reason = "an infinity less itself is NaN")]
+fn gap<T: Real, V: Pack<T>>(x: V) -> V {
+    x - x
+}
+
 /// Share of the `p` values before the current one that are below it, in percent.
 pub(crate) struct PercentRank {
     pub p: usize,
@@ -49,7 +56,7 @@ impl PercentRank {
         for j in 0..K - 1 {
             let x = V::load(input.at(first + j));
             for k in 0..=j {
-                below[k] = below[k] + (V::truth(x.lt(now[k])) + (x - x));
+                below[k] = below[k] + (V::truth(x.lt(now[k])) + gap::<T, V>(x));
             }
         }
         let mut undefined = V::zero();
@@ -59,7 +66,7 @@ impl PercentRank {
             let n = from.len().min(t - j);
             for x in &from[..n] {
                 let x = V::load(x);
-                undefined = undefined + (x - x);
+                undefined = undefined + gap::<T, V>(x);
                 for k in 0..K {
                     below[k] = below[k] + V::truth(x.lt(now[k]));
                 }
@@ -68,11 +75,11 @@ impl PercentRank {
         }
         for j in 0..K - 1 {
             for k in j + 1..K {
-                below[k] = below[k] + (V::truth(now[j].lt(now[k])) + (now[j] - now[j]));
+                below[k] = below[k] + (V::truth(now[j].lt(now[k])) + gap::<T, V>(now[j]));
             }
         }
         for k in 0..K {
-            let below = below[k] + undefined + (now[k] - now[k]);
+            let below = below[k] + undefined + gap::<T, V>(now[k]);
             (below / V::of(self.p as f64) * V::of(100.0)).store(&mut out.from(t + k)[0]);
         }
     }
