@@ -62,6 +62,8 @@ struct Report {
     benchmark: &'static str,
     date: String,
     engine: &'static str,
+    /// Whether the checks of debug builds ran along.
+    debug_assertions: bool,
     symbols: u32,
     bars: u32,
     repeats: u32,
@@ -165,6 +167,7 @@ fn measure(args: &AtcArgs) -> Result<Report> {
         benchmark: "atc",
         date: trawl_market::format_time(now_micros()),
         engine: env!("CARGO_PKG_VERSION"),
+        debug_assertions: cfg!(debug_assertions),
         symbols: args.symbols,
         bars: args.bars,
         repeats: args.repeats,
