@@ -24,7 +24,7 @@ lint:
 bless:
     tools/bless
 
-# Benchmarks: `just bench screen` compares with TA-Lib in the same run
+# Benchmarks: `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition
 bench name:
     benches/{{ name }}.sh
 

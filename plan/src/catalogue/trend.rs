@@ -112,9 +112,10 @@ pub(super) fn conflict(params: &[f64]) -> Option<Conflict> {
     let word = ROBUSTNESS[(params[ROBUST] as usize).min(ROBUSTNESS.len() - 1)];
     let short = (0..FAMILIES.len()).map(|k| LENGTHS + k).find(|at| params[*at] <= f64::from(most));
     if let Some(at) = short {
-        let name = LIST[0].params[at].name;
+        // What sets all lengths is told where they are the same.
+        let name = if params[at] == params[0] { "len" } else { LIST[0].params[at].name };
         return Some(Conflict {
-            places: vec![name, "len", "robustness"],
+            places: vec![LIST[0].params[at].name, "len", "robustness"],
             message: format!(
                 "with robustness '{word}' an average of {name} = {} would be {most} bars shorter",
                 params[at]

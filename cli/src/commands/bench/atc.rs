@@ -62,6 +62,8 @@ struct Report {
     benchmark: &'static str,
     date: String,
     engine: &'static str,
+    /// Whether the checks of debug builds ran along.
+    debug_assertions: bool,
     symbols: u32,
     bars: u32,
     repeats: u32,
@@ -138,18 +140,20 @@ fn measure(args: &AtcArgs) -> Result<Report> {
         let symbols_per_second = f64::from(args.symbols) / seconds;
         rows.push(Row { name, threads, seconds, symbols_per_second, memory_beyond_bars_bytes: memory, agreement });
     };
+    // What an earlier run left with the allocator counts for the later ones too.
+    let held = memory::held();
+    let one = best(args, held, || scan(&plan, &inputs, 1))?;
+    let all = best(args, held, || scan(&plan, &inputs, threads))?;
     let checked = &market[..(args.checked as usize).min(market.len())];
     let (sequential, agreement) = compare(checked, &plan)?;
     let scale = market.len() as f64 / checked.len() as f64;
     row("the definition, one symbol a time", 1, (sequential * scale, None), "the reference".to_owned());
-    let one = best(args, || scan(&plan, &inputs, 1))?;
     row("CPU f64", 1, (one.seconds, one.memory), agreement);
-    let all = best(args, || scan(&plan, &inputs, threads))?;
     let same = |a: &[Vec<f64>], b: &[Vec<f64>]| a.iter().zip(b).filter(|(a, b)| a == b).count();
     let equal = format!("{} of {} symbols have the bits of one thread", same(&one.values, &all.values), market.len());
     row("CPU f64", threads, (all.seconds, all.memory), equal);
     let names = ["close".to_owned()];
-    let short = best(args, || {
+    let short = best(args, held, || {
         let tiles = Tiles::new(&names, &inputs, Precision::F32);
         Ok(evaluate_tiles(plan.program(), &tiles, Bars::Needed, &NoCancel)?)
     })?;
@@ -163,6 +167,7 @@ fn measure(args: &AtcArgs) -> Result<Report> {
         benchmark: "atc",
         date: trawl_market::format_time(now_micros()),
         engine: env!("CARGO_PKG_VERSION"),
+        debug_assertions: cfg!(debug_assertions),
         symbols: args.symbols,
         bars: args.bars,
         repeats: args.repeats,
@@ -186,16 +191,16 @@ struct Best {
     values: Vec<Vec<f64>>,
 }
 
-fn best(args: &AtcArgs, mut run: impl FnMut() -> Result<Vec<Vec<f64>>>) -> Result<Best> {
+fn best(args: &AtcArgs, held: Option<u64>, mut run: impl FnMut() -> Result<Vec<Vec<f64>>>) -> Result<Best> {
     let mut best = Best { seconds: f64::INFINITY, memory: None, values: Vec::new() };
-    let before = memory::reset_peak();
+    memory::forget_peak();
     for _ in 0..args.repeats {
         let start = Instant::now();
         let values = black_box(run()?);
         best.seconds = best.seconds.min(start.elapsed().as_secs_f64());
         best.values = values;
     }
-    best.memory = before.and_then(|before| Some(memory::peak()?.saturating_sub(before)));
+    best.memory = held.and_then(|held| Some(memory::peak()?.saturating_sub(held)));
     Ok(best)
 }
 
@@ -261,13 +266,17 @@ mod memory {
         line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
     }
 
-    /// Forgets the peak; bytes held now.
-    pub fn reset_peak() -> Option<u64> {
-        std::fs::write(CLEAR, CLEAR_PEAK).ok()?;
-        field("VmRSS:")
+    /// Bytes held now, if the peak can be told too.
+    pub fn held() -> Option<u64> {
+        forget_peak().then(|| field("VmRSS:")).flatten()
     }
 
-    /// The most bytes held since.
+    /// Forgets the peak, if the system can.
+    pub fn forget_peak() -> bool {
+        std::fs::write(CLEAR, CLEAR_PEAK).is_ok()
+    }
+
+    /// The most bytes held since then.
     pub fn peak() -> Option<u64> {
         field("VmHWM:")
     }

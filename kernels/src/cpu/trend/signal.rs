@@ -132,13 +132,20 @@ impl<T: Real> FamilySignal<T> {
     }
 }
 
+/// What all averages of a family share: prices from the one before the strip on, returns, the sums.
+struct Strip<'a, T> {
+    prices: &'a [RowOf<T>],
+    returns: &'a [RowOf<T>],
+    votes: &'a mut [[RowOf<T>; 2]],
+}
+
 /// `K` averages over a strip. `QUIET`: no equity becomes infinite or NA, and all count.
 #[inline(always)]
 fn follow<T: Real, V: Pack<T>, const K: usize, const QUIET: bool>(
     followed: &mut [Followed<T>; K],
     averages: &[View<'_, T>],
     number: &View<'_, T>,
-    (prices, returns, votes): (&[RowOf<T>], &[RowOf<T>], &mut [[RowOf<T>; 2]]),
+    strip: Strip<'_, T>,
     (decay, cutout, start): (f64, f64, usize),
 ) {
     let (decay, one) = (V::of(decay), V::of(1.0));
@@ -148,7 +155,7 @@ fn follow<T: Real, V: Pack<T>, const K: usize, const QUIET: bool>(
         signal[k] = V::load(&followed[k].signal);
         equity[k] = V::load(&followed[k].equity);
     }
-    for (i, ((pair, growth), vote)) in prices.windows(2).zip(returns).zip(votes).enumerate() {
+    for (i, ((pair, growth), vote)) in strip.prices.windows(2).zip(strip.returns).zip(strip.votes).enumerate() {
         let (before, price, growth) = (V::load(&pair[0]), V::load(&pair[1]), V::load(growth));
         let counts = V::of(cutout).lt(V::load(number.at(start + i)));
         let (mut product, mut sum) = (V::load(&vote[0]), V::load(&vote[1]));
@@ -195,7 +202,8 @@ impl<T: Real> Kernel<T> for FamilySignal<T> {
         let mut at = 0;
         for chunk in &mut chunks {
             let Ok(chunk) = <&mut [Followed<T>; SIDE_BY_SIDE]>::try_from(chunk) else { continue };
-            let strip = (&self.prices[..=bars], &self.returns[..bars], &mut self.votes[..bars]);
+            let (prices, returns) = (&self.prices[..=bars], &self.returns[..bars]);
+            let strip = Strip { prices, returns, votes: &mut self.votes[..bars] };
             if quiet {
                 follow::<T, V, SIDE_BY_SIDE, true>(chunk, &averages[at..], &inputs[2], strip, constants);
             } else {
@@ -204,7 +212,8 @@ impl<T: Real> Kernel<T> for FamilySignal<T> {
             at += SIDE_BY_SIDE;
         }
         for one in chunks.into_remainder() {
-            let strip = (&self.prices[..=bars], &self.returns[..bars], &mut self.votes[..bars]);
+            let (prices, returns) = (&self.prices[..=bars], &self.returns[..bars]);
+            let strip = Strip { prices, returns, votes: &mut self.votes[..bars] };
             follow::<T, V, 1, false>(std::array::from_mut(one), &averages[at..], &inputs[2], strip, constants);
             at += 1;
         }
