@@ -104,7 +104,7 @@ fn every_checked_column_equals_talib() {
 /// Whatever else the scan looks back at, and wherever the history begins in a symbol's bars.
 #[test]
 fn a_classification_of_a_limited_history_is_that_of_bars_which_are_cut() {
-    const BARS: usize = 700;
+    const BARS: usize = 400;
     let calls =
         ["atc().signal as a", "atc(hl2, 14, cutout=9, strategy_mode=true).signal as b", "atc(len=40).kama_equity as c"];
     let home = Home::new();

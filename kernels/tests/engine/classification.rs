@@ -45,7 +45,7 @@ impl Random {
         let mut gap = 0;
         (0..bars)
             .map(|_| {
-                if kind % 2 == 1 && flat == 0 && self.below(40) == 0 {
+                if !kind.is_multiple_of(2) && flat == 0 && self.below(40) == 0 {
                     flat = self.below(120);
                 }
                 if kind >= 2 && gap == 0 && self.below(60) == 0 {

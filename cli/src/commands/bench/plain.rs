@@ -166,9 +166,8 @@ fn average(family: usize, x: &[f64], len: usize) -> Vec<f64> {
 fn seeded(x: &[f64], len: usize) -> Vec<f64> {
     let mut z = vec![f64::NAN; x.len()];
     let seen: Vec<f64> = x.iter().take(len).copied().filter(|x| !x.is_nan()).collect();
-    for t in len - 1..x.len() {
-        z[t] = x[t];
-    }
+    let from = (len - 1).min(x.len());
+    z[from..].copy_from_slice(&x[from..]);
     if let Some(first) = z.get_mut(len - 1) {
         *first = match seen.first() {
             Some(from) => from + seen.iter().map(|x| x - from).sum::<f64>() / seen.len() as f64,

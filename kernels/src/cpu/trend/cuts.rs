@@ -14,7 +14,7 @@ const BARS: usize = 260;
 /// Lanes with flat stretches, gaps and a jump.
 fn market() -> Vec<Row> {
     let value = |t: usize, lane: usize| match (t * 7 + lane * 13) % 97 {
-        5 if lane % 3 == 0 => f64::NAN,
+        5 if lane.is_multiple_of(3) => f64::NAN,
         _ if lane == 4 && t > 120 => 9_000.0 + (t % 3) as f64,
         _ if lane == 5 && (60..140).contains(&t) => 57.31,
         _ => 50.0 + ((t * t * 31 + lane * 17) % 701) as f64 / 100.0,
@@ -81,5 +81,5 @@ fn the_bits_do_not_depend_on_how_time_is_cut() {
             assert_eq!(run(&part.work, &inputs, part.outputs.len(), &uneven, true), whole, "{:?}", part.work);
         }
     }
-    assert!(passes >= 3 + 6 + 1, "{passes} steps were cut");
+    assert!(passes > 3 + 6, "{passes} steps were cut");
 }
