@@ -349,6 +349,7 @@ impl Op {
                 | Self::Kaufman
                 | Self::Mesa { .. }
                 | Self::VariableMean { .. }
+                | Self::TrendMean { .. }
         )
     }
 

@@ -234,3 +234,54 @@ fn a_flat_history_has_no_trend_at_any_cent() {
         }
     }
 }
+
+#[test]
+fn what_settings_are_compared_by_follows_from_the_trend() {
+    let call = "atc(20, la=0.5, de=0.1, cutout=40, robustness='narrow')";
+    let mut items = vec![format!("{call}.trend"), format!("{call}.equity"), format!("{call}.win_rate")];
+    items.push(format!("{call}.agreement"));
+    items.extend(FAMILIES.map(|f| format!("{call}.{f}")));
+    let plan = compile(&items);
+    let mut random = Random(0xbe57);
+    let (mut held, mut changes) = (0, 0);
+    for _ in 0..20 {
+        let close = random.walk(600, 1);
+        let columns = vec![close.as_slice(); plan.program().inputs.len()];
+        let input = SymbolInput { columns, visible: close.len() };
+        let got = evaluate_from(plan.program(), &[input], &[0], &NoCancel).expect("not cancelled").remove(0);
+        let (mut equity, mut won, mut counted) = (f64::NAN, 0.0, 0.0);
+        for t in 0..close.len() {
+            let before = if t == 0 { 0.0 } else { got[0][t - 1] };
+            let growth = if t >= 40 { (0.0005 * (t as f64 - 40.0)).exp() } else { 1.0 };
+            let change = if t == 0 { 0.0 } else { close[t] / close[t - 1] - 1.0 };
+            if t >= 40 {
+                let next = equity * (1.0 - 0.001) * (1.0 + before * change * growth);
+                equity = if equity.is_nan() { 1.0 } else { next.max(0.25) };
+            }
+            if before != 0.0 && change != 0.0 {
+                counted += 1.0;
+                won += f64::from(u8::from(before * change > 0.0));
+                held += 1;
+            }
+            let near = |got: f64, want: f64| {
+                (got.is_nan() && want.is_nan()) || (got - want).abs() <= 1e-9 * want.abs().max(1.0)
+            };
+            assert!(near(got[1][t], equity), "bar {t}: equity {} instead of {equity}", got[1][t]);
+            let rate = if counted == 0.0 { f64::NAN } else { 100.0 * won / counted };
+            assert!(near(got[2][t], rate), "bar {t}: win rate {} instead of {rate}", got[2][t]);
+            let sign = |x: f64| {
+                if x > 0.0 {
+                    1.0
+                } else if x < 0.0 {
+                    -1.0
+                } else {
+                    0.0
+                }
+            };
+            let same = (4..10).filter(|f| sign(got[*f][t]) == got[0][t]).count();
+            assert!(near(got[3][t], 100.0 * same as f64 / 6.0), "bar {t}: agreement {} instead of {same}", got[3][t]);
+            changes += usize::from(t > 0 && got[0][t] != got[0][t - 1]);
+        }
+    }
+    assert!(held > 1_000 && changes > 20, "{held} bars behind a trend, {changes} turns");
+}

@@ -31,7 +31,7 @@ const LAWS: &[(f64, f64, &str)] = &[
          rocp rocr rocr100 rsi smi stoch stochf stochrsi trix tsi ultosc vhf vortex willr cvi massi natr rvi cmf \
          nvi pvi pvo rvol ht_dcperiod ht_dcphase ht_sine ht_trendmode beta correl percentrank div maxindex \
          minindex minmaxindex count crosses_above crosses_below since streak within highestbars lowestbars sign \
-         zscore",
+         zscore atc",
     ),
     (2.0, 0.0, "var mult"),
     (0.5, 0.0, "sqrt"),

@@ -2,6 +2,7 @@
 //! the families which earned most agree on. The steps are said at [`Op`]; docs/adr/0010 says how they are run.
 
 use super::{Conflict, Formula, Function, Param, ParamDefault, ParamType, REAL_RANGE, SeriesArg, always, num, output};
+use crate::ast::CompareOp;
 use crate::family::Trend;
 use crate::graph::{Binary, NodeId, Op, Unary};
 use crate::limits::PERIOD_MAX;
@@ -51,7 +52,7 @@ pub(super) const LIST: &[Function] = &[Function {
     aliases: &[],
     group: GROUP,
     summary: "adaptive trend classification: what six families of averages say, weighed by what following them earned",
-    formula: "nine averages of src a family, of length len and four lengths on each side of it (robustness: narrow 1 2 3 4, medium 1 2 4 6, wide 1 3 5 7). An average says 1 from where close crosses above it, -1 from where it crosses below. What following a signal earned: e = e*(1 - de/100)*(1 + sign(signal[1])*r), at least 0.25, r = (close/close[1] - 1)*exp(la/1000*(bar - cutout)). A family's signal: sum of signal*e over sum of e, in hundredths, half to even; its equity: what following that earned, from its weight on. signal: mean of the families' votes (1 above long, -1 below short, else 0) weighed by their equities; trend: its sign. No bar before cutout counts. strategy_mode gives the signal one bar late. A history shorter than the longest average (kama's excepted) or than cutout is refused by 'trawl compute', and NA in a scan",
+    formula: "nine averages of src a family, of length len and four lengths on each side of it (robustness: narrow 1 2 3 4, medium 1 2 4 6, wide 1 3 5 7). An average says 1 from where close crosses above it, -1 from where it crosses below. What following a signal earned: e = e*(1 - de/100)*(1 + sign(signal[1])*r), at least 0.25, r = (close/close[1] - 1)*exp(la/1000*(bar - cutout)). A family's signal: sum of signal*e over sum of e, in hundredths, half to even; its equity: what following that earned, from its weight on. signal: mean of the families' votes (1 above long, -1 below short, else 0) weighed by their equities; trend: its sign; equity: what following it earned, from 1 on; win_rate: percent of the bars on which the price moved behind a trend that it moved the trend's way, so far; agreement: percent of the families whose signal has the trend's sign. No bar before cutout counts. strategy_mode gives the signal one bar late. A history shorter than the longest average (kama's excepted) or than cutout is refused by 'trawl compute', and NA in a scan",
     reference: "InvestorUnknown, Adaptive Trend Classification",
     series: &[SRC, PRICE],
     params: &[
@@ -91,6 +92,9 @@ pub(super) const LIST: &[Function] = &[Function {
         output("dema_equity", &[]),
         output("lsma_equity", &[]),
         output("kama_equity", &[]),
+        output("equity", &[]),
+        output("win_rate", &[]),
+        output("agreement", &[]),
     ],
     build,
 }];
@@ -141,6 +145,34 @@ pub(super) fn conflict(params: &[f64]) -> Option<Conflict> {
     })
 }
 
+/// Percent of the bars on which the price moved behind a trend that it moved the trend's way, so far.
+fn win_rate(f: &mut Formula<'_>, trend: NodeId, price: NodeId, before: NodeId) -> NodeId {
+    let held = f.lag(trend, 1);
+    let change = f.subtract(price, before);
+    let moved = f.unary(Unary::Sign, change);
+    let won = f.multiply(held, moved);
+    let counted = f.absolute(won);
+    // 1 of a bar that was won, 0 of one that was lost or does not count.
+    let both = f.add(won, counted);
+    let (wins, bars) = (f.step(Op::Cumulative, both), f.step(Op::Cumulative, counted));
+    let share = f.binary(Binary::Divide, wins, bars);
+    f.scale(share, 50.0)
+}
+
+/// Percent of the families whose own signal has the trend's sign.
+fn agreement(f: &mut Formula<'_>, trend: NodeId, signals: &[NodeId]) -> NodeId {
+    let zero = f.constant(0.0);
+    let mut agree = zero;
+    for signal in signals {
+        let sign = f.unary(Unary::Sign, *signal);
+        // Before the first bar that counts a family has none.
+        let sign = f.binary(Binary::OrElse, sign, zero);
+        let same = f.compare(CompareOp::Equal, sign, trend);
+        agree = f.add(agree, same);
+    }
+    f.scale(agree, 100.0 / signals.len() as f64)
+}
+
 fn build(f: &mut Formula<'_>) -> Vec<NodeId> {
     let (src, price) = (f.series(0), f.series(1));
     let offsets = offsets(&f.params);
@@ -175,7 +207,12 @@ fn build(f: &mut Formula<'_>) -> Vec<NodeId> {
         signal = f.binary(Binary::OrElse, late, none);
     }
     let trend = f.unary(Unary::Sign, signal);
-    let outputs: Vec<NodeId> = [signal, trend].into_iter().chain(both).collect();
+    // How good the classification was: what a sweep's settings are compared by.
+    let start = 1.0.into();
+    let equity = f.step_of(Op::SignalEquity { start, decay, cutout }, &[signal, returns, bar]);
+    let wins = win_rate(f, trend, price, before);
+    let agreement = agreement(f, trend, &signals);
+    let outputs: Vec<NodeId> = [signal, trend].into_iter().chain(both).chain([equity, wins, agreement]).collect();
     let needed = longest.max(cutout + 1);
     outputs.into_iter().map(|x| f.after_bars(x, needed)).collect()
 }

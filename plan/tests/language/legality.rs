@@ -103,7 +103,14 @@ fn every_parameter_refuses_what_is_of_another_type() {
 fn every_parameter_takes_the_ends_of_its_range() {
     for (function, param) in parameters() {
         let legal: Vec<String> = match param.kind {
+            // The shortest of a family's averages needs a bar at least.
+            ParamType::Integer { max, .. } if function.name == "atc" => {
+                vec!["5, robustness='narrow'".to_owned(), "8, robustness='wide'".to_owned(), max.to_string()]
+            }
             ParamType::Integer { min, max } => vec![min.to_string(), max.to_string()],
+            // One must be above the other, whose defaults are near 0.
+            ParamType::Real { max, .. } if function.name == "atc" && param.name == "long" => vec![max.to_string()],
+            ParamType::Real { min, .. } if function.name == "atc" && param.name == "short" => vec![min.to_string()],
             ParamType::Real { min, max } => vec![min.to_string(), max.to_string()],
             ParamType::Average => ["'sma'", "'EMA'", "'default'", "13", "0"].map(str::to_owned).to_vec(),
             ParamType::Choice(words) => words.iter().map(|w| format!("'{w}'")).collect(),
