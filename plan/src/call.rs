@@ -13,12 +13,15 @@ use crate::sweep::Setting;
 
 type Resolved<T> = Result<T, Stop>;
 
+/// Characters of a number that are still easy to read.
+const SHORT_DIGITS: usize = 8;
+
 /// The legal values of a parameter, for messages and documentation.
 pub fn legal_values(kind: ParamType) -> String {
     match kind {
         ParamType::Integer { min, max } => format!("a whole number from {min} to {max}"),
-        ParamType::Real { min: f64::MIN_POSITIVE, max } => format!("a number above 0 and up to {max:e}"),
-        ParamType::Real { min, max } => format!("a number from {min:e} to {max:e}"),
+        ParamType::Real { min: f64::MIN_POSITIVE, max } => format!("a number above 0 and up to {}", short(max)),
+        ParamType::Real { min, max } => format!("a number from {} to {}", short(min), short(max)),
         ParamType::Average => {
             let names: Vec<String> = catalogue::AVERAGES.iter().map(|(n, i)| format!("'{n}' ({i})")).collect();
             format!("one of {}", names.join(", "))
@@ -26,6 +29,12 @@ pub fn legal_values(kind: ParamType) -> String {
         ParamType::Choice(words) => format!("one of '{}'", words.join("', '")),
         ParamType::Truth => "true or false".to_owned(),
     }
+}
+
+/// With an exponent only where the digits would be many.
+fn short(value: f64) -> String {
+    let plain = value.to_string();
+    if plain.len() > SHORT_DIGITS { format!("{value:e}") } else { plain }
 }
 
 /// `sma(real=close, timeperiod=30)`: how a call looks, for messages and documentation.
