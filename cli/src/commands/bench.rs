@@ -1,7 +1,10 @@
-//! `trawl bench screen`: nanoseconds per bar of each indicator of the screen W1, on this machine, one thread.
+//! `trawl bench screen`: nanoseconds per bar of each indicator of the screen W1, on this machine, one thread; and
+//! `trawl bench update`, which is in a file of its own.
 //!
 //! Whole series are computed over seeded synthetic bars that are laid out beforehand, outputs are overwritten in
 //! cache. It measures only; comparing with other libraries is the script's job (`just bench screen`).
+
+mod update;
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -25,6 +28,8 @@ pub struct Args {
 enum What {
     /// The screen W1: fifteen indicators over every bar of a market, one thread
     Screen(ScreenArgs),
+    /// A new bar of every symbol: the screen W1 with its state resident, beside the last bar computed from the histories
+    Update(update::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -108,7 +113,10 @@ struct Machine {
 /// # Errors
 /// Only if the engine refuses its own screen.
 pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
-    let What::Screen(args) = args.what;
+    let args = match args.what {
+        What::Screen(args) => args,
+        What::Update(args) => return update::run(&args),
+    };
     let report = screen(&args)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lanes::{LANES, Out, Row, Step, View};
 
 /// Share of the `p` values before the current one that are below it, in percent.
@@ -10,6 +11,8 @@ pub(crate) struct PercentRank {
 }
 
 impl Step for PercentRank {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let p = self.p;
@@ -45,6 +48,8 @@ pub(crate) struct Correlation {
 }
 
 impl Step for Correlation {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let p = self.p;
@@ -71,6 +76,8 @@ pub(crate) struct Beta {
 }
 
 impl Step for Beta {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let p = self.p;

@@ -11,4 +11,6 @@ mod oracle;
 mod patterns;
 mod precision;
 mod properties;
+mod resident;
+mod resume;
 mod rich;
