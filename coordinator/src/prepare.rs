@@ -201,6 +201,7 @@ impl PreparedScan {
             dataset: self.dataset.clone(),
             as_of: self.as_of,
             adjustment: self.adjustment,
+            checkpoints: None,
         }
     }
 

@@ -16,3 +16,4 @@ mod messages;
 mod mistakes;
 mod notify;
 mod traces;
+mod update;

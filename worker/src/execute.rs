@@ -17,6 +17,7 @@ use trawl_protocol::{
 };
 
 use crate::axis::{Axis, Higher};
+use crate::checkpoints::Checkpoints;
 use crate::evaluate::{Computed, StageRun};
 use crate::status;
 
@@ -67,6 +68,8 @@ pub struct ScanSource {
     pub as_of: TimeMicros,
     /// As of a date, with the scan's own filled in.
     pub adjustment: Adjustment,
+    /// States that symbols go on from, where the scan is an update. They change no value.
+    pub checkpoints: Option<Arc<Checkpoints>>,
 }
 
 /// What a step of a scan does.
@@ -202,6 +205,8 @@ impl ScanSource {
         let run = StageRun {
             plan: &self.plan,
             stage,
+            number: step.stage,
+            kept: self.checkpoints.as_deref(),
             axes: &axes,
             own: bars.len(),
             references: &names,
@@ -387,7 +392,7 @@ mod tests {
             ..MemoryMarket::default()
         };
         let dataset = memory_dataset(market).unwrap();
-        ScanSource { plan: Arc::new(plan.clone()), dataset, as_of, adjustment: Adjustment::NONE }
+        ScanSource { plan: Arc::new(plan.clone()), dataset, as_of, adjustment: Adjustment::NONE, checkpoints: None }
     }
 
     fn try_run(

@@ -151,7 +151,8 @@ impl WorkerService {
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
-        let source = ScanSource { plan: Arc::new(plan), dataset, as_of: request.as_of_us, adjustment };
+        let source =
+            ScanSource { plan: Arc::new(plan), dataset, as_of: request.as_of_us, adjustment, checkpoints: None };
         Ok(Shard {
             references: source.load_references()?,
             source,
