@@ -24,7 +24,7 @@ lint:
 bless:
     tools/bless
 
-# Benchmarks: `just bench screen` compares with TA-Lib in the same run
+# Benchmarks: `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition
 bench name:
     benches/{{ name }}.sh
 
@@ -63,3 +63,7 @@ fuzz seconds="60" seed="1":
 # The pages of docs/indicators, written anew from the declarations
 docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
+
+# Every golden case of Adaptive Trend Classification: cases, and the largest relative error of each column
+atc-golden:
+    cargo test --profile ci -p trawl-kernels --lib trend::golden -- --nocapture

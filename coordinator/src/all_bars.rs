@@ -3,8 +3,6 @@
 //! Each time's answer is the one that a scan as of that time gives, prices adjusted as of the last. Memory holds one
 //! chunk of rows and the bars of as many segments as there are threads.
 
-use std::ops::Range;
-
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
 use trawl_market::{MarketError, TimeMicros, format_time};
@@ -77,10 +75,11 @@ pub fn all_bars(
         for (time, rows) in chunk.iter().zip(rows) {
             let spec = prepared.merge_spec();
             let answer = Answer {
-                identity: Identity { as_of: format_time(*time), ..spec.identity },
+                identity: Identity { as_of: format_time(*time), ..spec.identity.clone() },
+                rows: place_rows(rows, &spec),
                 select: spec.select,
                 points: spec.points,
-                rows: place_rows(rows, &spec.descending, spec.limit),
+                best: spec.best,
             };
             take(*time, answer).map_err(AllBarsError::Taker)?;
         }
@@ -155,7 +154,7 @@ impl Chunk<'_> {
 
     fn gathered(&self, outputs: Vec<(u32, Result<StepOutput, String>)>) -> Vec<Vec<SymbolRow>> {
         let mut rows: Vec<Vec<SymbolRow>> = vec![Vec::new(); self.times.len()];
-        let points: Range<u32> = 0..u32::try_from(self.prepared.plan.points.len()).unwrap_or(u32::MAX);
+        let spec = self.prepared.merge_spec();
         for (segment, output) in outputs {
             match output {
                 Ok(StepOutput::Rows(of_times)) => {
@@ -165,7 +164,7 @@ impl Chunk<'_> {
                 Err(reason) => {
                     let failed = self.failed(segment, reason);
                     for all in &mut rows {
-                        all.extend(points.clone().flat_map(|point| failed_rows(&failed, point)));
+                        all.extend(failed_rows(&failed, &spec));
                     }
                 }
             }

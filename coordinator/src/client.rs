@@ -257,6 +257,7 @@ impl Gathered {
             identity,
             select: header.select,
             points,
+            best: header.best,
             descending: header.rank_descending,
             limit: header.limit,
         };
@@ -310,6 +311,7 @@ mod tests {
                 segments,
                 identity_json: identity.to_owned(),
                 points_json: "[[]]".to_owned(),
+                best: false,
                 ..pb::Accepted::default()
             })),
         };

@@ -16,6 +16,7 @@ pub mod prepare;
 pub mod report;
 mod routing;
 pub mod scheduler;
+mod series;
 pub mod server;
 mod why;
 
@@ -25,5 +26,6 @@ pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, route};
+pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
 pub use trawl_protocol::answer_digest;
 pub use why::{Explained, PartValue, Question, WhyError};

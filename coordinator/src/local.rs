@@ -16,7 +16,7 @@ use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
-use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since};
+use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since, sharing_of};
 use crate::scheduler::{AttemptId, Command, Event, Limits, Scheduler};
 
 /// The one worker of embedded mode.
@@ -146,10 +146,12 @@ impl<'a> Run<'a> {
             messages: BTreeMap::new(),
             report: RunReport {
                 mode: "embedded".to_owned(),
+                precision: prepared.identity.precision.clone(),
                 threads: count(threads),
                 segments: count(prepared.segments.len()),
                 symbols: prepared.symbol_count() as u64,
                 bars: prepared.bar_count(),
+                sharing: sharing_of(&prepared.plan),
                 ..RunReport::default()
             },
         }

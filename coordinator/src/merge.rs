@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
 use crate::prepare::PreparedScan;
+use trawl_plan::Setting;
 
 /// What merging needs to know of a scan; travels to a client in the header of its stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +18,9 @@ pub struct MergeSpec {
     /// Headings of the values.
     pub select: Vec<String>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
-    pub points: Vec<Vec<(String, f64)>>,
+    pub points: Vec<Vec<(String, Setting)>>,
+    /// Whether each symbol keeps its best points alone.
+    pub best: bool,
     /// One for each rank key: largest first.
     pub descending: Vec<bool>,
     /// Matches that get a place.
@@ -66,8 +69,7 @@ pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV2>, failures: V
 
 /// The same from a header alone, as a client has it.
 pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
-    let points = 0..u32::try_from(spec.points.len()).unwrap_or(u32::MAX);
-    let failed = failures.iter().flat_map(|failure| points.clone().flat_map(|point| failed_rows(failure, point)));
+    let failed = failures.iter().flat_map(|failure| failed_rows(failure, spec));
     let given = results.into_iter().flat_map(|result| match result.output {
         SegmentOutput::Rows(rows) => rows,
         SegmentOutput::Times(_) | SegmentOutput::Values(_) => Vec::new(),
@@ -77,13 +79,18 @@ pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: 
         identity: spec.identity.clone(),
         select: spec.select.clone(),
         points: spec.points.clone(),
-        rows: place_rows(rows, &spec.descending, spec.limit),
+        best: spec.best,
+        rows: place_rows(rows, spec),
     }
 }
 
-/// The rows of a segment without a result at one point.
-pub(crate) fn failed_rows(failed: &FailedSegment, point: u32) -> impl Iterator<Item = SymbolRow> + '_ {
-    failed.symbols.iter().map(move |symbol| SymbolRow {
+/// The rows of a segment without a result: at every point, or where the best are kept at the first.
+pub(crate) fn failed_rows<'a>(
+    failed: &'a FailedSegment,
+    spec: &MergeSpec,
+) -> impl Iterator<Item = SymbolRow> + use<'a> {
+    let points = if spec.best { 1 } else { u32::try_from(spec.points.len()).unwrap_or(u32::MAX) };
+    let row = move |(point, symbol): (u32, &'a String)| SymbolRow {
         point,
         symbol: symbol.clone(),
         status: Status::Failed,
@@ -92,21 +99,25 @@ pub(crate) fn failed_rows(failed: &FailedSegment, point: u32) -> impl Iterator<I
         reason: failed.message.clone(),
         rank: Vec::new(),
         values: Vec::new(),
-    })
+    };
+    (0..points).flat_map(|point| failed.symbols.iter().map(move |symbol| (point, symbol))).map(row)
 }
 
-/// Orders the rows of an answer and gives the matches of each point their places.
-pub(crate) fn place_rows(mut rows: Vec<SymbolRow>, descending: &[bool], limit: Option<u32>) -> Vec<AnswerRow> {
+/// Orders the rows of an answer and gives the matches of each point their places; where the best points are kept, all
+/// matches together.
+pub(crate) fn place_rows(mut rows: Vec<SymbolRow>, spec: &MergeSpec) -> Vec<AnswerRow> {
     let others = |r: &SymbolRow| r.status != Status::Matched;
+    let table = |r: &SymbolRow| if spec.best { 0 } else { r.point };
     rows.sort_by(|a, b| {
-        let part = (a.point, others(a)).cmp(&(b.point, others(b)));
-        part.then_with(|| if others(a) { a.symbol.cmp(&b.symbol) } else { by_rank(a, b, descending) })
+        let part = (table(a), others(a)).cmp(&(table(b), others(b)));
+        let within = || if others(a) { a.symbol.cmp(&b.symbol) } else { by_rank(a, b, &spec.descending) };
+        part.then_with(within).then(a.point.cmp(&b.point))
     });
-    let most = limit.unwrap_or(u32::MAX);
-    let (mut point, mut matches) = (None, 0);
+    let most = spec.limit.unwrap_or(u32::MAX);
+    let (mut last, mut matches) = (None, 0);
     let placed = |row: SymbolRow| {
-        if point != Some(row.point) {
-            (point, matches) = (Some(row.point), 0);
+        if last != Some(table(&row)) {
+            (last, matches) = (Some(table(&row)), 0);
         }
         matches += u32::from(row.status == Status::Matched);
         let place = (row.status == Status::Matched && matches <= most).then_some(matches);
@@ -157,6 +168,7 @@ mod tests {
         MergeSpec {
             identity,
             points: vec![Vec::new()],
+            best: false,
             select: vec!["close".to_owned()],
             descending: descending.to_vec(),
             limit,

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use trawl_kernels::Precision;
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
 };
-use trawl_plan::{Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
+use trawl_plan::{Choice, Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
-use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2};
-use trawl_worker::{ScanSource, Step, StepKind, execution_class, schema_of};
+use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
+use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, precision_of, schema_of};
 
 use crate::merge::MergeSpec;
 use crate::planner::SegmentCost;
@@ -72,6 +73,8 @@ pub struct PreparedScan {
     pub as_of: TimeMicros,
     /// Corrections of prices, as of a date.
     pub adjustment: Adjustment,
+    /// Of the arithmetic.
+    pub precision: Precision,
     /// What makes the answer what it is.
     pub identity: Identity,
     /// The groups that hold a symbol, ascending.
@@ -132,7 +135,8 @@ pub(crate) fn prepare_with(
     let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
     let schema = schema_of(&dataset, as_of)?;
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
-    let needed = workspace_bytes(&plan, &manifest);
+    let precision = precision_of(document);
+    let needed = workspace_bytes(&plan, &manifest, precision);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         return Err(PrepareError::TooMuchMemory { needed });
     }
@@ -144,7 +148,7 @@ pub(crate) fn prepare_with(
         return Err(PrepareError::TooManySegments { dataset: manifest.name.clone(), found: index.len() });
     }
     span.record("segments", index.len());
-    let class = execution_class();
+    let class = execution_class_in(precision);
     let identity = Identity {
         plan: plan.fingerprint(),
         dataset: manifest.name.clone(),
@@ -162,6 +166,7 @@ pub(crate) fn prepare_with(
         plan: Arc::new(plan),
         as_of,
         adjustment,
+        precision,
         identity,
         segments: Arc::new(index.keys().copied().collect()),
         index: Arc::new(index),
@@ -169,11 +174,11 @@ pub(crate) fn prepare_with(
 }
 
 /// Bytes that one thread needs beside the bars: a function of the plan and the longest history.
-fn workspace_bytes(plan: &Plan, manifest: &Manifest) -> u64 {
+fn workspace_bytes(plan: &Plan, manifest: &Manifest, precision: Precision) -> u64 {
     let longest = manifest.symbols.iter().map(|s| s.rows).max().unwrap_or(0);
     let bars = usize::try_from(longest).unwrap_or(usize::MAX);
     let programs = plan.stages().iter().flat_map(|stage| &stage.pieces).map(|piece| &piece.program);
-    programs.map(|program| trawl_kernels::workspace_bytes(program, bars)).max().unwrap_or(0)
+    programs.map(|program| trawl_kernels::workspace_bytes(program, bars, precision)).max().unwrap_or(0)
 }
 
 /// As it stands in the identity, and as a worker reads it.
@@ -202,6 +207,7 @@ impl PreparedScan {
             as_of: self.as_of,
             adjustment: self.adjustment,
             checkpoints: None,
+            precision: self.precision,
         }
     }
 
@@ -227,7 +233,7 @@ impl PreparedScan {
 
     /// Bytes that one thread needs beside the bars.
     pub fn workspace_bytes(&self) -> u64 {
-        workspace_bytes(&self.plan, &self.dataset.manifest)
+        workspace_bytes(&self.plan, &self.dataset.manifest, self.precision)
     }
 
     /// Bars of the whole scan's symbols.
@@ -252,6 +258,7 @@ impl PreparedScan {
             identity: self.identity.clone(),
             select: self.plan.headings.clone(),
             points: self.plan.points.iter().map(|p| p.settings.clone()).collect(),
+            best: self.plan.best.is_some(),
             descending: self.plan.rank.iter().map(|d| *d == Direction::Descending).collect(),
             limit: self.plan.limit,
         }
@@ -272,7 +279,11 @@ impl PreparedScan {
         };
         let symbols = || self.symbol_names(segment);
         let expected = (0u32..).zip(&self.plan.points).flat_map(|(point, _)| symbols().map(move |s| (point, s)));
-        if !expected.eq(rows.iter().map(|r| (r.point, r.symbol.as_str()))) {
+        let there = match self.plan.best {
+            None => expected.eq(rows.iter().map(|r| (r.point, r.symbol.as_str()))),
+            Some(best) => self.keeps_the_best(best, symbols(), rows),
+        };
+        if !there {
             return Err(format!("the result of segment {segment} is not about its symbols"));
         }
         let matched = rows.iter().filter(|r| r.status == trawl_protocol::Status::Matched);
@@ -281,6 +292,19 @@ impl PreparedScan {
             return Err(format!("the result of segment {segment} has another number of values"));
         }
         Ok(())
+    }
+
+    /// Whether every symbol has rows at as many points as it keeps, in order; one where it has no bar.
+    fn keeps_the_best<'s>(&self, best: Choice, symbols: impl Iterator<Item = &'s str>, rows: &[SymbolRow]) -> bool {
+        let ordered = rows.is_sorted_by(|a, b| (a.point, &a.symbol) < (b.point, &b.symbol));
+        let known = rows.iter().all(|r| (r.point as usize) < self.plan.points.len());
+        let mut counts: BTreeMap<&str, (usize, bool)> = symbols.map(|symbol| (symbol, (0, false))).collect();
+        for row in rows {
+            let Some(count) = counts.get_mut(row.symbol.as_str()) else { return false };
+            *count = (count.0 + 1, row.status == trawl_protocol::Status::Stale);
+        }
+        let kept = best.keep.min(self.plan.points.len());
+        ordered && known && counts.values().all(|&(count, stale)| count == if stale { 1 } else { kept })
     }
 
     /// Whether a result is what `step` gives for its segment.

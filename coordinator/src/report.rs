@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use trawl_plan::{Plan, Sharing};
 use trawl_protocol::ErrorKind;
 
 /// Told as a scan goes on. Called from one thread at a time; must return quickly.
@@ -31,6 +32,9 @@ pub struct RunReport {
     pub scan: String,
     /// Threads of embedded mode; of all workers at the start in a cluster.
     pub threads: u32,
+    /// Number type of the arithmetic; empty in reports of coordinators that do not say.
+    #[serde(default)]
+    pub precision: String,
     /// Shards the scan was cut into at first.
     pub shards: u32,
     /// Segments of the scan.
@@ -39,6 +43,9 @@ pub struct RunReport {
     pub symbols: u64,
     /// Bars of the snapshot.
     pub bars: u64,
+    /// How much of a sweep was computed once for several combinations; none without a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
     /// Opening the snapshot and compiling the plan, where the one who reports did it.
     pub prepare_ms: f64,
     /// From the first dispatch to the last result.
@@ -71,6 +78,11 @@ pub struct UpdateReport {
     pub recomputed: BTreeMap<String, u64>,
     /// Why parts of the plan are computed from the first bar for every symbol.
     pub in_full: Vec<String>,
+}
+
+/// Of a sweep.
+pub(crate) fn sharing_of(plan: &Plan) -> Option<Sharing> {
+    (plan.points.len() > 1).then(|| plan.sharing())
 }
 
 impl RunReport {

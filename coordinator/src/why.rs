@@ -6,20 +6,14 @@ use trawl_protocol::{Answer, Status};
 use trawl_worker::schema_of;
 
 use crate::prepare::{PrepareError, PreparedScan, prepare_with};
+use crate::series::{SeriesError, narrowed, resolve_symbol};
 
 /// Why a question cannot be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum WhyError {
-    /// No such symbol as of the scan's time.
-    #[error("dataset '{dataset}' has no symbol '{symbol}'")]
-    NoSymbol {
-        /// Name.
-        dataset: String,
-        /// What was asked for.
-        symbol: String,
-        /// A symbol of nearly that name.
-        near: Option<String>,
-    },
+    /// The symbol cannot be asked about.
+    #[error(transparent)]
+    Series(#[from] SeriesError),
     /// Every combination of a sweep is a scan of its own.
     #[error("the sweep has {0} combinations, and one scan is explained at a time")]
     Sweep(usize),
@@ -76,20 +70,10 @@ impl Question {
         }
         let (dataset, as_of) = (&prepared.dataset, prepared.as_of);
         let schema = schema_of(dataset, as_of)?;
-        let found = schema.directory.as_ref().map_or_else(|| Err(None), |d| d.symbol(symbol));
-        let symbol = found.map_err(|near| WhyError::NoSymbol {
-            dataset: dataset.manifest.name.clone(),
-            symbol: symbol.to_owned(),
-            near,
-        })?;
+        let symbol = resolve_symbol(prepared, symbol)?;
         let made = compile_parts(&prepared.document, &schema).map_err(PrepareError::Plan)?;
         let scan = prepare_with(dataset.clone(), &prepared.document, Some(as_of), |_| Ok(made.plan))?;
-        let group = dataset.manifest.symbol(&symbol).map(|entry| entry.group);
-        // Cross-sections need every symbol, anything else one.
-        let scan = match group {
-            Some(group) if scan.plan.crosses.is_empty() => scan.only(group),
-            _ => scan,
-        };
+        let scan = narrowed(scan, &symbol);
         let table = dataset.symbol_table()?;
         let value = |label: &String| (label.clone(), table.label_at(&symbol, label, as_of).map(str::to_owned));
         let labels = table.labels().iter().map(value).collect();

@@ -11,6 +11,8 @@ mod number;
 mod oracle;
 #[path = "../tests/engine/rich.rs"]
 mod rich;
+#[path = "../tests/engine/trend.rs"]
+mod trend;
 
 use std::error::Error;
 use std::io::Write;

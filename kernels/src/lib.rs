@@ -19,7 +19,7 @@ pub const PRECISION_F64: &str = "f64";
 /// See [`Precision::F32`].
 pub const PRECISION_F32: &str = "f32";
 /// Changes whenever the same plan over the same bars could give other bits.
-pub const NUMERICS_ID: &str = "n2";
+pub const NUMERICS_ID: &str = "n3";
 
 /// The number type that steps run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,11 +33,67 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::F64, Self::F32];
+
+    /// That of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::F64 => PRECISION_F64,
             Self::F32 => PRECISION_F32,
+        }
+    }
+
+    /// As [`evaluate_last`], in this precision: bars are rounded to it as they are laid out.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn evaluate_last(
+        self,
+        program: &Program,
+        symbols: &[SymbolInput<'_>],
+        cancel: &dyn Cancel,
+    ) -> Result<Vec<Vec<f64>>, Cancelled> {
+        let last: Vec<usize> = symbols.iter().map(|s| s.visible.saturating_sub(1)).collect();
+        let mut values = vec![vec![f64::NAN; program.outputs.len()]; symbols.len()];
+        self.run_chunks(program, symbols, &last, cancel, |symbol, output, value| values[symbol][output] = value)?;
+        Ok(values)
+    }
+
+    /// As [`evaluate_from`], in this precision.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn evaluate_from(
+        self,
+        program: &Program,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        cancel: &dyn Cancel,
+    ) -> Result<Vec<Vec<Vec<f64>>>, Cancelled> {
+        let bars = |(symbol, from): (&SymbolInput<'_>, &usize)| symbol.visible.saturating_sub(*from);
+        let empty = |bars| vec![Vec::with_capacity(bars); program.outputs.len()];
+        let mut series: Vec<Vec<Vec<f64>>> = symbols.iter().zip(from).map(bars).map(empty).collect();
+        self.run_chunks(program, symbols, from, cancel, |symbol, output, value| series[symbol][output].push(value))?;
+        Ok(series)
+    }
+
+    fn run_chunks(
+        self,
+        program: &Program,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        cancel: &dyn Cancel,
+        keep: impl FnMut(usize, usize, f64),
+    ) -> Result<(), Cancelled> {
+        match self {
+            Self::F64 => run_chunks::<f64>(program, symbols, from, cancel, keep),
+            Self::F32 => run_chunks::<f32>(program, symbols, from, cancel, keep),
         }
     }
 }
@@ -46,8 +102,11 @@ impl Precision {
 pub const WORKSPACE_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
-pub fn workspace_bytes(program: &Program, bars: usize) -> u64 {
-    cpu::workspace_bytes(program, bars)
+pub fn workspace_bytes(program: &Program, bars: usize, precision: Precision) -> u64 {
+    match precision {
+        Precision::F64 => cpu::workspace_bytes::<f64>(program, bars),
+        Precision::F32 => cpu::workspace_bytes::<f32>(program, bars),
+    }
 }
 
 /// The first bar that each of the program's inputs must hold when its outputs are wanted from bar `wanted_from` on.
@@ -110,6 +169,23 @@ impl Tiles {
         };
         Self { names: names.to_vec(), symbols: symbols.len(), tiles }
     }
+
+    /// Bars of the longest symbol.
+    pub fn bars(&self) -> usize {
+        match &self.tiles {
+            Layout::F64(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
+            Layout::F32(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
+        }
+        .unwrap_or(0)
+    }
+
+    /// Bytes that the bars take.
+    pub fn bytes(&self) -> u64 {
+        match &self.tiles {
+            Layout::F64(tiles) => tiles.iter().map(|(_, tile)| tile.bytes()).sum(),
+            Layout::F32(tiles) => tiles.iter().map(|(_, tile)| tile.bytes()).sum(),
+        }
+    }
 }
 
 fn lay_out<T: Real>(columns: usize, symbols: &[SymbolInput<'_>]) -> Vec<(Vec<usize>, Tile<T>)> {
@@ -160,10 +236,7 @@ pub fn evaluate_last(
     symbols: &[SymbolInput<'_>],
     cancel: &dyn Cancel,
 ) -> Result<Vec<Vec<f64>>, Cancelled> {
-    let last: Vec<usize> = symbols.iter().map(|s| s.visible.saturating_sub(1)).collect();
-    let mut values = vec![vec![f64::NAN; program.outputs.len()]; symbols.len()];
-    run_chunks(program, symbols, &last, cancel, |symbol, output, _, value| values[symbol][output] = value)?;
-    Ok(values)
+    Precision::F64.evaluate_last(program, symbols, cancel)
 }
 
 /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`.
@@ -176,23 +249,19 @@ pub fn evaluate_from(
     from: &[usize],
     cancel: &dyn Cancel,
 ) -> Result<Vec<Vec<Vec<f64>>>, Cancelled> {
-    let bars = |(symbol, from): (&SymbolInput<'_>, &usize)| symbol.visible.saturating_sub(*from);
-    let empty = |bars| vec![Vec::with_capacity(bars); program.outputs.len()];
-    let mut series: Vec<Vec<Vec<f64>>> = symbols.iter().zip(from).map(bars).map(empty).collect();
-    run_chunks(program, symbols, from, cancel, |symbol, output, _, value| series[symbol][output].push(value))?;
-    Ok(series)
+    Precision::F64.evaluate_from(program, symbols, from, cancel)
 }
 
 /// Runs the symbols tile by tile and gives every value of the bars that are wanted, each symbol's in order of bars.
-fn run_chunks(
+fn run_chunks<T: Real>(
     program: &Program,
     symbols: &[SymbolInput<'_>],
     from: &[usize],
     cancel: &dyn Cancel,
-    mut keep: impl FnMut(usize, usize, usize, f64),
+    mut keep: impl FnMut(usize, usize, f64),
 ) -> Result<(), Cancelled> {
     let columns: Vec<usize> = (0..program.inputs.len()).collect();
-    let mut workspace = Workspace::<f64>::new(program);
+    let mut workspace = Workspace::<T>::new(program);
     for chunk in chunks(symbols) {
         let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
         let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
@@ -201,7 +270,7 @@ fn run_chunks(
             for (lane, visible) in tile.visible.iter().enumerate() {
                 for row in strip.start.max(from[chunk[lane]])..strip.end.min(*visible) {
                     for output in 0..program.outputs.len() {
-                        keep(chunk[lane], output, row, w.value(&tile, &columns, output, lane, row));
+                        keep(chunk[lane], output, w.value(&tile, &columns, output, lane, row));
                     }
                 }
             }

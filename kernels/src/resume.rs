@@ -3,16 +3,16 @@
 use trawl_plan::Program;
 use trawl_plan::graph::Op;
 
-use crate::cpu::{self, Course, Cut, LANES, Tasks, Tile, Workspace, starts};
-use crate::{Cancel, Cancelled, SymbolInput};
+use crate::cpu::{self, Course, Cut, LANES, Real, Tasks, Tile, Workspace, starts};
+use crate::{Cancel, Cancelled, Precision, SymbolInput};
 
-/// What the steps of a program remember of one symbol. It belongs to the program, to [`carried_layout`] and to
-/// [`crate::NUMERICS_ID`]; not to a tile, a lane or an instruction set.
+/// What the steps of a program remember of one symbol. It belongs to the program, to a
+/// precision, to [`carried_layout`] and to [`crate::NUMERICS_ID`]; not to a tile, a lane or an instruction set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     /// Outputs can be had from this bar on; bars before it may still be read, their values must not have changed.
     pub bars: usize,
-    /// The states, one after another. Numbers are their IEEE 754 bits.
+    /// The states, one after another. Numbers are their IEEE 754 bits in `f64`, which holds those of either precision.
     pub words: Vec<u64>,
 }
 
@@ -69,8 +69,26 @@ pub fn carried_layout(program: &Program) -> String {
     carrying.map(|(task, words)| format!("{:?}:{words};", task.work)).collect()
 }
 
-/// Evaluates the program's outputs on the bars `from..visible` of each symbol, in the order of `symbols`, on the calling
-/// thread, from the states that are given.
+impl Precision {
+    /// Evaluates the program's outputs on the bars `from..visible` of each symbol, in the order of `symbols`, on the
+    /// calling thread, from the states that are given, which runs in this precision have kept.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn evaluate_resuming(
+        self,
+        program: &Program,
+        symbols: &[Resuming<'_>],
+        cancel: &dyn Cancel,
+    ) -> Result<Vec<Resumed>, Cancelled> {
+        match self {
+            Self::F64 => resume::<f64>(program, symbols, cancel),
+            Self::F32 => resume::<f32>(program, symbols, cancel),
+        }
+    }
+}
+
+/// As [`Precision::evaluate_resuming`], in `f64`.
 ///
 /// # Errors
 /// [`Cancelled`].
@@ -79,10 +97,18 @@ pub fn evaluate_resuming(
     symbols: &[Resuming<'_>],
     cancel: &dyn Cancel,
 ) -> Result<Vec<Resumed>, Cancelled> {
+    resume::<f64>(program, symbols, cancel)
+}
+
+fn resume<T: Real>(
+    program: &Program,
+    symbols: &[Resuming<'_>],
+    cancel: &dyn Cancel,
+) -> Result<Vec<Resumed>, Cancelled> {
     let plan = Tasks::new(program);
-    let words = cpu::carried::<f64>(&plan);
+    let words = cpu::carried::<T>(&plan);
     let columns: Vec<usize> = (0..program.inputs.len()).collect();
-    let mut workspace = Workspace::<f64>::on(cpu::Isa::detect(), program, plan);
+    let mut workspace = Workspace::<T>::on(cpu::Isa::detect(), program, plan);
     let mut results: Vec<Resumed> = symbols
         .iter()
         .map(|symbol| Resumed {
@@ -109,13 +135,13 @@ fn fitting<'a>(symbol: &Resuming<'a>, words: usize) -> Option<&'a State> {
 }
 
 #[allow(clippy::too_many_arguments)]
-fn run_chunk(
+fn run_chunk<T: Real>(
     program: &Program,
     symbols: &[Resuming<'_>],
     chunk: &[usize],
     words: &[usize],
     columns: &[usize],
-    workspace: &mut Workspace<'_>,
+    workspace: &mut Workspace<'_, T>,
     cancel: &dyn Cancel,
     results: &mut [Resumed],
 ) -> Result<(), Cancelled> {

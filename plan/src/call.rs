@@ -3,12 +3,13 @@
 
 use std::collections::HashSet;
 
-use crate::ast::{Arg, ExprKind, Span};
+use crate::ast::{Arg, Expr, ExprKind, Span};
 use crate::catalogue::{self, Formula, Function, Param, ParamDefault, ParamType};
 use crate::diagnostic::suggest;
 use crate::frame::Subject;
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
+use crate::sweep::Setting;
 
 type Resolved<T> = Result<T, Stop>;
 
@@ -16,18 +17,20 @@ type Resolved<T> = Result<T, Stop>;
 pub fn legal_values(kind: ParamType) -> String {
     match kind {
         ParamType::Integer { min, max } => format!("a whole number from {min} to {max}"),
+        ParamType::Real { min: f64::MIN_POSITIVE, max } => format!("a number above 0 and up to {max:e}"),
         ParamType::Real { min, max } => format!("a number from {min:e} to {max:e}"),
         ParamType::Average => {
             let names: Vec<String> = catalogue::AVERAGES.iter().map(|(n, i)| format!("'{n}' ({i})")).collect();
             format!("one of {}", names.join(", "))
         }
         ParamType::Choice(words) => format!("one of '{}'", words.join("', '")),
+        ParamType::Truth => "true or false".to_owned(),
     }
 }
 
 /// `sma(real=close, timeperiod=30)`: how a call looks, for messages and documentation.
 pub fn signature(function: &Function) -> String {
-    let series = function.series.iter().map(|s| match s.default {
+    let series = function.given_series().map(|(_, s)| match s.default {
         Some(d) if d == s.name => s.name.to_owned(),
         Some(d) => format!("{}={d}", s.name),
         None => s.name.to_owned(),
@@ -49,6 +52,7 @@ pub fn default_text(param: &Param) -> String {
         }
         ParamDefault::Value(v) => match param.kind {
             ParamType::Choice(words) => format!("'{}'", words.get(v as usize).unwrap_or(&"")),
+            ParamType::Truth => (v == 1.0).to_string(),
             _ => v.to_string(),
         },
         ParamDefault::SameAs(other) => other.to_owned(),
@@ -60,6 +64,8 @@ struct Call<'t> {
     function: &'static Function,
     series: Vec<Option<NodeId>>,
     params: Vec<Option<f64>>,
+    /// Where each parameter was given.
+    places: Vec<Option<Span>>,
     /// Whether a parameter has been given by position: no series may follow.
     parameters_began: bool,
 }
@@ -108,6 +114,7 @@ impl Resolver<'_> {
             function,
             series: vec![None; function.series.len()],
             params: vec![None; function.params.len()],
+            places: vec![None; function.params.len()],
             parameters_began: false,
         };
         for arg in args {
@@ -118,12 +125,21 @@ impl Resolver<'_> {
         }
         let series = self.fill_series(&call, span)?;
         let params = fill_params(&call, span)?;
-        let mut formula = Formula { graph: &mut self.graph, series: series.clone(), params: params.clone() };
-        let mut nodes = (function.build)(&mut formula);
+        let (mut nodes, mut bars_needed) = self.built(function, series.clone(), params.clone(), None);
         if self.forgets_nothing(&nodes, &series) {
-            let series = self.since_window(&call, &series, span)?;
-            let mut formula = Formula { graph: &mut self.graph, series, params };
-            nodes = (function.build)(&mut formula);
+            let (series, window) = self.since_window(&call, &series, span)?;
+            (nodes, bars_needed) = self.built(function, series, params, Some(window));
+            if let Some(history) = self.history
+                && bars_needed > history.bars as usize
+            {
+                let message =
+                    format!("{name} needs {bars_needed} bars, and 'history' begins {} bars back", history.bars);
+                let help = format!("such as history = {{ bars = {bars_needed}, origin = true }}");
+                return Err(clause.mistake(message, span, "unknown for every symbol", Some(help)));
+            }
+        }
+        if bars_needed > self.bars_needed.1 {
+            self.bars_needed = (function.name, bars_needed);
         }
         Ok(match nodes.as_slice() {
             [one] => Value::Series(*one),
@@ -131,18 +147,33 @@ impl Resolver<'_> {
         })
     }
 
+    /// The nodes of a call, and the least bars that it takes.
+    fn built(
+        &mut self,
+        function: &Function,
+        series: Vec<NodeId>,
+        params: Vec<f64>,
+        origin: Option<NodeId>,
+    ) -> (Vec<NodeId>, usize) {
+        let whole = self.whole;
+        let mut formula = Formula { graph: &mut self.graph, series, params, origin, whole, bars_needed: 0 };
+        let nodes = (function.build)(&mut formula);
+        (nodes, formula.bars_needed)
+    }
+
     fn positional(&mut self, call: &mut Call<'_>, arg: &Arg) -> Resolved<()> {
         let span = &arg.value.span;
-        if let ExprKind::Text(text) = &arg.value.kind
+        if let Some(word) = self.word(&arg.value)
             && let Some(i) = call.next_param()
             && let ParamType::Choice(words) = call.function.params[i].kind
         {
             call.parameters_began = true;
-            call.params[i] = Some(chosen(call, words, text, span)?);
+            call.params[i] = Some(chosen(call, words, &word, span)?);
+            call.places[i] = Some(span.clone());
             return Ok(());
         }
         let node = self.series_or_text(call, arg)?;
-        let open = call.series.iter().position(Option::is_none);
+        let open = call.function.given_series().map(|(i, _)| i).find(|i| call.series[*i].is_none());
         let constant = self.graph.constant(node);
         // A constant may stand for a series only where a series must be given, as in crosses_above(close, 100), or where
         // it can be nothing else, as in sqrt(252).
@@ -157,7 +188,7 @@ impl Resolver<'_> {
                 return Err(call.mistake("a series stands after a parameter".to_owned(), span, "series come first"));
             }
             let Some(i) = open else {
-                let message = match call.function.series.len() {
+                let message = match call.function.given_series().count() {
                     0 => format!("{} takes no series", call.function.name),
                     n if call.next_param().is_some() => {
                         format!("{} takes {n} series, and its parameters must be constants", call.function.name)
@@ -182,8 +213,9 @@ impl Resolver<'_> {
         };
         call.parameters_began = true;
         let expected = format!("'{}'", call.function.params[i].name);
-        let node = self.check_kind(call.clause, node, span, Kind::Num, &expected)?;
+        let node = self.check_kind(call.clause, node, span, kind_of(call.function.params[i].kind), &expected)?;
         call.params[i] = Some(self.parameter(call, i, node, span)?);
+        call.places[i] = Some(span.clone());
         Ok(())
     }
 
@@ -207,7 +239,7 @@ impl Resolver<'_> {
         } else {
             key
         };
-        if let Some(i) = function.series.iter().position(|s| s.name == key) {
+        if let Some((i, _)) = function.given_series().find(|(_, s)| s.name == key) {
             if call.series[i].is_some() {
                 return Err(call.mistake(format!("'{key}' is given twice"), key_span, "again here"));
             }
@@ -218,17 +250,18 @@ impl Resolver<'_> {
             if call.params[i].is_some() {
                 return Err(call.mistake(format!("'{key}' is given twice"), key_span, "again here"));
             }
-            call.params[i] = Some(match (function.params[i].kind, &arg.value.kind) {
-                (ParamType::Average, ExprKind::Text(text)) => average_named(call, text, span)?,
-                (ParamType::Choice(words), ExprKind::Text(text)) => chosen(call, words, text, span)?,
-                _ => {
-                    let node = self.typed(call.clause, &arg.value, Kind::Num, &format!("'{key}'"))?;
+            call.params[i] = Some(match (function.params[i].kind, self.word(&arg.value)) {
+                (ParamType::Average, Some(word)) => average_named(call, &word, span)?,
+                (ParamType::Choice(words), Some(word)) => chosen(call, words, &word, span)?,
+                (kind, _) => {
+                    let node = self.typed(call.clause, &arg.value, kind_of(kind), &format!("'{key}'"))?;
                     self.parameter(call, i, node, span)?
                 }
             });
+            call.places[i] = Some(span.clone());
             return Ok(());
         }
-        let names = function.series.iter().map(|s| s.name).chain(function.params.iter().map(|p| p.name));
+        let names = function.given_series().map(|(_, s)| s.name).chain(function.params.iter().map(|p| p.name));
         // What other libraries call a window's length.
         let length = ["n", "p", "period", "len", "window", "length"].contains(&key);
         let window = function.params.iter().map(|p| p.name).find(|n| length && ["timeperiod", "n"].contains(n));
@@ -237,6 +270,18 @@ impl Resolver<'_> {
             None => format!("{} has no argument '{key}'", function.name),
         };
         Err(call.mistake(message, key_span, "no such argument"))
+    }
+
+    /// A string, written out or the value of a sweep variable.
+    fn word(&self, expr: &Expr) -> Option<String> {
+        match &expr.kind {
+            ExprKind::Text(text) => Some(text.clone()),
+            ExprKind::Name(name) if !self.lets.contains_key(name) => match self.settings.get(name.as_str()) {
+                Some(Setting::Text(text)) => Some(text.clone()),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// A parameter's value, checked against its declared range.
@@ -253,6 +298,7 @@ impl Resolver<'_> {
             ParamType::Real { min, max } => value >= min && value <= max,
             ParamType::Average => catalogue::AVERAGES.iter().any(|a| f64::from(a.1) == value),
             ParamType::Choice(_) => false,
+            ParamType::Truth => true,
         };
         if legal {
             return Ok(value);
@@ -308,8 +354,8 @@ impl Resolver<'_> {
         false
     }
 
-    /// The series as they are from the window's first bar on, if the scan allows it.
-    fn since_window(&mut self, call: &Call<'_>, series: &[NodeId], span: &Span) -> Resolved<Vec<NodeId>> {
+    /// The series as they are from the window's first bar on, and the window, if the scan allows it.
+    fn since_window(&mut self, call: &Call<'_>, series: &[NodeId], span: &Span) -> Resolved<(Vec<NodeId>, NodeId)> {
         if !self.history.is_some_and(|h| h.origin) {
             return Err(call.clause.mistake(
                 format!("{} depends on where the history begins, and no warm-up is long enough", call.function.name),
@@ -323,7 +369,7 @@ impl Resolver<'_> {
             let kind = r.graph.node(*x).kind;
             r.graph.add(Op::Binary(Binary::Gate), &[*x, window], kind)
         };
-        Ok(series.iter().map(|x| gated(self, x)).collect())
+        Ok((series.iter().map(|x| gated(self, x)).collect(), window))
     }
 
     fn is_series_name(&mut self, name: &str) -> bool {
@@ -331,9 +377,14 @@ impl Resolver<'_> {
     }
 }
 
+/// What an argument for a parameter must be.
+fn kind_of(param: ParamType) -> Kind {
+    if param == ParamType::Truth { Kind::Bool } else { Kind::Num }
+}
+
 /// The place of a word among those that a parameter takes.
 fn chosen(call: &Call<'_>, words: &'static [&'static str], text: &str, span: &Span) -> Resolved<f64> {
-    words.iter().position(|w| *w == text).map(|at| at as f64).ok_or_else(|| {
+    words.iter().position(|w| w.eq_ignore_ascii_case(text)).map(|at| at as f64).ok_or_else(|| {
         let message = match suggest(text, words.iter().copied()) {
             Some(near) => format!("{} knows no '{text}'; did you mean '{near}'?", call.function.name),
             None => format!("{} knows no '{text}'", call.function.name),
@@ -377,6 +428,13 @@ fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
         {
             return Err(call.mistake(format!("{less} ({a}) is larger than {more} ({b})"), span, "cannot be"));
         }
+    }
+    let conflict = catalogue::CHECKS.iter().filter(|c| c.0 == call.function.name).find_map(|c| (c.1)(&values));
+    if let Some(conflict) = conflict {
+        let place = |name: &&str| call.function.params.iter().position(|p| p.name == *name);
+        let given = conflict.places.iter().filter_map(place).find_map(|i| call.places[i].clone());
+        let span = given.unwrap_or_else(|| span.clone());
+        return Err(call.clause.mistake(conflict.message, &span, conflict.label, Some(conflict.help)));
     }
     Ok(values)
 }

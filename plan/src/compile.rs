@@ -2,8 +2,8 @@
 
 use crate::ast::Expr;
 use crate::catalogue;
-use crate::diagnostic::Diagnostic;
-use crate::document::ScanDocument;
+use crate::diagnostic::{Diagnostic, suggest};
+use crate::document::{PRECISIONS, ScanDocument};
 use crate::edges::Edges;
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::{
@@ -14,6 +14,7 @@ use crate::parse::{RESERVED, Suffix, parse_expression, parse_output, parse_rank}
 use crate::resolve::{Clause, Resolver, Stop};
 use crate::scan_plan::{Direction, Plan, Point};
 use crate::schema::Schema;
+use crate::sweep::{Best, Choice, Setting};
 
 /// Collects the mistakes of all clauses.
 struct Compiler<'a> {
@@ -44,14 +45,15 @@ impl<'a> Compiler<'a> {
         self.keep(result)
     }
 
-    fn rank(&mut self, text: &str) -> Vec<(NodeId, Direction)> {
-        let Some(keys) = self.parsed(parse_rank("rank", text)) else {
+    /// `EXPR [asc|desc]{, ...}`
+    fn keys(&mut self, name: &str, text: &str) -> Vec<(NodeId, Direction)> {
+        let Some(keys) = self.parsed(parse_rank(name, text)) else {
             return Vec::new();
         };
-        let clause = Clause { name: "rank", text };
+        let clause = Clause { name, text };
         if keys.len() > RANK_KEYS_MAX {
             let stop = clause.mistake(
-                format!("rank has {} keys; at most {RANK_KEYS_MAX} are taken", keys.len()),
+                format!("{name} has {} keys; at most {RANK_KEYS_MAX} are taken", keys.len()),
                 &(0..text.len()),
                 "too many",
                 None,
@@ -61,7 +63,7 @@ impl<'a> Compiler<'a> {
         }
         let mut out = Vec::with_capacity(keys.len());
         for (expr, suffix) in &keys {
-            let result = self.resolver.typed(clause, expr, Kind::Num, "a rank key");
+            let result = self.resolver.typed(clause, expr, Kind::Num, &format!("a key of '{name}'"));
             let direction = if *suffix == Suffix::Ascending { Direction::Ascending } else { Direction::Descending };
             out.extend(self.keep(result).map(|node| (node, direction)));
         }
@@ -109,14 +111,14 @@ impl<'a> Compiler<'a> {
     }
 
     /// What the document wants at one point of its sweep.
-    fn point(&mut self, document: &'a ScanDocument, settings: Vec<(String, f64)>) -> Wanted {
+    fn point(&mut self, document: &'a ScanDocument, settings: Vec<(String, Setting)>) -> Wanted {
         let universe = document.universe.as_deref().and_then(|text| {
             let universe = self.within_universe(text);
             // Cross-sections of the other clauses ask for it again.
             universe.inspect(|node| self.resolver.set_mask(*node))
         });
         let condition = self.condition("where", &document.condition);
-        let rank = document.rank.as_deref().map_or_else(Vec::new, |text| self.rank(text));
+        let mut rank = document.rank.as_deref().map_or_else(Vec::new, |text| self.keys("rank", text));
         let mut select: Vec<(String, NodeId)> = Vec::new();
         if document.select.len() > SELECT_COLUMNS_MAX {
             let message =
@@ -128,6 +130,14 @@ impl<'a> Compiler<'a> {
         for (i, text) in document.select.iter().enumerate().take(SELECT_COLUMNS_MAX) {
             self.outputs(&format!("select[{}]", i + 1), text, &mut select);
         }
+        let mut descending = true;
+        if let Some((node, direction)) = document.best.as_ref().and_then(|best| self.best(best, &mut select)) {
+            descending = direction == Direction::Descending;
+            // The best of all symbols come first when no order is asked for.
+            if document.rank.is_none() {
+                rank.push((node, direction));
+            }
+        }
         for name in document.lets.keys().take(LETS_MAX) {
             self.resolver.check_let(name);
         }
@@ -137,7 +147,25 @@ impl<'a> Compiler<'a> {
         let edge = flags.into_iter().reduce(|a, b| graph.add(Op::Or, &[a, b], Kind::Bool));
         let (headings, select) = select.into_iter().unzip();
         let (rank, directions) = rank.into_iter().unzip();
-        Wanted { point: Point { settings, universe, condition, edge, rank, select }, headings, directions }
+        Wanted { point: Point { settings, universe, condition, edge, rank, select }, headings, directions, descending }
+    }
+
+    /// Adds what a sweep's combinations are compared by as the last column.
+    fn best(&mut self, best: &Best, select: &mut Vec<(String, NodeId)>) -> Option<(NodeId, Direction)> {
+        let keys = self.keys("best.by", &best.by);
+        let [(node, direction)] = keys[..] else {
+            if keys.len() > 1 {
+                let message = format!("'best' compares by one value, and these are {}", keys.len());
+                self.mistake_in("best.by", &best.by, message, Some("make one number of them".to_owned()));
+            }
+            return None;
+        };
+        if select.iter().any(|column| column.0 == BEST_HEADING) {
+            let message = format!("a column is named '{BEST_HEADING}', as the one of 'best' is");
+            self.mistake_in("best.by", &best.by, message, Some("give the other another name: EXPR as NAME".to_owned()));
+        }
+        select.push((BEST_HEADING.to_owned(), node));
+        Some((node, direction))
     }
 
     fn within_universe(&mut self, text: &str) -> Option<NodeId> {
@@ -173,7 +201,12 @@ struct Wanted {
     point: Point,
     headings: Vec<String>,
     directions: Vec<Direction>,
+    /// Of `best`.
+    descending: bool,
 }
+
+/// Heading of what a sweep's combinations are compared by.
+const BEST_HEADING: &str = "best";
 
 /// Compiles a scan.
 ///
@@ -182,6 +215,13 @@ struct Wanted {
 pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new() };
     check_names(&mut compiler, document, schema);
+    if let Some(asked) = document.precision.as_deref().filter(|asked| !PRECISIONS.contains(asked)) {
+        let help = match suggest(asked, PRECISIONS) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => format!("'{}' are there; '{}' is the default", PRECISIONS.join("' and '"), PRECISIONS[0]),
+        };
+        compiler.mistake_in("precision", asked, format!("'{asked}' is no precision known here"), Some(help));
+    }
     if let (Some(wanted), Some(has)) = (&document.timeframe, &schema.timeframe)
         && wanted != has
     {
@@ -195,9 +235,12 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         let help = Some("such as history = { bars = 500 }".to_owned());
         compiler.mistake_in("history", &history.bars.to_string(), message, help);
     }
+    if let Some(best) = &document.best {
+        check_best(&mut compiler, document, best);
+    }
     let mut wanted: Vec<Wanted> = Vec::new();
     for settings in sweep_points(&mut compiler, document) {
-        compiler.resolver.begin_point(settings.iter().copied().collect());
+        compiler.resolver.begin_point(settings.iter().cloned().collect());
         let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         wanted.push(compiler.point(document, settings));
         // The other points have the same mistakes.
@@ -206,11 +249,13 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
         }
     }
     let (mut points, mut headings, mut rank) = (Vec::new(), Vec::new(), Vec::new());
+    let mut descending = true;
     for one in wanted {
         points.push(one.point);
-        (headings, rank) = (one.headings, one.directions);
+        (headings, rank, descending) = (one.headings, one.directions, one.descending);
     }
-    let plan = compiler.finish(points, headings, rank, document.limit)?;
+    let best = document.best.as_ref().map(|best| Choice { descending, keep: best.keep as usize });
+    let plan = Plan { best, ..compiler.finish(points, headings, rank, document.limit)? };
     let look_back = plan.graph.look_backs().into_iter().max().unwrap_or(0);
     if look_back > LOOK_BACK_MAX {
         let message = format!("this scan looks back {look_back} bars; at most {LOOK_BACK_MAX} are taken");
@@ -221,9 +266,21 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
     Ok(plan)
 }
 
+fn check_best(compiler: &mut Compiler<'_>, document: &ScanDocument, best: &Best) {
+    if document.sweep.is_empty() {
+        let help = Some("add one, such as sweep n=10:30:5, or leave 'best' out".to_owned());
+        let message = "'best' chooses among the combinations of a sweep, and there is none".to_owned();
+        compiler.mistake_in("best.by", &best.by, message, help);
+    }
+    if !(1..=SWEEP_POINTS_MAX).contains(&(best.keep as usize)) {
+        let message = format!("{} combinations to keep; from 1 to {SWEEP_POINTS_MAX} are taken", best.keep);
+        compiler.mistake_in("best.keep", &best.keep.to_string(), message, Some("such as keep = 3".to_owned()));
+    }
+}
+
 /// Every combination of the sweep's values, the last variable fastest; one without settings when there is no sweep.
-fn sweep_points<'a>(compiler: &mut Compiler<'_>, document: &'a ScanDocument) -> Vec<Vec<(&'a str, f64)>> {
-    let mut points: Vec<Vec<(&str, f64)>> = vec![Vec::new()];
+fn sweep_points<'a>(compiler: &mut Compiler<'_>, document: &'a ScanDocument) -> Vec<Vec<(&'a str, Setting)>> {
+    let mut points: Vec<Vec<(&str, Setting)>> = vec![Vec::new()];
     if document.sweep.len() > SWEEP_VARIABLES_MAX {
         let message = format!("{} sweep variables; at most {SWEEP_VARIABLES_MAX} are taken", document.sweep.len());
         let help = Some("split it into several scans".to_owned());
@@ -244,9 +301,9 @@ fn sweep_points<'a>(compiler: &mut Compiler<'_>, document: &'a ScanDocument) -> 
             compiler.mistake_in("sweep", name, message, Some("take larger steps or fewer variables".to_owned()));
             return Vec::new();
         }
-        let extended = |point: &Vec<(&'a str, f64)>| {
+        let extended = |point: &Vec<(&'a str, Setting)>| {
             let point = point.clone();
-            values.iter().map(move |v| [point.clone(), vec![(name.as_str(), *v)]].concat()).collect::<Vec<_>>()
+            values.iter().map(move |v| [point.clone(), vec![(name.as_str(), v.clone())]].concat()).collect::<Vec<_>>()
         };
         points = points.iter().flat_map(extended).collect();
     }
@@ -297,6 +354,7 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
 pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let document = ScanDocument::default();
     let mut compiler = Compiler { resolver: Resolver::new(schema, &document), mistakes: Vec::new() };
+    compiler.resolver.whole = true;
     let mut select: Vec<(String, NodeId)> = Vec::new();
     if items.len() > SELECT_COLUMNS_MAX {
         let message = format!("{} expressions; at most {SELECT_COLUMNS_MAX} are taken", items.len());

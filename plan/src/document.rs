@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::Diagnostic;
-use crate::limits::SWEEP_POINTS_MAX;
+use crate::sweep::{Best, SweepValues};
+
+/// What `precision` may be. It changes the values, not the plan.
+pub const PRECISIONS: [&str; 2] = ["f64", "f32"];
 
 /// A scan as its user wrote it. Unknown keys are refused when it is read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +29,9 @@ pub struct ScanDocument {
     /// scan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjust: Option<String>,
+    /// Number type of the arithmetic, one of [`PRECISIONS`]; the first when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
     /// Looks at the newest bar even when it is not closed yet; its rows are marked provisional.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forming: bool,
@@ -53,6 +59,9 @@ pub struct ScanDocument {
     /// Constants that take each of several values: the scan is done for every combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, SweepValues>,
+    /// Keeps for each symbol the best of the sweep's combinations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
 }
 
 /// A limit on the history that a scan sees.
@@ -64,70 +73,6 @@ pub struct History {
     /// Lets functions that never forget their beginning begin at the first of these bars; refused without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub origin: bool,
-}
-
-/// The values of a sweep variable.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a list such as [10, 20, 30] or a range such as { from = 10, to = 30, step = 5 }"
-)]
-pub enum SweepValues {
-    /// These.
-    List(Vec<f64>),
-    /// `from`, `from + step`, ... up to `to`.
-    Range(SweepRange),
-}
-
-/// An evenly spaced sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SweepRange {
-    pub from: f64,
-    pub to: f64,
-    /// 1 when absent.
-    #[serde(default = "one")]
-    pub step: f64,
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-impl SweepValues {
-    /// The values in order, or what is wrong with them.
-    ///
-    /// # Errors
-    /// A sentence: nothing to take, a step that leads nowhere, more than [`SWEEP_POINTS_MAX`].
-    pub fn values(&self) -> Result<Vec<f64>, String> {
-        let values = match self {
-            Self::List(values) => values.clone(),
-            Self::Range(SweepRange { from, to, step }) => {
-                // Rounding must not lose the last value: 0.1, 0.2, 0.3 ends at 0.3.
-                let steps = ((to - from) / step + 1e-9).floor();
-                if !(steps >= 0.0 && step.is_finite() && *step != 0.0) {
-                    return Err(format!("steps of {step} do not lead from {from} to {to}"));
-                }
-                if steps >= SWEEP_POINTS_MAX as f64 {
-                    return Err(format!("this gives more than {SWEEP_POINTS_MAX} values"));
-                }
-                // Multiples, not sums, so that errors do not add up; brought to the decimals a person means.
-                (0..=steps as u32).map(|i| tidy(from + f64::from(i) * step)).collect()
-            }
-        };
-        if values.is_empty() || values.len() > SWEEP_POINTS_MAX {
-            return Err(format!("it has {} values; from 1 to {SWEEP_POINTS_MAX} are taken", values.len()));
-        }
-        match values.iter().find(|v| !v.is_finite()) {
-            Some(_) => Err("its values must be finite numbers".to_owned()),
-            None => Ok(values),
-        }
-    }
-}
-
-/// 0.30000000000000004 is meant to be 0.3.
-fn tidy(value: f64) -> f64 {
-    format!("{value:.12e}").parse().unwrap_or(value)
 }
 
 /// The reader's words for types as a user would say them.
@@ -154,6 +99,7 @@ impl ScanDocument {
                 "dataset",
                 "timeframe",
                 "adjust",
+                "precision",
                 "forming",
                 "history",
                 "universe",
@@ -168,6 +114,9 @@ impl ScanDocument {
                 "from",
                 "to",
                 "step",
+                "best",
+                "by",
+                "keep",
             ];
             let span = e.span().unwrap_or(0..0);
             let word = text.get(span.clone()).unwrap_or("");

@@ -156,6 +156,21 @@ impl Plan {
                 self.points.len(),
                 names.join(", ")
             );
+            let shared = self.sharing();
+            let _ = writeln!(
+                text,
+                "shared    {} steps instead of {}; {} moving averages instead of {}",
+                shared.steps_computed, shared.steps, shared.averages_computed, shared.averages
+            );
+            if let Some(best) = self.best {
+                let (which, plural) =
+                    (if best.descending { "largest" } else { "smallest" }, if best.keep == 1 { "" } else { "s" });
+                let _ = writeln!(
+                    text,
+                    "best      each symbol keeps the {} combination{plural} with the {which} value",
+                    best.keep
+                );
+            }
         }
     }
 }

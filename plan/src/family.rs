@@ -2,6 +2,24 @@
 
 use crate::op::Bits;
 
+/// Families of averages that a trend classification follows (see [`crate::graph::Op::TrendMean`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Trend {
+    Ema,
+    Hma,
+    Wma,
+    Dema,
+    Lsma,
+    Kama,
+}
+
+impl Trend {
+    /// Whether the average depends on how many bars there were: then that is its second input.
+    pub fn counts_bars(self) -> bool {
+        matches!(self, Self::Ema | Self::Dema | Self::Kama)
+    }
+}
+
 /// Results of Ehlers' dominant cycle (see [`crate::graph::Op::Hilbert`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cycle {

@@ -5,7 +5,7 @@ use crate::catalogue::Form;
 use crate::diagnostic::suggest;
 use crate::frame::{BarSize, CrossFunction, CrossSection, Frame, FrameId, Read, Subject};
 use crate::graph::{Kind, NodeId, Op};
-use crate::limits::{CROSS_SECTIONS_MAX, FRAMES_MAX, PERIOD_MAX};
+use crate::limits::{CROSS_SECTIONS_MAX, FRAMES_MAX, PERIOD_MAX, SWEEP_CROSS_SECTIONS_MAX};
 use crate::resolve::{Clause, Resolver, Scope, Stop, Value};
 
 type Resolved<T> = Result<T, Stop>;
@@ -313,17 +313,15 @@ impl Resolver<'_> {
             r.held(value)
         });
         let cross = CrossSection { function, value, frame: own.frame, by };
-        let at = match self.crosses.iter().position(|c| *c == cross) {
-            Some(at) => at,
-            None if self.crosses.len() < CROSS_SECTIONS_MAX => {
-                self.crosses.push(cross);
-                self.crosses.len() - 1
-            }
-            None => {
-                let message = format!("this scan has more than {CROSS_SECTIONS_MAX} cross-sections");
-                return Err(self.past_limit(call.clause, message, call.span));
-            }
-        };
+        let at = self.crosses.iter().position(|c| *c == cross).unwrap_or_else(|| {
+            self.crosses.push(cross);
+            self.crosses.len() - 1
+        });
+        let limit = if at >= SWEEP_CROSS_SECTIONS_MAX { SWEEP_CROSS_SECTIONS_MAX } else { CROSS_SECTIONS_MAX };
+        if at >= SWEEP_CROSS_SECTIONS_MAX || at >= self.crosses_before + CROSS_SECTIONS_MAX {
+            let message = format!("this scan has more than {limit} cross-sections");
+            return Err(self.past_limit(call.clause, message, call.span));
+        }
         let node = self.leaf(Op::Cross(at as u16), Kind::Num);
         self.cross_arguments.insert(node, here);
         Ok(node)

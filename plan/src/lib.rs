@@ -28,12 +28,14 @@ mod resolve;
 pub mod scalar;
 mod scan_plan;
 mod schema;
+mod sweep;
 pub mod why;
 
 pub use call::{default_text, legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};
 pub use diagnostic::{Diagnostic, suggest};
-pub use document::{History, ScanDocument, SweepRange, SweepValues};
+pub use document::{History, PRECISIONS, ScanDocument};
 pub use program::{Input, Piece, Program, Stage};
 pub use scan_plan::{Direction, Plan, Point, PointValues};
 pub use schema::{Directory, Schema};
+pub use sweep::{Best, Choice, Setting, Sharing, SweepRange, SweepValues};

@@ -7,13 +7,17 @@ pub const EXPRESSION_DEPTH_MAX: usize = 256;
 /// Nodes in a plan's graph that one point of a sweep adds.
 pub const PLAN_NODES_MAX: usize = 4096;
 /// Nodes in a plan's graph, those of all points of a sweep together.
-pub const SWEEP_NODES_MAX: usize = 16_384;
+pub const SWEEP_NODES_MAX: usize = 1 << 20;
 /// Combinations of a sweep's values, and values of one variable.
-pub const SWEEP_POINTS_MAX: usize = 1024;
+pub const SWEEP_POINTS_MAX: usize = 16_384;
+/// Bytes of a word in a sweep.
+pub const SETTING_TEXT_BYTES_MAX: usize = 64;
 /// Variables of a sweep.
 pub const SWEEP_VARIABLES_MAX: usize = 8;
-/// Cross-sections in a plan, those of all points of a sweep together.
+/// Cross-sections in a plan that one point of a sweep adds.
 pub const CROSS_SECTIONS_MAX: usize = 256;
+/// Cross-sections in a plan, those of all points of a sweep together.
+pub const SWEEP_CROSS_SECTIONS_MAX: usize = SWEEP_POINTS_MAX;
 /// Frames of a plan: the own bars, each reference and each higher timeframe of either.
 pub const FRAMES_MAX: usize = 64;
 /// Values in the parentheses of `in (...)`.

@@ -6,6 +6,7 @@ use crate::diagnostic::suggest;
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::parse::parse_expression;
 use crate::resolve::{Clause, Let, Resolved, Resolver, Stop, Value};
+use crate::sweep::Setting;
 
 impl<'a> Resolver<'a> {
     pub(crate) fn name(&mut self, clause: Clause<'_>, name: &str, span: &Span) -> Resolved<Value> {
@@ -13,7 +14,10 @@ impl<'a> Resolver<'a> {
             return self.named_let(clause, key, text, span);
         }
         if let Some(value) = self.settings.get(name) {
-            return Ok(Value::Series(self.graph.num(*value)));
+            return Ok(match value {
+                Setting::Number(value) => Value::Series(self.graph.num(*value)),
+                Setting::Text(text) => Value::Text(text.clone()),
+            });
         }
         if let Some(node) = self.column(name) {
             return Ok(Value::Series(node));

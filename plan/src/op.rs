@@ -2,7 +2,7 @@
 //! that reaches a window, a recurrence, a cross-section or a comparison counts as NA there.
 
 use crate::ast::CompareOp;
-use crate::family::{Anchor, Cycle, Mesa, Parabolic, Period, SuperTrend};
+use crate::family::{Anchor, Cycle, Mesa, Parabolic, Period, SuperTrend, Trend};
 use crate::frame::Read;
 
 /// An `f64` by its bits, so that plans can be compared and hashed. Zero has one sign, NaN one payload.
@@ -221,6 +221,40 @@ pub enum Op {
     /// Inputs close, volume: on-balance volume, starting with the first bar's volume.
     OnBalance,
 
+    /// Inputs x, and for the families that count bars the bar's number from 1 on: an average as Adaptive Trend
+    /// Classification has it. NA is data: what each family makes of it is said at the kernels. A window is NA while an NA
+    /// is in it; `Ema` and `Dema` carry their last value; `Kama` begins anew behind it.
+    TrendMean {
+        family: Trend,
+        len: u32,
+    },
+    /// Inputs x, x one bar ago, the bar's number n from 1 on: (x/before - 1) * e^(rate*(max(n - 1, 1) - cutout)), without
+    /// the factor before `cutout`. IEEE: an infinity where only the bar before is 0.
+    GrownReturn {
+        rate: Bits,
+        cutout: u32,
+    },
+    /// Inputs x, return, the bar's number from 1 on, averages of x in order: each average's last crossing (1 above, -1
+    /// below, 0 before the first), weighed by the equity of following it from 1 on, in hundredths, half to even. NA on
+    /// the first `cutout` bars. An equity is what it was, times `decay`, times 1 + the last bar's sign * the return; no
+    /// return counts as 0; at least 0.25.
+    FamilySignal {
+        decay: Bits,
+        cutout: u32,
+    },
+    /// Inputs signal, return, the bar's number from 1 on: the equity of following the signal from `start` on.
+    SignalEquity {
+        start: Bits,
+        decay: Bits,
+        cutout: u32,
+    },
+    /// Inputs six signals, then six equities: the mean of the votes (1 above `long`, -1 below `short`, else 0) weighed by
+    /// the equities; 0 where that is not finite.
+    TrendVote {
+        long: Bits,
+        short: Bits,
+    },
+
     /// Inputs a, b: a > b now and a <= b one bar ago; NA when one of the four is NA or infinite.
     CrossesAbove,
     /// Mirrored.
@@ -256,7 +290,8 @@ impl Op {
         }
     }
 
-    /// Bars that this primitive needs before the current one, given its inputs are defined: 0 for element-wise ones.
+    /// Bars that this primitive needs before the current one, given its inputs are defined: 0 for element-wise ones, and
+    /// for the averages of a trend classification, whose NA at the beginning are data of what is made of them.
     pub fn look_back(&self) -> usize {
         match *self {
             Self::Lag(p) | Self::Skip(p) | Self::PercentRank(p) => p as usize,
@@ -302,6 +337,21 @@ impl Op {
         if current_only { 0 } else { self.look_back() }
     }
 
+    /// Whether it is a moving average.
+    pub fn is_average(&self) -> bool {
+        matches!(
+            self,
+            Self::Mean(_)
+                | Self::WeightedMean(_)
+                | Self::Exponential { .. }
+                | Self::ExponentialBy { .. }
+                | Self::Wilder(_)
+                | Self::Kaufman
+                | Self::Mesa { .. }
+                | Self::VariableMean { .. }
+        )
+    }
+
     /// Whether the value depends on the whole history: such nodes run from the first bar.
     pub fn is_recursive(&self) -> bool {
         matches!(
@@ -326,6 +376,9 @@ impl Op {
                 | Self::MinIndex(_)
                 | Self::OnBalance
                 | Self::AnchoredMean { .. }
+                | Self::TrendMean { family: Trend::Ema | Trend::Dema | Trend::Kama, .. }
+                | Self::FamilySignal { .. }
+                | Self::SignalEquity { .. }
                 | Self::Since
                 | Self::ValueWhen
                 | Self::Ever
@@ -349,6 +402,9 @@ impl Op {
                 | Self::MinIndex(_)
                 | Self::OnBalance
                 | Self::AnchoredMean { .. }
+                | Self::TrendMean { family: Trend::Ema | Trend::Dema | Trend::Kama, .. }
+                | Self::FamilySignal { .. }
+                | Self::SignalEquity { .. }
                 | Self::Since
                 | Self::ValueWhen
         )
@@ -378,9 +434,13 @@ impl Op {
                 0.0
             }
             Self::AnchoredMean { .. } => 4.0,
+            Self::TrendMean { family: Trend::Ema | Trend::Dema, .. } => 0.5,
+            Self::TrendMean { len, .. } => 1.0 + 0.01 * f64::from(len),
+            Self::FamilySignal { .. } => 5.0,
+            Self::SignalEquity { .. } | Self::GrownReturn { .. } | Self::TrendVote { .. } => 1.0,
             Self::Read(_) => 2.0,
             Self::PercentRank(p) => 0.3 + 0.05 * f64::from(p),
-            Self::Correlation(p) | Self::Beta(p) => 1.0 + 0.3 * f64::from(p),
+            Self::Correlation(_) | Self::Beta(_) => 2.5,
             Self::Ranked { p, .. } => 10.0 + 0.02 * f64::from(p),
             Self::SinceMax(_) | Self::SinceMin(_) => 2.0,
             Self::MaxIndex(p) | Self::MinIndex(p) => 2.0 + 0.05 * f64::from(p),

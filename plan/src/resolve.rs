@@ -11,6 +11,7 @@ use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
 use crate::limits::{EXPRESSION_DEPTH_MAX, FRAMES_MAX, PERIOD_MAX, PLAN_NODES_MAX, SWEEP_NODES_MAX};
 use crate::scan_plan::{Plan, Point};
 use crate::schema::Schema;
+use crate::sweep::Setting;
 
 /// What an expression means before it has to be one series.
 #[derive(Debug, Clone)]
@@ -64,16 +65,22 @@ pub(crate) struct Resolver<'a> {
     pub written: HashSet<NodeId>,
     /// Nodes of the points before this one.
     nodes_before: usize,
+    /// Cross-sections of the points before this one.
+    pub(crate) crosses_before: usize,
     /// Mistakes in lets, reported once however often the let is used.
     pub diagnostics: Vec<Diagnostic>,
     pub(crate) schema: &'a Schema,
     pub(crate) history: Option<History>,
     pub(crate) lets: &'a BTreeMap<String, String>,
     /// Values of the sweep's variables.
-    pub(crate) settings: BTreeMap<&'a str, f64>,
+    pub(crate) settings: BTreeMap<&'a str, Setting>,
     pub(crate) states: HashMap<(&'a str, Scope), Let>,
     /// The universe on the own bars; `None` when the scan has none.
     pub(crate) mask: Option<NodeId>,
+    /// Whether whole series are wanted and no scan.
+    pub(crate) whole: bool,
+    /// The function that needs most bars in a history, and how many.
+    pub(crate) bars_needed: (&'static str, usize),
     pub(crate) scope: Scope,
     depth: usize,
     limit_told: bool,
@@ -133,6 +140,7 @@ impl<'a> Resolver<'a> {
             cross_arguments: HashMap::new(),
             written: HashSet::new(),
             nodes_before: 0,
+            crosses_before: 0,
             diagnostics: Vec::new(),
             schema,
             history: document.history,
@@ -140,6 +148,8 @@ impl<'a> Resolver<'a> {
             settings: BTreeMap::new(),
             states: HashMap::new(),
             mask: None,
+            whole: false,
+            bars_needed: ("", 0),
             scope: Scope::OWN,
             depth: 0,
             limit_told: false,
@@ -147,9 +157,10 @@ impl<'a> Resolver<'a> {
     }
 
     /// Begins with the next combination of the sweep's values: lets mean other nodes now.
-    pub(crate) fn begin_point(&mut self, settings: BTreeMap<&'a str, f64>) {
+    pub(crate) fn begin_point(&mut self, settings: BTreeMap<&'a str, Setting>) {
         self.settings = settings;
         self.nodes_before = self.graph.nodes().len();
+        self.crosses_before = self.crosses.len();
         self.states.clear();
         self.mask = None;
     }
@@ -180,6 +191,9 @@ impl<'a> Resolver<'a> {
             rank: Vec::new(),
             limit: None,
             history: self.history,
+            best: None,
+            bars_needed: self.bars_needed.1,
+            needed_by: self.bars_needed.0,
             graph: self.graph,
             stages: Vec::new(),
         };

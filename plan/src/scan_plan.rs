@@ -8,6 +8,7 @@ use crate::document::History;
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
 use crate::graph::{Graph, Node, NodeId, Op};
 use crate::program::{Program, Stage, Whole};
+use crate::sweep::{Choice, Setting, Sharing};
 
 /// Which end of a rank key comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,7 +23,7 @@ pub enum Direction {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Point {
     /// Values of the sweep's variables, by name.
-    pub settings: Vec<(String, f64)>,
+    pub settings: Vec<(String, Setting)>,
     /// Population condition; all symbols when `None`.
     pub universe: Option<NodeId>,
     /// What is looked for; `None` only in plans of bare expressions.
@@ -95,6 +96,12 @@ pub struct Plan {
     pub limit: Option<u32>,
     /// How much of the history is seen; all of it when `None`.
     pub history: Option<History>,
+    /// Which points each symbol keeps, by the last select column; all of them when `None`.
+    pub best: Option<Choice>,
+    /// The least bars of a history whose whole series are wanted; 0 when any will do.
+    pub bars_needed: usize,
+    /// The function that needs so many.
+    pub needed_by: &'static str,
     pub(crate) graph: Graph,
     pub(crate) stages: Vec<Stage>,
 }
@@ -153,7 +160,9 @@ impl Plan {
         }
         let show = |id: Option<NodeId>| id.map_or("-".to_owned(), |id| id.0.to_string());
         for point in &self.points {
-            let _ = writeln!(text, "point {:?}", point.settings);
+            let settings: Vec<String> =
+                point.settings.iter().map(|(name, value)| format!("{name:?} {value:?}")).collect();
+            let _ = writeln!(text, "point {}", settings.join(" "));
             let _ = writeln!(text, "universe {}\nwhere {}", show(point.universe), show(point.condition));
             for (node, direction) in point.rank.iter().zip(&self.rank) {
                 let _ = writeln!(text, "rank {} {direction:?}", node.0);
@@ -163,6 +172,9 @@ impl Plan {
             }
         }
         let _ = writeln!(text, "limit {:?}\nhistory {:?}", self.limit, self.history);
+        if let Some(best) = self.best {
+            let _ = writeln!(text, "best {best:?}");
+        }
         text
     }
 
@@ -189,6 +201,42 @@ impl Plan {
     /// Bars before the first bar at which one node can be defined, along its frame.
     pub fn look_back_of(&self, id: NodeId) -> usize {
         self.graph.look_backs()[id.index()]
+    }
+
+    /// As [`Self::look_back_of`] for every node at once.
+    pub fn look_backs(&self) -> Vec<usize> {
+        self.graph.look_backs()
+    }
+
+    /// How much the points have in common.
+    pub fn sharing(&self) -> Sharing {
+        let nodes = self.nodes();
+        let counts = |id: NodeId| {
+            let op = nodes[id.index()].op;
+            let computed = !matches!(op, Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window);
+            (u64::from(computed), u64::from(op.is_average()))
+        };
+        let mut sharing = Sharing { combinations: self.points.len() as u64, ..Sharing::default() };
+        // The number of the point that a node was last seen at, from 1 on.
+        let mut seen = vec![0u32; nodes.len()];
+        for (number, point) in (1u32..).zip(&self.points) {
+            let mut open: Vec<NodeId> = point.nodes().collect();
+            while let Some(id) = open.pop() {
+                let before = std::mem::replace(&mut seen[id.index()], number);
+                if before == number {
+                    continue;
+                }
+                let (step, average) = counts(id);
+                sharing.steps += step;
+                sharing.averages += average;
+                if before == 0 {
+                    sharing.steps_computed += step;
+                    sharing.averages_computed += average;
+                }
+                open.extend(&nodes[id.index()].inputs);
+            }
+        }
+        sharing
     }
 
     /// Estimated nanoseconds of one core per symbol and bar, for the cost model; what several stages compute counts in

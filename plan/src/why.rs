@@ -82,7 +82,7 @@ pub fn compile_parts(document: &ScanDocument, schema: &Schema) -> Result<Parts, 
     let whole = crate::compile_scan(document, schema)?;
     let settings = whole.points.first().map_or(&[][..], |p| p.settings.as_slice());
     let mut resolver = Resolver::new(schema, document);
-    resolver.begin_point(settings.iter().map(|(name, value)| (name.as_str(), *value)).collect());
+    resolver.begin_point(settings.iter().map(|(name, value)| (name.as_str(), value.clone())).collect());
     let mut walk = Walk { resolver, parts: Vec::new(), columns: Vec::new(), looks: Vec::new(), lets: Vec::new() };
     if let Some(text) = &document.universe
         && let Ok(expr) = parse_expression("universe", text)

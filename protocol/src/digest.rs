@@ -4,6 +4,7 @@
 //! with every NaN written as the one canonical NaN. A digest changes exactly when a field changes.
 
 use sha2::{Digest, Sha256};
+use trawl_plan::Setting;
 
 use crate::result::{Answer, SegmentOutput, SegmentResultV2, SymbolRow};
 
@@ -109,8 +110,18 @@ pub fn answer_digest(answer: &Answer) -> String {
         fields.u64(settings.len() as u64);
         for (name, value) in settings {
             fields.text(name);
-            fields.numbers(&[*value]);
+            match value {
+                Setting::Number(value) => fields.numbers(&[*value]),
+                Setting::Text(text) => {
+                    // No number of a sweep is NaN.
+                    fields.numbers(&[f64::NAN]);
+                    fields.text(text);
+                }
+            }
         }
+    }
+    if answer.best {
+        fields.text("best");
     }
     fields.u64(answer.rows.len() as u64);
     for row in &answer.rows {

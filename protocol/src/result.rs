@@ -1,6 +1,7 @@
 //! What a segment of a scan answers, and what the whole answer is.
 
 use rkyv::{Archive, Deserialize, Serialize};
+use trawl_plan::Setting;
 
 /// A symbol's status: the first that applies, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Archive, Serialize, Deserialize)]
@@ -148,9 +149,11 @@ pub struct Answer {
     /// Headings of `AnswerRow::row.values`.
     pub select: Vec<String>,
     /// Values of the sweep's variables at each point; one point without settings when there is no sweep.
-    pub points: Vec<Vec<(String, f64)>>,
-    /// Point by point: matches first, in rank order; then all others by symbol. At each point one row for every symbol of
-    /// the dataset.
+    pub points: Vec<Vec<(String, Setting)>>,
+    /// Whether each symbol has rows at its best points alone.
+    pub best: bool,
+    /// Point by point (with `best` all together): matches first, in rank order; then all others by symbol. At each point one
+    /// row for every symbol of the dataset; with `best` at least one in all.
     pub rows: Vec<AnswerRow>,
 }
 

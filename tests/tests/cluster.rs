@@ -42,6 +42,10 @@ fn a_cluster_gives_the_bytes_of_one_process() {
     home.synth("market", SYMBOLS, BARS);
     let reference = answer_files(&home, "market", "embedded", &["--shards", "1"]);
     check_counts(&reference, SYMBOLS);
+    let best = "scan --dataset market --where close>ma(close,n,matype=kind) --sweep n=5:50:15 --sweep kind=sma,wma \
+                --best roc(close,n) --keep 2 --quiet --output";
+    let best: Vec<&str> = best.split_whitespace().collect();
+    home.trawl(&[&best[..], &["best.parquet"]].concat()).expect_code(0);
     for workers in [1, 3] {
         let cluster = Cluster::start(&home, workers);
         for shards in ["1", "7", "per-group"] {
@@ -52,6 +56,31 @@ fn a_cluster_gives_the_bytes_of_one_process() {
                 assert!(bytes == wanted, "{workers} workers, {shards} shards: another {format} file than embedded");
             }
         }
+        home.trawl(&[&best[..], &["there.parquet", "--coordinator", &cluster.url]].concat()).expect_code(0);
+        assert!(home.read("there.parquet") == home.read("best.parquet"), "{workers} workers keep other combinations");
+    }
+}
+
+#[test]
+fn workers_compute_in_both_precisions() {
+    let home = Home::new();
+    home.synth("market", SYMBOLS, BARS);
+    let wide = answer_files(&home, "market", "wide", &[]);
+    let said = answer_files(&home, "market", "said", &["--precision", "f64"]);
+    assert!(wide == said, "f64 is what a scan runs in that does not say");
+    let reference = answer_files(&home, "market", "short", &["--precision", "f32", "--shards", "1", "--threads", "1"]);
+    check_counts(&reference, SYMBOLS);
+    let identity: serde_json::Value = serde_json::from_slice(&home.read("short.identity.json")).expect("JSON");
+    assert_eq!(identity["identity"]["precision"], "f32");
+    let cluster = Cluster::start(&home, 2);
+    for options in [vec!["--threads", "2"], vec!["--coordinator", &cluster.url, "--shards", "7"]] {
+        let options = [&["--precision", "f32", "--report", "report.json"], &options[..]].concat();
+        let files = answer_files(&home, "market", "again", &options);
+        for (((format, bytes), (_, wanted)), (_, wide)) in files.iter().zip(&reference).zip(&wide) {
+            assert!(bytes == wanted, "{options:?}: another {format} file than one thread's");
+            assert!(bytes != wide, "{options:?}: the {format} file of another precision");
+        }
+        assert_eq!(report(&home, "report.json")["precision"], "f32");
     }
 }
 

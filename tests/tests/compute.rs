@@ -101,6 +101,67 @@ fn every_checked_column_equals_talib() {
     }
 }
 
+/// Whatever else the scan looks back at, and wherever the history begins in a symbol's bars.
+#[test]
+fn a_classification_of_a_limited_history_is_that_of_bars_which_are_cut() {
+    const BARS: usize = 700;
+    let calls =
+        ["atc().signal as a", "atc(hl2, 14, cutout=9, strategy_mode=true).signal as b", "atc(len=40).kama_equity as c"];
+    let home = Home::new();
+    for symbol in ["AAPL", "IBM"] {
+        let input = repository().join(format!("tests/golden/talib/{symbol}.input.csv.gz"));
+        let file = std::fs::File::open(input).expect("golden files are in the repository");
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("gzip");
+        let lines: Vec<&str> = text.lines().collect();
+        // Histories of different lengths share tiles.
+        let from = if symbol == "IBM" { 200 } else { 1 };
+        home.write(&format!("{symbol}.csv"), &[&lines[..1], &lines[from..]].concat().join("\n"));
+        home.write(&format!("{symbol}.cut.csv"), &[&lines[..1], &lines[lines.len() - BARS..]].concat().join("\n"));
+        home.trawl(&["import", &format!("{symbol}.csv"), "--dataset", "mine"]).expect_code(0);
+    }
+    let select: Vec<String> = calls.iter().map(|c| format!("'{c}'")).collect();
+    for condition in ["close > 0", "sma(close, 150) > 0"] {
+        for (symbol, as_of) in [("AAPL", "2007-09-20"), ("IBM", "2002-12-12")] {
+            let document = format!(
+                "dataset = 'mine'\nwhere = '{condition}'\nselect = [{}]\nhistory = {{ bars = {BARS}, origin = true }}\n",
+                select.join(", ")
+            );
+            home.write("scan.toml", &document);
+            home.trawl(&["scan", "--file", "scan.toml", "--as-of", as_of, "--output", "scan.json"]).expect_code(0);
+            let answer: serde_json::Value = serde_json::from_slice(&home.read("scan.json")).expect("JSON");
+            let input = format!("{symbol}.cut.csv");
+            let expressions = calls.iter().flat_map(|call| ["--expr", call]);
+            let arguments = ["compute", "--input", &input, "--output", "out.csv"].into_iter().chain(expressions);
+            home.trawl(&arguments.collect::<Vec<_>>()).expect_code(0);
+            let cut = columns(&home.read("out.csv"));
+            let rows = answer["rows"].as_array().expect("rows");
+            let row = rows.iter().find(|row| row["symbol"] == symbol).expect("a row");
+            for name in ["a", "b", "c"] {
+                let (got, wanted) = (row[name].as_f64(), cut[name].last().copied().flatten());
+                // The test's reader of JSON is exact but for the last bit.
+                let same = got.zip(wanted).is_some_and(|(g, w)| (g - w).abs() <= f64::EPSILON * w.abs());
+                assert!(same, "{symbol} {name}, {condition}: {got:?}, of cut bars {wanted:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_symbol_with_too_few_bars_for_a_classification_is_unknown_and_says_why() {
+    let home = Home::new();
+    let condition = "atc(cutout=300).trend >= -1";
+    home.trawl(&["scan", "--dataset", "us5", "--where", condition, "--output", "a.json"]).expect_code(0);
+    let answer: serde_json::Value = serde_json::from_slice(&home.read("a.json")).expect("JSON");
+    let rows = answer["rows"].as_array().expect("rows");
+    let of = |symbol: &str| rows.iter().find(|row| row["symbol"] == symbol).expect("a row");
+    assert_eq!(
+        (&of("FB")["status"], &of("FB")["reason"]),
+        (&"unknown".into(), &"too short: 196 bars, 301 needed".into())
+    );
+    assert_eq!(of("IBM")["status"], "matched");
+}
+
 #[test]
 fn what_is_written_is_what_was_promised() {
     let home = Home::new();

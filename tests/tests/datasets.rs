@@ -243,5 +243,25 @@ fn a_sweep_answers_once_for_every_combination() {
     assert_eq!(text.lines().count(), 1 + 3 * 61);
     assert_eq!(text.lines().filter(|l| l.contains(",matched,")).count(), 1 + 2 + 3);
     home.trawl(&["scan", "--dataset", "demo", "--where", "close > n", "--sweep", "n=3:1"]).expect_code(2);
+    let report = [
+        "scan",
+        "--dataset",
+        "demo",
+        "--where",
+        "close > sma(n) * f",
+        "--sweep",
+        "n=5,9",
+        "--sweep",
+        "f=1:3",
+        "--report",
+        "r.json",
+    ];
+    home.trawl(&report).expect_code(0);
+    let report: serde_json::Value = serde_json::from_slice(&home.read("r.json")).expect("JSON");
+    let shared = &report["sharing"];
+    assert_eq!(
+        (&shared["combinations"], &shared["averages"], &shared["averages_computed"]),
+        (&6.into(), &6.into(), &2.into())
+    );
     home.trawl(&["scan", "--dataset", "demo", "--where", "close > n", "--sweep", "n"]).expect_code(2);
 }

@@ -16,7 +16,7 @@ fn every_example_accounts_for_every_symbol() {
         .filter(|path| path.extension().is_some_and(|e| e == "toml"))
         .collect();
     documents.sort();
-    assert!(documents.len() >= 14, "{documents:?}");
+    assert!(documents.len() >= 15, "{documents:?}");
     for document in documents {
         let home = Home::new();
         let file = document.to_str().expect("a path");

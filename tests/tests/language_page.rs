@@ -14,7 +14,7 @@ use trawl_kernels::NoCancel;
 use trawl_market::{Store, TimeMicros, parse_time};
 use trawl_plan::catalogue::{FORMS, functions};
 use trawl_plan::graph::Kind;
-use trawl_plan::{History, ScanDocument, SweepValues};
+use trawl_plan::{Best, History, ScanDocument, Setting, SweepValues};
 use trawl_protocol::{Answer, Status, StepInputV1};
 use trawl_tests::executable::repository;
 
@@ -170,7 +170,7 @@ fn told_of_document(answer: &Answer, written: &str) -> Result<(), String> {
         if !before.contains('=') {
             return columns(answer, before, after);
         }
-        let settings = |point: &Vec<(String, f64)>| {
+        let settings = |point: &Vec<(String, Setting)>| {
             point.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
         };
         let point = answer.points.iter().position(|p| settings(p) == before).ok_or("there is no such point")?;
@@ -309,6 +309,7 @@ fn every_key_of_the_document_has_an_example() {
         dataset: text("a"),
         timeframe: text("a"),
         adjust: text("a"),
+        precision: text("a"),
         forming: true,
         history: Some(History { bars: 1, origin: true }),
         universe: text("a"),
@@ -317,11 +318,12 @@ fn every_key_of_the_document_has_an_example() {
         limit: Some(1),
         select: vec!["a".to_owned()],
         lets: BTreeMap::from([("a".to_owned(), "a".to_owned())]),
-        sweep: BTreeMap::from([("b".to_owned(), SweepValues::List(vec![1.0]))]),
+        sweep: BTreeMap::from([("b".to_owned(), SweepValues::List(vec![1.0.into()]))]),
+        best: Some(Best { by: "a".to_owned(), keep: 1 }),
     };
     let json: serde_json::Value = serde_json::from_str(&whole.to_json()).expect("JSON");
     let keys: Vec<String> = json.as_object().expect("an object").keys().cloned().collect();
-    assert_eq!(keys.len(), 13);
+    assert_eq!(keys.len(), 15);
     let documents: Vec<Block> = blocks().into_iter().filter(|b| b.document).collect();
     let used = |key: &str| {
         let mut lines = documents.iter().flat_map(|b| &b.lines);
@@ -332,7 +334,7 @@ fn every_key_of_the_document_has_an_example() {
     let missing: Vec<&String> = keys.iter().filter(|key| !used(key)).collect();
     assert!(missing.is_empty(), "no document on the pages of the language uses {missing:?}");
     let all: String = documents.iter().flat_map(|b| b.lines.clone()).collect::<Vec<_>>().join("\n");
-    for inner in ["bars = ", "origin = ", "from = ", "to = ", "step = ", " = ["] {
+    for inner in ["bars = ", "origin = ", "from = ", "to = ", "step = ", "by = ", "keep = ", " = ["] {
         assert!(all.contains(inner), "no document uses '{inner}'");
     }
 }

@@ -4,6 +4,8 @@
 
 mod agreement;
 mod answers;
+mod best;
+mod chart;
 mod cluster;
 mod compute;
 mod datasets;

@@ -174,6 +174,38 @@ fn mistakes_of_names() {
 }
 
 #[test]
+fn mistakes_of_classifications() {
+    conditions(
+        "of_classifications",
+        &[
+            "atc() > 0",
+            "atc(len=6).signal > 0",
+            "atc(lsma_len=7, robustness='Wide').trend == 1",
+            "atc(robustness='wide', hma_len=4).trend == 1",
+            "atc(robustness='loose').trend == 1",
+            "atc(la=1/0).signal > 0",
+            "atc(la=1e40).signal > 0",
+            "atc(de=101).signal > 0",
+            "atc(ema_w=0).signal > 0",
+            "atc(cutout=2.5).signal > 0",
+            "atc(long=0.1, short=0.1).signal > 0",
+            "atc(short=0.2).signal > 0",
+            "atc(strategy_mode=1).signal > 0",
+            "atc(close=open).signal > 0",
+            "atc(close, open).signal > 0",
+            "atc(hull_len=20).signal > 0",
+            "atc().hull > 0",
+        ],
+    );
+    let home = Home::new();
+    let short = ["where = 'atc().signal > 0'\nhistory = { bars = 20, origin = true }".to_owned()];
+    snapshot(
+        "of_short_classifications",
+        &short.iter().map(|text| said(&home, &document(&home, text))).collect::<String>(),
+    );
+}
+
+#[test]
 fn mistakes_of_calls() {
     conditions(
         "of_calls",
@@ -289,6 +321,8 @@ fn mistakes_of_documents() {
             "where = 'obv() > 1'\nhistory = { bars = 20 }",
             "where = \"bbands(matype='kama').upper > 1\"\nhistory = { bars = 20 }",
             "timeframe = '1h'",
+            "precision = 'F32'",
+            "precision = 'half'",
             "rank = 'close > 1'",
             "rank = 'close down'",
             "rank = 'close desc,'",
@@ -325,10 +359,21 @@ fn mistakes_of_lets_and_sweeps() {
             "[sweep]\nn = { from = 1, until = 3 }",
             "[sweep]\nn = { from = 1, to = 5, step = 0 }",
             "[sweep]\nn = { from = 5, to = 1 }",
-            "[sweep]\nn = { from = 1, to = 5000 }",
+            "[sweep]\nn = { from = 1, to = 50000 }",
             "[sweep]\nn = []",
             "[sweep]\nn = [1, inf]",
-            "[sweep]\nn = { from = 1, to = 100 }\nm = { from = 1, to = 100 }",
+            "[sweep]\nn = { from = 1, to = 200 }\nm = { from = 1, to = 200 }",
+            "[sweep]\nn = ['']",
+            "where = 'close > kind'\n[sweep]\nkind = ['sma', 'ema']",
+            "where = 'close > ma(close, 9, matype=kind)'\n[sweep]\nkind = ['sma', 'emma']",
+            "best = { by = 'close' }",
+            "best = 'close'\n[sweep]\nn = [1]",
+            "best = { of = 'close' }\n[sweep]\nn = [1]",
+            "best = { by = 'clsoe' }\n[sweep]\nn = [1]",
+            "best = { by = 'close > 1' }\n[sweep]\nn = [1]",
+            "best = { by = 'close, open' }\n[sweep]\nn = [1]",
+            "best = { by = 'close', keep = 0 }\n[sweep]\nn = [1]",
+            "select = ['open as best']\nbest = { by = 'close' }\n[sweep]\nn = [1]",
         ]
         .map(str::to_owned),
     );
@@ -363,8 +408,8 @@ fn mistakes_of_size() {
             format!("[let]\n{}", lets(257, &|_| "close".to_owned())),
             format!("[sweep]\n{}", many(9, "\n", |i| format!("n{i} = [1]"))),
             format!(
-                "where = '{} > n'\n[sweep]\nn = {{ from = 1, to = 1000 }}",
-                many(20, " + ", |i| format!("sma(n + {i})"))
+                "where = '{} > n'\n[sweep]\nn = {{ from = 1, to = 16000 }}",
+                many(70, " + ", |i| format!("sma(n + {i}) * n"))
             ),
         ],
     );

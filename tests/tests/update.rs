@@ -56,7 +56,7 @@ fn import(home: &Home, days: std::ops::Range<usize>) {
 }
 
 /// Name, clauses.
-const SCANS: [(&str, &[&str]); 7] = [
+const SCANS: [(&str, &[&str]); 10] = [
     (
         "screen",
         &[
@@ -118,6 +118,63 @@ const SCANS: [(&str, &[&str]); 7] = [
         &["--where", "ema(xs_pct(close),5) > 0.4", "--select", "ema(ref('S02', close),5)", "--select", "vwap()"],
     ),
     ("windows", &["--where", "sma(close,10) > sma(close,30)", "--select", "highest(high,20)"]),
+    (
+        "trend",
+        &[
+            "--where",
+            "atc(close, 12, hma_len=9, wma_len=30, robustness='narrow', cutout=20).signal > 0",
+            "--rank",
+            "atc(close, 9, la=0.5, strategy_mode=true).signal",
+            "--select",
+            "atc(high, 14, robustness='wide').kama",
+            "--select",
+            "atc(high, 14, robustness='wide').dema_equity",
+            "--select",
+            "correl(close,volume,12)",
+            "--select",
+            "percentrank(ema(close,3),15)",
+        ],
+    ),
+    (
+        "short",
+        &[
+            "--precision",
+            "f32",
+            "--where",
+            "rsi(close,14) < 65",
+            "--rank",
+            "atc(close, 12, de=1).signal",
+            "--select",
+            "macd().hist",
+            "--select",
+            "obv()",
+            "--select",
+            "sar()",
+            "--select",
+            "correl(ema(close,4),volume,12)",
+        ],
+    ),
+    (
+        "best",
+        &[
+            "--where",
+            "close > ma(close, m, matype=kind)",
+            "--universe",
+            "rsi(close, n) < 80",
+            "--sweep",
+            "n=5:13:4",
+            "--sweep",
+            "m=10,30",
+            "--sweep",
+            "kind=sma,ema",
+            "--best",
+            "roc(ema(close, n), m) desc",
+            "--keep",
+            "2",
+            "--select",
+            "atc(close, n, robustness='narrow').signal",
+        ],
+    ),
 ];
 
 /// Runs the update and the scan, compares what they say and write, and gives the update's report.
@@ -169,8 +226,11 @@ fn after_every_new_bar_an_update_gives_the_bytes_of_a_scan() {
             assert_eq!(anew["its past has changed"], Value::Null, "{day}: {anew}");
         }
         let reports = all(&[]);
-        assert!(reports["screen"]["resumed"].as_u64() >= Some(11), "{}", reports["screen"]);
-        assert_eq!(reports["screen"]["state"], "taken");
+        for name in ["screen", "trend", "short", "best"] {
+            assert!(reports[name]["resumed"].as_u64() >= Some(11), "{name}: {}", reports[name]);
+            assert_eq!(reports[name]["state"], "taken");
+            assert_eq!(reports[name]["in_full"], Value::Array(Vec::new()), "{name}");
+        }
         let refused = reports["running"]["in_full"].to_string();
         assert!(refused.contains("cross-section"), "{refused}");
     }
@@ -215,6 +275,10 @@ fn a_damaged_state_is_told_and_replaced_and_another_scans_is_refused() {
     let other = ["update", "--dataset", "m", "--state", "states/screen", "--where", "ema(close, 3) > 1"];
     let said = home.trawl(&other).expect_code(2).stderr;
     assert!(said.contains("the state is of another scan") && said.contains("a folder of its own"), "{said}");
+    assert_eq!(std::fs::read(&path).expect("a state"), good);
+    let short = ["update", "--dataset", "m", "--state", "states/screen", "--precision", "f32"];
+    let said = home.trawl(&[&short[..], clauses].concat()).expect_code(2).stderr;
+    assert!(said.contains("the state is of another precision: 'f64'"), "{said}");
     assert_eq!(std::fs::read(&path).expect("a state"), good);
     home.write("file", "");
     let said =

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use trawl_kernels::{State, carried_inputs, carried_layout};
+use trawl_kernels::{Precision, State, carried_inputs, carried_layout};
 use trawl_plan::frame::{BarSize, Subject};
 use trawl_plan::{Input, Piece, Plan};
 use twox_hash::xxhash3_128::Hasher;
 
-use crate::execution_class;
+use crate::execution_class_in;
 
 /// Bars before the first wanted one that a checkpoint leaves open: the last ones may still be corrected.
 pub const OPEN_BARS: usize = 5;
@@ -71,7 +71,7 @@ pub enum StateError {
     /// Written for another question: whoever asks has named the wrong place.
     #[error("the state is of another {what}: '{found}'")]
     Other {
-        /// `scan` or `dataset`.
+        /// `scan`, `dataset` or `precision`.
         what: &'static str,
         found: String,
     },
@@ -84,6 +84,8 @@ pub struct Checkpoints {
     dataset: String,
     /// Whose bits these are: what upgrades change.
     engine: String,
+    /// Of the arithmetic.
+    precision: String,
     /// What the states of the plan's pieces consist of.
     layout: String,
     /// Per stage and piece why it keeps no state.
@@ -124,17 +126,18 @@ fn refusal(plan: &Plan, piece: &Piece) -> Option<&'static str> {
 
 impl Checkpoints {
     /// Without states: the first run.
-    pub fn new(plan: &Plan, dataset: &str) -> Self {
+    pub fn new(plan: &Plan, dataset: &str, precision: Precision) -> Self {
         let refused = plan.stages().iter().map(|s| s.pieces.iter().map(|p| refusal(plan, p)).collect()).collect();
         let layouts = plan.stages().iter().flat_map(|s| &s.pieces).map(|p| carried_layout(&p.program));
         let layouts: String = layouts.map(|layout| layout + "|").collect();
-        let class = execution_class();
-        let engine = [class.engine, class.numerics, class.backend, class.precision].join(" ");
+        let class = execution_class_in(precision);
+        let engine = [class.engine, class.numerics, class.backend].join(" ");
         let layout = format!("{:032x}", twox_hash::XxHash3_128::oneshot(layouts.as_bytes()));
         Self {
             plan: plan.fingerprint(),
             dataset: dataset.to_owned(),
             engine,
+            precision: class.precision,
             layout,
             refused,
             before: BTreeMap::new(),
@@ -159,7 +162,7 @@ impl Checkpoints {
             return Err(StateError::Engine { found: "another format".to_owned() });
         }
         let mut text = || reader.text().ok_or_else(damaged);
-        let (plan, dataset, engine, layout) = (text()?, text()?, text()?, text()?);
+        let (plan, dataset, engine, precision, layout) = (text()?, text()?, text()?, text()?, text()?);
         if engine != self.engine {
             return Err(StateError::Engine { found: engine });
         }
@@ -168,6 +171,9 @@ impl Checkpoints {
         }
         if plan != self.plan {
             return Err(StateError::Other { what: "scan", found: plan });
+        }
+        if precision != self.precision {
+            return Err(StateError::Other { what: "precision", found: precision });
         }
         if layout != self.layout {
             return Err(StateError::Engine { found: engine });
@@ -195,7 +201,8 @@ impl Checkpoints {
             bytes.extend((text.len() as u64).to_le_bytes());
             bytes.extend(text.as_bytes());
         };
-        [&self.plan, &self.dataset, &self.engine, &self.layout].into_iter().for_each(|t| text(&mut bytes, t));
+        let identity = [&self.plan, &self.dataset, &self.engine, &self.precision, &self.layout];
+        identity.into_iter().for_each(|t| text(&mut bytes, t));
         bytes.extend((all.len() as u64).to_le_bytes());
         for ((stage, piece, symbol), Checkpoint { digest, state }) in all {
             bytes.extend(stage.to_le_bytes());
@@ -329,7 +336,7 @@ mod tests {
     }
 
     fn filled(plan: &Plan) -> Checkpoints {
-        let kept = Checkpoints::new(plan, "m");
+        let kept = Checkpoints::new(plan, "m", Precision::F64);
         for (symbol, bars) in [("A", 7), ("BB", 9)] {
             let state = State { bars, words: vec![1, u64::MAX, bars as u64] };
             kept.keep(0, 0, symbol, Outcome::New, Some(Checkpoint { digest: 5 << 100, state }));
@@ -341,16 +348,19 @@ mod tests {
     fn what_is_written_is_read_by_the_same_scan_alone() {
         let (mine, other) = (plan("ema(close, 5) > 1"), plan("ema(close, 6) > 1"));
         let bytes = filled(&mine).write(|_| true);
-        let mut read = Checkpoints::new(&mine, "m");
+        let mut read = Checkpoints::new(&mine, "m", Precision::F64);
         read.read(&bytes).unwrap();
         assert_eq!(read.of(0, 0, "BB").map(|c| (c.digest, c.state.bars)), Some((5 << 100, 9)));
         // Of symbols without a bar the state stays; of symbols that are gone it goes.
         assert_eq!(read.write(|_| true), bytes);
         assert!(read.write(|s| s != "A").len() < bytes.len());
-        let refused =
-            |plan: &Plan, dataset: &str| Checkpoints::new(plan, dataset).read(&bytes).unwrap_err().to_string();
+        let refused = |plan: &Plan, dataset: &str| {
+            Checkpoints::new(plan, dataset, Precision::F64).read(&bytes).unwrap_err().to_string()
+        };
         assert!(refused(&other, "m").contains("of another scan"));
         assert_eq!(refused(&mine, "n"), "the state is of another dataset: 'm'");
+        let short = Checkpoints::new(&mine, "m", Precision::F32).read(&bytes).unwrap_err().to_string();
+        assert_eq!(short, "the state is of another precision: 'f64'");
     }
 
     #[test]
@@ -361,7 +371,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             for damaged in [&damaged[..], &bytes[..at]] {
-                let mut kept = Checkpoints::new(&plan, "m");
+                let mut kept = Checkpoints::new(&plan, "m", Precision::F64);
                 assert_eq!(kept.read(damaged), Err(StateError::Damaged));
                 assert_eq!(kept.of(0, 0, "A"), None);
             }
@@ -379,13 +389,13 @@ mod tests {
             let checksum = twox_hash::XxHash3_128::oneshot(&damaged);
             damaged.extend(checksum.to_le_bytes());
             // Whatever it says: no panic, and nothing is allocated for what is not there.
-            let _ = Checkpoints::new(&plan, "m").read(&damaged);
+            let _ = Checkpoints::new(&plan, "m", Precision::F64).read(&damaged);
         }
     }
 
     #[test]
     fn of_several_states_the_earliest_stays() {
-        let kept = Checkpoints::new(&plan("ema(close, 5) > 1"), "m");
+        let kept = Checkpoints::new(&plan("ema(close, 5) > 1"), "m", Precision::F64);
         for bars in [9, 4, 6] {
             let state = State { bars, words: Vec::new() };
             kept.keep(

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use trawl_kernels::{Cancel, Cancelled, SymbolInput, evaluate_from, evaluate_last, input_begins};
+use trawl_kernels::{Cancel, Cancelled, Precision, SymbolInput, input_begins};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
@@ -23,6 +23,7 @@ const NONE: usize = usize::MAX;
 /// Everything that one stage is evaluated over.
 pub(crate) struct StageRun<'a> {
     pub plan: &'a Plan,
+    pub precision: Precision,
     pub stage: &'a Stage,
     /// Its place among the plan's.
     pub number: usize,
@@ -206,7 +207,7 @@ impl<'a> StageRun<'a> {
             })
             .collect();
         let from: Vec<usize> = wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim).collect();
-        let values = evaluate_from(&piece.program, &inputs, &from, cancel)?;
+        let values = self.precision.evaluate_from(&piece.program, &inputs, &from, cancel)?;
         for (&a, outputs) in wanted.iter().zip(values) {
             mine[a] = Computed { from: needed[a], outputs };
         }
@@ -339,7 +340,7 @@ impl<'a> StageRun<'a> {
                     visible: columns.first().map_or(0, Vec::len),
                 })
                 .collect();
-            for values in evaluate_last(&piece.program, &inputs, cancel)? {
+            for values in self.precision.evaluate_last(&piece.program, &inputs, cancel)? {
                 outputs.iter_mut().zip(values).for_each(|(series, value)| series.push(value));
             }
         }

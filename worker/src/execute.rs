@@ -1,15 +1,15 @@
 //! One step of a scan for one segment: load the group's bars, run the stage, say what came of it.
 //!
-//! The result depends on (plan, snapshot, as-of, adjustment, segment, step input) alone. Nothing here knows of attempts,
+//! The result depends on (plan, snapshot, as-of, adjustment, precision, segment, step input) alone. Nothing here knows of attempts,
 //! caches or networks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_kernels::Cancel;
+use trawl_kernels::{Cancel, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars};
-use trawl_plan::Plan;
 use trawl_plan::frame::{BarSize, Frame};
+use trawl_plan::{Plan, PointValues};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{
@@ -68,6 +68,8 @@ pub struct ScanSource {
     pub as_of: TimeMicros,
     /// As of a date, with the scan's own filled in.
     pub adjustment: Adjustment,
+    /// Of the arithmetic.
+    pub precision: Precision,
     /// States that symbols go on from, where the scan is an update. They change no value.
     pub checkpoints: Option<Arc<Checkpoints>>,
 }
@@ -204,6 +206,7 @@ impl ScanSource {
         let dated = manifest.timeframe.parse().is_ok_and(Timeframe::is_dated);
         let run = StageRun {
             plan: &self.plan,
+            precision: self.precision,
             stage,
             number: step.stage,
             kept: self.checkpoints.as_deref(),
@@ -296,7 +299,7 @@ impl ScanSource {
         all
     }
 
-    /// The rows of all points at one time, by point and symbol.
+    /// The rows of all points, or of each symbol's best, at one time, by point and symbol.
     fn rows(
         &self,
         axes: &[Axis<'_>],
@@ -311,32 +314,48 @@ impl ScanSource {
             let absent = |axis: &&Axis<'_>| axis.base_times().binary_search(&time).is_err();
             axes[own..].iter().zip(references).find(|(axis, _)| absent(axis)).map(|(_, name)| name.as_str())
         };
-        let mut by_point: Vec<Vec<SymbolRow>> = vec![Vec::with_capacity(own); self.plan.points.len()];
+        let look_backs = self.plan.look_backs();
+        let points = &self.plan.points;
+        let needed: Vec<usize> =
+            points.iter().map(|point| point.condition.map_or(0, |id| look_backs[id.index()]) + 1).collect();
+        let mut rows =
+            Vec::with_capacity(own * self.plan.best.map_or(points.len(), |best| best.keep.min(points.len())));
         for (axis, computed) in axes[..own].iter().zip(computed) {
-            let row = axis.base_times().binary_search(&time);
-            let values: Vec<f64> = match row {
-                Ok(row) => (0..outputs.len()).map(|output| computed.at(output, row)).collect(),
-                Err(_) => Vec::new(),
-            };
-            let mut values = values.iter();
-            for ((number, point), rows) in (0u32..).zip(&self.plan.points).zip(&mut by_point) {
-                let mut made = match row {
-                    Err(_) => status::stale(axis.base_times(), &axis.bars.times, time),
-                    Ok(row) => {
-                        let needed = point.condition.map_or(0, |id| self.plan.look_back_of(id)) + 1;
-                        status::of(point.values(&mut values), row + 1, needed, &missing)
-                    }
-                };
-                made.point = number;
+            let mut keep = |point: usize, mut made: SymbolRow, provisional: bool| {
+                made.point = u32::try_from(point).unwrap_or(u32::MAX);
                 made.symbol = axis.bars.symbol.to_string();
-                made.provisional = provisional && row.is_ok();
+                made.provisional = provisional;
                 rows.push(made);
+            };
+            let Ok(row) = axis.base_times().binary_search(&time) else {
+                let stale = status::stale(axis.base_times(), &axis.bars.times, time);
+                // Without values no point is better than another.
+                let kept = if self.plan.best.is_some() { 1 } else { points.len() };
+                (0..kept).for_each(|point| keep(point, stale.clone(), false));
+                continue;
+            };
+            let values: Vec<f64> = (0..outputs.len()).map(|output| computed.at(output, row)).collect();
+            let mut values = values.iter();
+            let mut given: Vec<Option<PointValues>> =
+                points.iter().map(|point| Some(point.values(&mut values))).collect();
+            let kept: Vec<usize> = match self.plan.best {
+                None => (0..points.len()).collect(),
+                Some(best) => {
+                    let compared = given
+                        .iter()
+                        .flatten()
+                        .map(|point| (point.universe == 1.0, point.select.last().copied().unwrap_or(f64::NAN)));
+                    best.best(&compared.collect::<Vec<_>>())
+                }
+            };
+            for point in kept {
+                if let Some(values) = given[point].take() {
+                    keep(point, status::of(values, row + 1, needed[point], &missing), provisional);
+                }
             }
         }
-        for rows in &mut by_point {
-            rows.sort_by(|a, b| a.symbol.cmp(&b.symbol));
-        }
-        by_point.into_iter().flatten().collect()
+        rows.sort_by(|a, b| (a.point, &a.symbol).cmp(&(b.point, &b.symbol)));
+        rows
     }
 }
 
@@ -347,7 +366,7 @@ pub enum StepOutput {
     Times(Vec<CrossTimes>),
     /// What its symbols give to cross-sections.
     Values(Vec<CrossValues>),
-    /// For each time the rows of all points, by point and symbol.
+    /// For each time the rows of all points, or of each symbol's best, by point and symbol.
     Rows(Vec<Vec<SymbolRow>>),
 }
 
@@ -392,7 +411,14 @@ mod tests {
             ..MemoryMarket::default()
         };
         let dataset = memory_dataset(market).unwrap();
-        ScanSource { plan: Arc::new(plan.clone()), dataset, as_of, adjustment: Adjustment::NONE, checkpoints: None }
+        ScanSource {
+            plan: Arc::new(plan.clone()),
+            dataset,
+            as_of,
+            adjustment: Adjustment::NONE,
+            precision: Precision::F64,
+            checkpoints: None,
+        }
     }
 
     fn try_run(

@@ -22,14 +22,26 @@ pub use evaluate::calendar_period;
 pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
 pub use source::schema_of;
 
+use trawl_kernels::Precision;
+use trawl_plan::ScanDocument;
 use trawl_protocol::record::ExecutionClass;
 
-/// What bits this build's answers have.
+/// The precision that a document asks for; the default for a word that compiling refuses.
+pub fn precision_of(document: &ScanDocument) -> Precision {
+    document.precision.as_deref().and_then(Precision::named).unwrap_or_default()
+}
+
+/// What bits this build's answers have unless a scan asks for another precision: what workers register.
 pub fn execution_class() -> ExecutionClass {
+    execution_class_in(Precision::F64)
+}
+
+/// What bits this build's answers have in a precision. Every worker computes in all of them.
+pub fn execution_class_in(precision: Precision) -> ExecutionClass {
     ExecutionClass {
         engine: trawl_protocol::limits::ENGINE.to_owned(),
         numerics: trawl_kernels::NUMERICS_ID.to_owned(),
         backend: trawl_kernels::BACKEND_CPU.to_owned(),
-        precision: trawl_kernels::PRECISION_F64.to_owned(),
+        precision: precision.name().to_owned(),
     }
 }

@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use trawl_kernels::{
-    Cancel, Cancelled, Resuming, State, SymbolInput, carried_inputs, evaluate_resuming, input_begins, resumed_begins,
-};
+use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput, carried_inputs, input_begins, resumed_begins};
 use trawl_plan::Piece;
 
 use crate::checkpoints::{Checkpoint, Checkpoints, Digests, OPEN_BARS, Outcome};
@@ -47,7 +45,7 @@ impl StageRun<'_> {
                 Resuming { input, from: needed[a], state: ready.state, save: Some(ready.save) }
             })
             .collect();
-        let results = evaluate_resuming(&piece.program, &resuming, cancel)?;
+        let results = self.precision.evaluate_resuming(&piece.program, &resuming, cancel)?;
         for ((result, ready), &a) in results.into_iter().zip(&ready).zip(wanted) {
             let kept_now = result.state.map(|state| Checkpoint { digest: ready.digest, state });
             // A state of another size than the program's was not taken.

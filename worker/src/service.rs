@@ -20,7 +20,7 @@ use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
 use crate::cache::{GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
-use crate::execution_class;
+use crate::{execution_class_in, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
 const REPLIES_WAITING_MAX: usize = 64;
@@ -116,11 +116,6 @@ impl WorkerService {
                 "protocol version {asked} was asked for, this worker speaks {PROTOCOL_VERSION}"
             )));
         }
-        let class = request.execution_class.map(ExecutionClass::from);
-        if class.as_ref() != Some(&execution_class()) {
-            let asked = class.map_or_else(|| "none".to_owned(), |c| c.to_string());
-            return Err(invalid(format!("class '{asked}' was asked for, this worker is '{}'", execution_class())));
-        }
         if request.document_json.len() > DOCUMENT_BYTES_MAX || request.segments.len() > SEGMENTS_MAX {
             return Err(invalid("the document or the list of segments is too long"));
         }
@@ -129,6 +124,13 @@ impl WorkerService {
         }
         let document = ScanDocument::from_json(&request.document_json)
             .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
+        // The class that is asked for says what the document does, or the two are not of one scan.
+        let precision = precision_of(&document);
+        let (class, own) = (request.execution_class.map(ExecutionClass::from), execution_class_in(precision));
+        if class.as_ref() != Some(&own) {
+            let asked = class.map_or_else(|| "none".to_owned(), |c| c.to_string());
+            return Err(invalid(format!("class '{asked}' was asked for, this worker's is '{own}' for this document")));
+        }
         let dataset = self.open(&request.dataset)?;
         let manifest = &dataset.manifest;
         let unreadable = |error: trawl_market::MarketError| Failure::from(ExecuteError::from(error));
@@ -151,8 +153,14 @@ impl WorkerService {
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
-        let source =
-            ScanSource { plan: Arc::new(plan), dataset, as_of: request.as_of_us, adjustment, checkpoints: None };
+        let source = ScanSource {
+            plan: Arc::new(plan),
+            dataset,
+            as_of: request.as_of_us,
+            adjustment,
+            precision,
+            checkpoints: None,
+        };
         Ok(Shard {
             references: source.load_references()?,
             source,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_kernels::{NoCancel, SymbolInput};
+use trawl_kernels::{NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput};
 use trawl_market::{Calendar, parse_time};
 use trawl_plan::family::Period;
 use trawl_plan::{Input, Plan, Schema};
@@ -16,7 +16,7 @@ use trawl_plan::{Input, Plan, Schema};
 use crate::bar_csv::{BarCsv, ColumnMap};
 use crate::context::Context;
 use crate::failure::UserMistake;
-use crate::number::push_exact;
+use crate::number::{counted, push_exact};
 use crate::output::staged::{StagedFile, plain};
 
 const AFTER_HELP: &str = "\
@@ -53,6 +53,10 @@ pub struct Args {
     #[arg(long, value_name = "CALENDAR", default_value = "XNYS", value_parser = calendar)]
     calendar: Calendar,
 
+    /// Number type of the arithmetic; f32 is less exact
+    #[arg(long, value_name = "TYPE", default_value = PRECISION_F64, value_parser = [PRECISION_F64, PRECISION_F32])]
+    precision: String,
+
     /// File to write, replaced whole at the end [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -73,17 +77,19 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
         let message = format!("an expression is headed '{}', as the date column is", csv.date_heading());
         return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
     }
+    long_enough(&plan, &csv, &source)?;
     if let Some(path) = &args.output {
         StagedFile::create(path)?;
     }
-    let needed = trawl_kernels::workspace_bytes(plan.program(), csv.rows());
+    let precision = Precision::named(&args.precision).unwrap_or_default();
+    let needed = trawl_kernels::workspace_bytes(plan.program(), csv.rows(), precision);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         let most = trawl_kernels::WORKSPACE_BYTES_MAX;
         let message = format!("these expressions need {needed} bytes beside the bars, at most {most} are taken");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
     let columns = inputs(&csv, &plan, args.calendar)?;
-    let outputs = evaluate(&plan, &columns, csv.rows())?;
+    let outputs = evaluate(&plan, &columns, csv.rows(), precision)?;
     if let Some(line) = csv.first_step_back() {
         crate::diagnostics::warning_line(&format!(
             "line {line} of {source} is dated before the line above it; bars are taken in the order of the file, oldest first"
@@ -110,6 +116,16 @@ fn open(path: &Path) -> Result<Box<dyn Read>, UserMistake> {
         return Err(refused(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     Ok(Box::new(file))
+}
+
+/// Some functions are not defined over short histories.
+fn long_enough(plan: &Plan, csv: &BarCsv, source: &str) -> Result<(), UserMistake> {
+    if csv.rows() >= plan.bars_needed {
+        return Ok(());
+    }
+    let (by, needed, rows) = (plan.needed_by, plan.bars_needed, csv.rows());
+    let message = format!("{by} needs {} with these parameters, and {source} has {rows}", counted(needed, "bar"));
+    Err(UserMistake::with_help(message, "give it more bars, or shorter lengths and a smaller cutout"))
 }
 
 fn calendar(name: &str) -> Result<Calendar, String> {
@@ -155,12 +171,13 @@ fn begins(csv: &BarCsv, period: Period, calendar: Calendar) -> anyhow::Result<Ve
     Ok(begins.into_iter().map(|b| f64::from(u8::from(b))).collect())
 }
 
-fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize) -> anyhow::Result<Vec<Vec<f64>>> {
+fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize, precision: Precision) -> anyhow::Result<Vec<Vec<f64>>> {
     if rows == 0 {
         return Ok(vec![Vec::new(); plan.headings.len()]);
     }
     let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
-    Ok(trawl_kernels::evaluate_all(plan.program(), &input, &NoCancel)?)
+    let mut series = precision.evaluate_from(plan.program(), &[input], &[0], &NoCancel)?;
+    Ok(series.pop().unwrap_or_default())
 }
 
 fn write(csv: &BarCsv, plan: &Plan, outputs: &[Vec<f64>], writer: &mut impl Write) -> anyhow::Result<()> {
@@ -191,8 +208,9 @@ mod tests {
         let schema = Schema::of_columns(csv.series_names());
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
         let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
+        long_enough(&plan, &csv, "test.csv")?;
         let columns = inputs(&csv, &plan, Calendar::XNYS)?;
-        let outputs = evaluate(&plan, &columns, csv.rows())?;
+        let outputs = evaluate(&plan, &columns, csv.rows(), Precision::F64)?;
         let mut bytes = Vec::new();
         write(&csv, &plan, &outputs, &mut bytes)?;
         Ok(String::from_utf8(bytes)?)
@@ -215,6 +233,27 @@ mod tests {
     #[test]
     fn a_file_without_rows_gives_a_header() {
         assert_eq!(compute("i,close\n", &["close"], &[]).unwrap(), "i,close\n");
+    }
+
+    #[test]
+    fn a_history_shorter_than_the_longest_average_is_the_users_mistake() {
+        let text =
+            |bars: usize| (0..bars).fold("i,close\n".to_owned(), |text, i| format!("{text}{i},{}\n", 50 + i % 7));
+        let error = compute(&text(33), &["atc().signal"], &[]).unwrap_err();
+        assert!(error.downcast_ref::<UserMistake>().is_some(), "{error}");
+        assert_eq!(error.to_string(), "atc needs 34 bars with these parameters, and test.csv has 33");
+        assert!(compute(&text(40), &["atc(cutout=40).ema"], &[]).unwrap_err().to_string().contains("needs 41 bars"));
+        let out = compute(&text(34), &["atc().signal", "atc().kama"], &[]).unwrap();
+        assert_eq!(out.lines().nth(1), Some("0,0,0"), "every bar has its values");
+        assert_eq!(out.lines().count(), 35);
+    }
+
+    #[test]
+    fn an_empty_cell_is_data_for_a_classification() {
+        let mut text = "i,close\n".to_owned();
+        (0..60).for_each(|i| text += &if i == 45 { format!("{i},\n") } else { format!("{i},{}\n", 50 + i % 7) });
+        let out = compute(&text, &["atc().ema_equity"], &[]).unwrap();
+        assert!(out.lines().skip(1).all(|line| line.split(',').nth(1).is_some_and(|cell| !cell.is_empty())), "{out}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::telemetry::Role;
 
 mod bench;
+mod chart;
 mod cluster;
 mod completions;
 mod compute;
@@ -27,6 +28,7 @@ pub enum Command {
     Update(Box<scan::UpdateArgs>),
     Diff(diff::Args),
     Compute(compute::Args),
+    Chart(chart::Args),
     Indicators(indicators::Args),
     Import(import::Args),
     Synth(synth::Args),
@@ -59,6 +61,7 @@ impl Command {
             Self::Update(args) => scan::run_update(*args, context),
             Self::Diff(args) => diff::run(args),
             Self::Compute(args) => compute::run(args, context),
+            Self::Chart(args) => chart::run(args, context),
             Self::Indicators(args) => indicators::run(args, context),
             Self::Import(args) => import::run(args, context),
             Self::Synth(args) => synth::run(args, context),

@@ -14,6 +14,7 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow};
 
 use super::{About, DIGEST_KEY, FIXED_COLUMNS, IDENTITY_KEY, setting_names, settings_of};
@@ -89,10 +90,16 @@ impl<W: Write + Send> History<W> {
     }
 }
 
+/// Whether a sweep's variable is a word at any point.
+fn is_word(answer: &Answer, variable: usize) -> bool {
+    answer.points.iter().any(|point| matches!(point.get(variable), Some((_, Setting::Text(_)))))
+}
+
 fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
     use DataType::{Boolean, UInt32, Utf8};
     let fixed = FIXED_COLUMNS.into_iter().zip([UInt32, Utf8, Utf8, Boolean, Boolean, Utf8]).enumerate();
-    let settings = setting_names(answer).into_iter().map(|name| Field::new(name, DataType::Float64, false));
+    let kind = |i| if is_word(answer, i) { Utf8 } else { DataType::Float64 };
+    let settings = setting_names(answer).into_iter().enumerate().map(|(i, name)| Field::new(name, kind(i), false));
     let mut fields: Vec<Field> = settings.collect();
     fields.extend(fixed.map(|(i, (name, kind))| Field::new(name, kind, i == 0)));
     fields.extend(answer.select.iter().map(|name| Field::new(name, DataType::Float64, true)));
@@ -106,8 +113,16 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
         Arc::new(rows.iter().map(|r| Some(of(r))).collect::<BooleanArray>())
     };
     let setting = |i: usize| -> ArrayRef {
-        let value = |row| settings_of(answer, row).get(i).map_or(f64::NAN, |(_, value)| *value);
-        Arc::new(Float64Array::from_iter_values(rows.iter().map(value)))
+        let value = |row| settings_of(answer, row).get(i).map(|(_, value)| value);
+        if is_word(answer, i) {
+            let words = rows.iter().map(|row| value(row).map_or_else(String::new, ToString::to_string));
+            return Arc::new(StringArray::from_iter_values(words));
+        }
+        let number = |row| match value(row) {
+            Some(Setting::Number(value)) => *value,
+            _ => f64::NAN,
+        };
+        Arc::new(Float64Array::from_iter_values(rows.iter().map(number)))
     };
     let mut columns: Vec<ArrayRef> = (0..setting_names(answer).len()).map(setting).collect();
     columns.extend([

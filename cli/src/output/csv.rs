@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use trawl_plan::Setting;
 use trawl_protocol::Answer;
 
 use super::{FIXED_COLUMNS, setting_names, settings_of};
@@ -42,9 +43,14 @@ pub fn rows(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl W
             csv.write_field(first)?;
         }
         for (_, value) in settings_of(answer, row) {
-            text.clear();
-            push_exact(&mut text, *value);
-            csv.write_field(&text)?;
+            match value {
+                Setting::Number(value) => {
+                    text.clear();
+                    push_exact(&mut text, *value);
+                    csv.write_field(&text)?;
+                }
+                Setting::Text(word) => csv.write_field(word)?,
+            }
         }
         let told = |flag: bool| if flag { "true" } else { "false" };
         let flagged = &row.row;

@@ -5,6 +5,7 @@
 use std::io::Write;
 
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow};
 
 use super::{About, settings_of};
@@ -58,7 +59,10 @@ impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (name, value) in settings_of(self.answer, self.row) {
-            map.serialize_entry(name, &Number(*value))?;
+            match value {
+                Setting::Number(value) => map.serialize_entry(name, &Number(*value))?,
+                Setting::Text(word) => map.serialize_entry(name, word)?,
+            }
         }
         map.serialize_entry("place", &self.row.place)?;
         map.serialize_entry("symbol", &self.row.row.symbol)?;

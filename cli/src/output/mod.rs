@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use trawl_plan::{Diagnostic, ScanDocument};
+use trawl_plan::{Diagnostic, ScanDocument, Setting};
 use trawl_protocol::{Answer, AnswerRow, Identity, Status};
 
 use crate::failure::UserMistake;
@@ -144,7 +144,7 @@ pub fn setting_names(answer: &Answer) -> Vec<&str> {
 }
 
 /// Their values at a row's point.
-pub fn settings_of<'a>(answer: &'a Answer, row: &AnswerRow) -> &'a [(String, f64)] {
+pub fn settings_of<'a>(answer: &'a Answer, row: &AnswerRow) -> &'a [(String, Setting)] {
     answer.points.get(row.row.point as usize).map_or(&[], Vec::as_slice)
 }
 
@@ -224,6 +224,7 @@ pub mod tests {
                 adjustment: "none".to_owned(),
             },
             points: vec![Vec::new()],
+            best: false,
             select: vec!["close".to_owned(), "a, \"b\"".to_owned()],
             rows: rows.into_iter().map(|(place, row)| AnswerRow { place, row }).collect(),
         }

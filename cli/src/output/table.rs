@@ -2,10 +2,12 @@
 //!
 //! The same text whether stdout is a terminal or not; nothing should be computed from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use trawl_kernels::PRECISION_F64;
+use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow, Status};
 
 use super::{setting_names, settings_of};
@@ -41,7 +43,7 @@ pub struct Options<'a> {
 pub fn render(answer: &Answer, options: Options<'_>) -> String {
     let mut text = String::new();
     matches(&mut text, answer, options);
-    if answer.points.len() > 1 {
+    if answer.points.len() > 1 && !answer.best {
         points(&mut text, answer);
     } else if options.all || answer.rows.len() <= LISTED_SYMBOLS_MAX {
         every_symbol(&mut text, answer);
@@ -52,14 +54,21 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     if counts[Status::Outside as usize] > 0 && counts[Status::Outside as usize] == answer.rows.len() {
         text.push_str("no symbol is in the universe\n");
     }
-    let times =
-        if answer.points.len() > 1 { format!(", {} combinations each", answer.points.len()) } else { String::new() };
-    let _ = writeln!(text, "{}{times}", counts_line(counts, answer.points.len()));
+    let times = match (answer.best, answer.points.len()) {
+        (true, points) => format!(", each at the best of {points} combinations"),
+        (false, 0 | 1) => String::new(),
+        (false, points) => format!(", {points} combinations each"),
+    };
+    let _ = writeln!(text, "{}{times}", counts_line(counts, answer));
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
+    let precision = match identity.precision.as_str() {
+        PRECISION_F64 => String::new(),
+        other => format!(", in {other}"),
+    };
     let _ = writeln!(
         text,
-        "dataset {}@{}{timeframe}, as of {}{}",
+        "dataset {}@{}{timeframe}, as of {}{precision}{}",
         identity.dataset,
         short_snapshot(&identity.snapshot),
         identity.as_of,
@@ -69,11 +78,18 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
 }
 
 /// `1 matched, 4 not matched: 5 symbols in all`.
-fn counts_line(counts: [usize; 6], points: usize) -> String {
+fn counts_line(counts: [usize; 6], answer: &Answer) -> String {
     let order = [Status::Matched, Status::NotMatched, Status::Unknown, Status::Outside, Status::Stale, Status::Failed];
     let parts: Vec<String> =
         order.iter().map(|&s| format!("{} {}", counts[s as usize], s.name().replace('_', " "))).collect();
-    format!("{} = {}", parts.join(" + "), counted(counts.iter().sum::<usize>() / points.max(1), "symbol"))
+    let rows = counts.iter().sum::<usize>();
+    let symbols = if answer.best {
+        answer.rows.iter().map(|r| r.row.symbol.as_str()).collect::<BTreeSet<_>>().len()
+    } else {
+        rows / answer.points.len().max(1)
+    };
+    let of = if answer.best && rows != symbols { format!("{} of ", counted(rows, "row")) } else { String::new() };
+    format!("{} = {of}{}", parts.join(" + "), counted(symbols, "symbol"))
 }
 
 /// A table as all of them look: a line under the header, no other lines, nothing wrapped.
@@ -129,7 +145,7 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     headings.extend(answer.select.iter().map(String::as_str));
     table.set_header(headings.into_iter().map(cell).collect::<Vec<_>>());
     for row in &placed[..shown] {
-        let mut cells: Vec<String> = settings_of(answer, row).iter().map(|(_, value)| readable(*value)).collect();
+        let mut cells: Vec<String> = settings_of(answer, row).iter().map(|(_, value)| setting(value)).collect();
         cells.extend([row.place.map_or_else(String::new, |p| p.to_string()), cell(&row.row.symbol)]);
         cells.extend(flagged.then(|| flags(row).to_owned()));
         cells.extend(row.row.values.iter().map(|&value| readable(value)));
@@ -158,6 +174,13 @@ fn flags(row: &AnswerRow) -> &'static str {
     }
 }
 
+fn setting(value: &Setting) -> String {
+    match value {
+        Setting::Number(value) => readable(*value),
+        Setting::Text(word) => cell(word),
+    }
+}
+
 /// How many matched at each point of a sweep.
 fn points(text: &mut String, answer: &Answer) {
     let names = setting_names(answer);
@@ -165,7 +188,7 @@ fn points(text: &mut String, answer: &Answer) {
     table.set_header(names.iter().copied().chain(["matched"]).map(cell).collect::<Vec<_>>());
     for (number, settings) in (0u32..).zip(&answer.points).take(POINTS_SHOWN_MAX) {
         let matched = answer.counts_at(number)[Status::Matched as usize].to_string();
-        table.add_row(settings.iter().map(|(_, v)| readable(*v)).chain([matched]).collect::<Vec<_>>());
+        table.add_row(settings.iter().map(|(_, v)| setting(v)).chain([matched]).collect::<Vec<_>>());
     }
     right_align(&mut table, &(0..=names.len()).collect::<Vec<_>>());
     push_table(text, &table);

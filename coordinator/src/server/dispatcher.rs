@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, WorkerRecord, envelope, pb};
 
-use trawl_worker::{StepKind, execution_class};
+use trawl_worker::{StepKind, execution_class, execution_class_in};
 
 use super::attempt::{self, Ending, Found, Said};
 use super::membership::Member;
@@ -424,7 +424,7 @@ impl State {
             dataset: prepared.dataset_reference(),
             as_of_us: prepared.as_of,
             plan_fingerprint: prepared.identity.plan.clone(),
-            execution_class: Some(execution_class().into()),
+            execution_class: Some(execution_class_in(prepared.precision).into()),
             segments,
             trace: submission.trace.clone(),
             stage: u32::try_from(step.stage).unwrap_or(u32::MAX),

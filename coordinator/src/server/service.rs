@@ -22,7 +22,7 @@ use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::ShardSpec;
 use crate::prepare::{PrepareError, PreparedScan, prepare};
-use crate::report::{FailedRun, RunReport, ShardRun, ms_since};
+use crate::report::{FailedRun, RunReport, ShardRun, ms_since, sharing_of};
 use crate::scheduler::Outcome;
 
 /// Scans that run at once; more are refused with `RESOURCE_EXHAUSTED`.
@@ -259,12 +259,14 @@ impl RunningScan {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let report = RunReport {
             mode: "cluster".to_owned(),
+            precision: prepared.identity.precision.clone(),
             scan: name,
             threads: submitted.threads,
             shards: count(submitted.shards),
             segments: count(prepared.segments.len()),
             symbols: prepared.symbol_count() as u64,
             bars: prepared.bar_count(),
+            sharing: sharing_of(&prepared.plan),
             prepare_ms: ms_since(started),
             ..RunReport::default()
         };
@@ -319,6 +321,7 @@ impl RunningScan {
             synthetic: manifest.synthetic,
             timeframe: manifest.timeframe.clone(),
             points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
+            best: spec.best,
         })
     }
 

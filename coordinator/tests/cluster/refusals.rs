@@ -6,11 +6,12 @@ use tonic::Code;
 use trawl_coordinator::client::ClientError;
 use trawl_coordinator::server::SCANS_MAX;
 use trawl_coordinator::{NoProgress, ShardSpec, client};
+use trawl_kernels::Precision;
 use trawl_plan::ScanDocument;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::pb::worker_client::WorkerClient;
 use trawl_protocol::{ErrorKind, Failure, pb};
-use trawl_worker::execution_class;
+use trawl_worker::{execution_class, execution_class_in};
 
 use crate::world::{Oddity, World};
 
@@ -111,9 +112,12 @@ async fn a_worker_refuses_what_it_would_compute_otherwise() {
     let mut stream = client.execute(good.clone()).await.unwrap().into_inner();
     let reply = stream.message().await.unwrap().unwrap();
     assert!(matches!(reply.outcome, Some(pb::segment_reply::Outcome::Result(_))));
-    let spoilt: [(&str, Spoil); 7] = [
+    let spoilt: [(&str, Spoil); 8] = [
         ("protocol version", |r| r.protocol_version += 1),
         ("class", |r| r.execution_class = None),
+        ("f32' was asked for, this worker's is", |r| {
+            r.execution_class = Some(execution_class_in(Precision::F32).into())
+        }),
         ("plan", |r| r.plan_fingerprint = "0".repeat(64)),
         ("cannot be read", |r| r.document_json = "{".to_owned()),
         ("smaa", |r| r.document_json = r.document_json.replace("sma", "smaa")),

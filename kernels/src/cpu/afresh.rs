@@ -3,133 +3,87 @@
 use std::ops::Range;
 
 use super::carry::carries_nothing;
-use super::lanes::{LANES, Out, Row, Step, View};
+use super::lanes::{Kernel, Out, RowOf, View};
+use super::pack::Pack;
+use super::real::Real;
+
+/// Bars whose windows are walked together, so that what they share is loaded once.
+const TOGETHER: usize = 4;
+
+/// 0 of a defined value, NaN of any other.
+#[inline(always)]
+#[expect(clippy::eq_op, reason = "an infinity less itself is NaN")]
+fn gap<T: Real, V: Pack<T>>(x: V) -> V {
+    x - x
+}
 
 /// Share of the `p` values before the current one that are below it, in percent.
 pub(crate) struct PercentRank {
     pub p: usize,
 }
 
-impl Step for PercentRank {
+impl<T: Real> Kernel<T> for PercentRank {
     carries_nothing!();
 
     #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let p = self.p;
-        for t in rows {
-            if t < p {
-                out.set(t, Row::NA);
-                continue;
+    fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
+        let defined = rows.start.max(self.p).min(rows.end);
+        for t in rows.start..defined {
+            outs[0].from(t)[0] = RowOf::NA;
+        }
+        let mut t = defined;
+        while t < rows.end {
+            if t + TOGETHER <= rows.end && self.p >= TOGETHER {
+                self.bars::<T, V, TOGETHER>(&inputs[0], &mut outs[0], t);
+                t += TOGETHER;
+            } else {
+                self.bars::<T, V, 1>(&inputs[0], &mut outs[0], t);
+                t += 1;
             }
-            let current = inputs[0].row(t);
-            let (mut below, mut defined) = (Row::ZERO, Row::ZERO);
-            for j in t - p..t {
-                let x = inputs[0].row(j);
-                for lane in 0..LANES {
-                    let x = x.0[lane];
-                    below.0[lane] += f64::from(u8::from(x < current.0[lane]));
-                    defined.0[lane] += f64::from(u8::from(x.is_finite()));
+        }
+    }
+}
+
+impl PercentRank {
+    /// Bars `t..t + K`, `K` at most the period.
+    #[inline(always)]
+    fn bars<T: Real, V: Pack<T>, const K: usize>(&self, input: &View<'_, T>, out: &mut Out<'_, T>, t: usize) {
+        let mut now = [V::zero(); K];
+        // Counts; where a value of the window is not defined, NaN.
+        let mut below = [V::zero(); K];
+        for (k, now) in now.iter_mut().enumerate() {
+            *now = V::load(input.at(t + k));
+        }
+        // Oldest first: bars that not all windows hold, those that all do, and again those that not all do.
+        let first = t - self.p;
+        for j in 0..K - 1 {
+            let x = V::load(input.at(first + j));
+            for k in 0..=j {
+                below[k] = below[k] + (V::truth(x.lt(now[k])) + gap::<T, V>(x));
+            }
+        }
+        let mut undefined = V::zero();
+        let mut j = first + K - 1;
+        while j < t {
+            let from = input.from(j);
+            let n = from.len().min(t - j);
+            for x in &from[..n] {
+                let x = V::load(x);
+                undefined = undefined + gap::<T, V>(x);
+                for k in 0..K {
+                    below[k] = below[k] + V::truth(x.lt(now[k]));
                 }
             }
-            let whole = p as f64;
-            let row = below.map(|lane, below| {
-                let known = defined.0[lane] == whole && current.0[lane].is_finite();
-                if known { below / whole * 100.0 } else { f64::NAN }
-            });
-            out.set(t, row);
+            j += n;
         }
-    }
-}
-
-/// Pearson's correlation. Inputs x, y, taken less their current values, so that nothing cancels and a series that does
-/// not vary is exactly 0.
-pub(crate) struct Correlation {
-    pub p: usize,
-}
-
-impl Step for Correlation {
-    carries_nothing!();
-
-    #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let p = self.p;
-        for t in rows {
-            if t + 1 < p {
-                out.set(t, Row::NA);
-                continue;
-            }
-            let Joint { xx, yy, xy } = Joint::of(inputs, t, p);
-            let row = xy.map(|lane, xy| {
-                // An NA or infinity in the window has made every sum NaN.
-                let flat = (xx.0[lane] == 0.0 || yy.0[lane] == 0.0) && !xy.is_nan();
-                let ratio = xy / (xx.0[lane].sqrt() * yy.0[lane].sqrt());
-                if flat { 0.0 } else { ratio }
-            });
-            out.set(t, row);
-        }
-    }
-}
-
-/// Inputs x, y: slope of the line of y over x.
-pub(crate) struct Beta {
-    pub p: usize,
-}
-
-impl Step for Beta {
-    carries_nothing!();
-
-    #[inline(always)]
-    fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
-        let p = self.p;
-        for t in rows {
-            if t + 1 < p {
-                out.set(t, Row::NA);
-                continue;
-            }
-            let Joint { xx, xy, .. } = Joint::of(inputs, t, p);
-            let row = xy.map(|lane, xy| {
-                let flat = xx.0[lane] == 0.0 && !xy.is_nan();
-                let slope = xy / xx.0[lane];
-                if flat { 0.0 } else { slope }
-            });
-            out.set(t, row);
-        }
-    }
-}
-
-/// Sums of the products of two series' distances to their means over a window.
-struct Joint {
-    xx: Row,
-    yy: Row,
-    xy: Row,
-}
-
-impl Joint {
-    /// Of the `p` bars up to `t`.
-    #[inline(always)]
-    fn of(inputs: &[View<'_>], t: usize, p: usize) -> Self {
-        let window = t + 1 - p..t + 1;
-        let (x_now, y_now) = (inputs[0].row(t), inputs[1].row(t));
-        let (mut mean_x, mut mean_y) = (Row::ZERO, Row::ZERO);
-        for j in window.clone() {
-            let (x, y) = (inputs[0].row(j), inputs[1].row(j));
-            for lane in 0..LANES {
-                mean_x.0[lane] += x.0[lane] - x_now.0[lane];
-                mean_y.0[lane] += y.0[lane] - y_now.0[lane];
+        for j in 0..K - 1 {
+            for k in j + 1..K {
+                below[k] = below[k] + (V::truth(now[j].lt(now[k])) + gap::<T, V>(now[j]));
             }
         }
-        let (mean_x, mean_y) = (mean_x.map(|_, s| s / p as f64), mean_y.map(|_, s| s / p as f64));
-        let (mut xx, mut yy, mut xy) = (Row::ZERO, Row::ZERO, Row::ZERO);
-        for j in window {
-            let (x, y) = (inputs[0].row(j), inputs[1].row(j));
-            for lane in 0..LANES {
-                let dx = (x.0[lane] - x_now.0[lane]) - mean_x.0[lane];
-                let dy = (y.0[lane] - y_now.0[lane]) - mean_y.0[lane];
-                xx.0[lane] += dx * dx;
-                yy.0[lane] += dy * dy;
-                xy.0[lane] += dx * dy;
-            }
+        for k in 0..K {
+            let below = below[k] + undefined + gap::<T, V>(now[k]);
+            (below / V::of(self.p as f64) * V::of(100.0)).store(&mut out.from(t + k)[0]);
         }
-        Self { xx, yy, xy }
     }
 }

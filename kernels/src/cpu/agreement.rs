@@ -78,6 +78,11 @@ const EXPRESSIONS: &[&str] = &[
     "maximum(close, open[2])",
     "-abs(close - 50)",
     "close[40]",
+    "atc().signal",
+    "atc(hl2, 9, kama_len=20, robustness='wide', cutout=40, la=0.5, de=0.2, strategy_mode=true).trend",
+    "atc(open, 5, hma_len=50, robustness='narrow').lsma",
+    "atc(len=40).hma",
+    "atc(len=40).kama_equity",
 ];
 
 fn program(items: &[&str]) -> Program {
@@ -205,7 +210,7 @@ fn groups_have_the_bits_of_their_primitives() {
 fn the_groups_of_the_catalogue_are_found() {
     let found = |items: &[&str]| {
         let program = program(items);
-        fuse(&program).iter().map(|part| part.work).collect::<Vec<Work>>()
+        fuse(&program).iter().map(|part| part.work.clone()).collect::<Vec<Work>>()
     };
     let (typical, two) = (Work::SumOver(3.0.into()), 2.0.into());
     assert_eq!(found(&["sma(close,20)"]), [Work::Op(Op::Mean(20))]);
@@ -221,13 +226,13 @@ fn the_groups_of_the_catalogue_are_found() {
     assert_eq!(found(&["atr(14)"]), [Work::AverageRange(14)]);
     let (max, min, mean) = (Work::Op(Op::Max(14)), Work::Op(Op::Min(14)), Work::Op(Op::Mean(3)));
     let gate = Work::Op(Op::Binary(Binary::Gate));
-    assert_eq!(found(&["stoch(14,3,3).k", "stoch(14,3,3).d"]), [min, max, Work::Within, mean, mean, gate]);
+    assert_eq!(found(&["stoch(14,3,3).k", "stoch(14,3,3).d"]), [min, max, Work::Within, mean.clone(), mean, gate]);
     assert_eq!(found(&["adx(14)"]), [Work::Directional(14)]);
     let standing = Work::Standing(0.015.into());
     let deviation = Work::Op(Op::MeanDeviation(20));
-    assert_eq!(found(&["cci(20)"]), [typical, Work::Op(Op::Mean(20)), deviation, standing]);
+    assert_eq!(found(&["cci(20)"]), [typical.clone(), Work::Op(Op::Mean(20)), deviation, standing]);
     assert_eq!(found(&["obv()"]), [Work::Op(Op::OnBalance)]);
-    assert_eq!(found(&["vwap()"]), [typical, Work::Weighed]);
+    assert_eq!(found(&["vwap()"]), [typical.clone(), Work::Weighed]);
     let sum = |p| Work::Op(Op::Sum(p));
     assert_eq!(found(&["mfi(14)"]), [typical, Work::Flows, sum(14), sum(14), Work::Share]);
     assert_eq!(found(&["kama(close,10)"]), [Work::Apart, sum(10), Work::Op(Op::Kaufman)]);

@@ -4,6 +4,9 @@
 //! none is forgotten. Only what goes back to the first bar is carried: a window that starts afresh reads its values
 //! again and has the same bits.
 
+use super::lanes::RowOf;
+use super::real::Real;
+
 /// Takes words from a state, or puts words into one.
 pub(crate) enum Carrier<'a> {
     Save(&'a mut Vec<u64>),
@@ -22,6 +25,13 @@ impl Carrier<'_> {
             Self::Load(words) => *word = words.next().copied().unwrap_or(*word),
         }
     }
+}
+
+/// A lane of a row, of either number type: what is saved of it is exact.
+pub(crate) fn carry_lane<T: Real>(row: &mut RowOf<T>, lane: usize, carrier: &mut Carrier<'_>) {
+    let mut x = row.0[lane].wide();
+    x.carry(carrier);
+    row.0[lane] = T::of(x);
 }
 
 /// A state, or a part of one. It always has as many words, whatever it holds.

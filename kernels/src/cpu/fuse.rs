@@ -2,15 +2,19 @@
 //!
 //! A group reads the series at its edge and makes its outputs; what lies between is made again by whoever else needs it.
 
+use std::sync::Arc;
+
 use trawl_plan::Program;
 use trawl_plan::ast::CompareOp;
+use trawl_plan::family::Trend;
 use trawl_plan::graph::{Binary, Bits, Node, NodeId, Op, Unary};
 use trawl_plan::scalar::TALIB_EPSILON;
 
 use super::steps::reads_back;
+use super::trend::{self, TrendMean};
 
 /// What a task computes. See `composite` for the groups.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Work {
     /// One primitive.
     Op(Op),
@@ -38,13 +42,16 @@ pub(crate) enum Work {
     },
     Directional(u32),
     Weighed,
+    /// Averages of one series that are made in one pass, in the order of the outputs.
+    TrendMeans(Arc<[TrendMean]>),
 }
 
 impl Work {
     /// Whether it runs from the first bar.
-    pub fn is_recursive(self) -> bool {
+    pub fn is_recursive(&self) -> bool {
         match self {
             Self::Op(op) => op.is_recursive(),
+            Self::TrendMeans(means) => means.iter().any(|m| m.op().is_recursive()),
             Self::AverageRange(_) | Self::Strength(_) | Self::Convergence { .. } | Self::Directional(_) => true,
             Self::Weighed => true,
             _ => false,
@@ -52,9 +59,10 @@ impl Work {
     }
 
     /// Rows before the current one that it reads of its inputs.
-    pub fn reads_back(self) -> usize {
+    pub fn reads_back(&self) -> usize {
         match self {
-            Self::Op(op) => reads_back(op),
+            Self::Op(op) => reads_back(*op),
+            Self::TrendMeans(means) => trend::reads_back(means),
             _ => 0,
         }
     }
@@ -128,6 +136,7 @@ impl Shapes<'_> {
                 .or_else(|| self.scaled(id))
         };
         self.convergence(id, program)
+            .or_else(|| self.trend_means(id))
             .or_else(|| self.flows(id))
             .or_else(|| self.bands(id))
             .or_else(|| one().map(group))
@@ -305,6 +314,24 @@ impl Shapes<'_> {
         let outputs = vec![upper, middle, lower];
         let fits = outputs.contains(&id);
         fits.then(|| Part { work: Work::Bands { up, down }, inputs: base.to_vec(), outputs })
+    }
+
+    /// The averages that are made in one pass with `id`: those of the same series, so many at a time.
+    fn trend_means(&self, id: NodeId) -> Option<Part> {
+        let mean = |node: &Node| match node.op {
+            Op::TrendMean { family, len } => Some(TrendMean { family, len }),
+            _ => None,
+        };
+        let (this, inputs) = (mean(&self.0[id.index()])?, &self.0[id.index()].inputs);
+        let together = |a: Trend, b: Trend| trend::pass_of(a) == trend::pass_of(b);
+        let all: Vec<(NodeId, TrendMean)> = (0u32..)
+            .zip(self.0)
+            .filter(|(_, node)| node.inputs == *inputs)
+            .filter_map(|(i, node)| Some((NodeId(i), mean(node).filter(|m| together(m.family, this.family))?)))
+            .collect();
+        let chunk = all.chunks(trend::TOGETHER_MAX).find(|chunk| chunk.iter().any(|(other, _)| *other == id))?;
+        let (outputs, means): (Vec<NodeId>, Vec<TrendMean>) = chunk.iter().copied().unzip();
+        Some(Part { work: Work::TrendMeans(means.into()), inputs: inputs.clone(), outputs })
     }
 
     /// Two parts of a whole.

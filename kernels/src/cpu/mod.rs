@@ -13,6 +13,7 @@ mod exact;
 mod extremes;
 mod fuse;
 mod index;
+mod joint;
 mod lane;
 mod lanes;
 mod pack;
@@ -31,6 +32,7 @@ mod steps;
 mod stops;
 mod tasks;
 mod tile;
+mod trend;
 mod widened;
 mod window;
 

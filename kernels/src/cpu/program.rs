@@ -9,16 +9,21 @@ use super::carry::Carrier;
 use super::lanes::{AnyStep, Isa, Out, RowOf, View};
 use super::real::Real;
 use super::resume::{Course, Cut, Saved};
-use super::steps::{step_for, tail_rows};
+use super::steps::{step_bytes, step_for};
 use super::tasks::{Place, Slot, Source, Task, Tasks, begins};
 use super::tile::Tile;
+use super::trend::{TOGETHER_MAX, Tables};
 use crate::{Cancel, Cancelled};
 
+/// Series that most tasks read and make at most.
+pub(super) const INPUTS_USUAL: usize = 5;
+pub(super) const OUTPUTS_USUAL: usize = 3;
+
 /// Series that the widest task reads.
-pub(super) const INPUTS_MAX: usize = 5;
+pub(super) const INPUTS_MAX: usize = 12;
 
 /// Series that the widest task makes.
-pub(super) const OUTPUTS_MAX: usize = 3;
+pub(super) const OUTPUTS_MAX: usize = TOGETHER_MAX;
 
 /// Buffers that tiles of one program use one after another.
 pub(crate) struct Workspace<'p, T: Real = f64> {
@@ -26,6 +31,7 @@ pub(crate) struct Workspace<'p, T: Real = f64> {
     isa: Isa,
     pub plan: Tasks,
     pub slots: Vec<Vec<RowOf<T>>>,
+    tables: Tables,
 }
 
 /// Rows of a slot over tiles of `bars` bars: a power of two, and never longer than the tile, so that a long period over
@@ -58,11 +64,11 @@ fn prefetch<T>(row: &RowOf<T>) {
 }
 
 /// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
-pub(crate) fn workspace_bytes(program: &Program, bars: usize) -> u64 {
+pub(crate) fn workspace_bytes<T: Real>(program: &Program, bars: usize) -> u64 {
     let plan = Tasks::new(program);
-    let rings: u64 = plan.slots.iter().map(|slot| slot_rows::<f64>(*slot, bars) as u64).sum();
-    let tails: u64 = plan.tasks.iter().map(|task| tail_rows(task.work, bars) as u64).sum();
-    (rings + tails) * size_of::<RowOf<f64>>() as u64
+    let rings: usize = plan.slots.iter().map(|slot| slot_rows::<T>(*slot, bars)).sum();
+    let kept: usize = plan.tasks.iter().map(|task| step_bytes::<T>(&task.work, task.inputs.len(), bars)).sum();
+    (rings * size_of::<RowOf<T>>() + kept) as u64
 }
 
 /// The first bar that each of the program's inputs must hold when all outputs are wanted from `wanted_from` on.
@@ -88,7 +94,7 @@ impl<'p, T: Real> Workspace<'p, T> {
             Slot::Ring(_) => Vec::new(),
         };
         let slots = plan.slots.iter().map(constant).collect();
-        Self { program, isa, plan, slots }
+        Self { program, isa, plan, slots, tables: Tables::default() }
     }
 
     fn reserve(&mut self, bars: usize) {
@@ -182,7 +188,7 @@ impl<'p, T: Real> Workspace<'p, T> {
             let mut cuts = cuts.next().unwrap_or_default();
             // The next one last.
             cuts.reverse();
-            let Some(step) = step_for(task.work, bars) else { continue };
+            let Some(step) = step_for(&task.work, task.inputs.len(), bars, &mut self.tables) else { continue };
             let feed = |source: &Source| match source.place {
                 Place::Column(column) => {
                     let (rows, base) = tile.column(columns[column]);
@@ -266,7 +272,17 @@ impl<T: Real> Call<T> {
 
     /// Runs the step over `rows`. The slots that the call was made over must not have moved.
     fn run(&mut self, isa: Isa, tile: &Tile<T>, rows: Range<usize>) {
-        let mut inputs = [View::EMPTY; INPUTS_MAX];
+        if self.inputs.len() <= INPUTS_USUAL && self.outputs.len() <= OUTPUTS_USUAL {
+            self.run_up_to::<INPUTS_USUAL, OUTPUTS_USUAL>(isa, tile, rows);
+        } else {
+            self.run_up_to::<INPUTS_MAX, OUTPUTS_MAX>(isa, tile, rows);
+        }
+    }
+
+    /// As [`Self::run`], for up to `I` inputs and `O` outputs.
+    #[inline(always)]
+    fn run_up_to<const I: usize, const O: usize>(&mut self, isa: Isa, tile: &Tile<T>, rows: Range<usize>) {
+        let mut inputs = [View::EMPTY; I];
         for (view, feed) in inputs.iter_mut().zip(&self.inputs) {
             // SAFETY: a column of the tile that the caller holds, or one of the workspace's slots, which live as long
             // and are of the same length until the tile is done. `Tasks` gives no task a slot to write that it reads.
@@ -274,7 +290,7 @@ impl<T: Real> Call<T> {
             let whole = if feed.ring { View::ring(series) } else { View::column((series, feed.base)) };
             *view = whole.late(feed.lag).defined(tile.defined_from(feed.column, rows.start));
         }
-        let mut outs: [Out<'_, T>; OUTPUTS_MAX] = std::array::from_fn(|_| Out::new(&mut []));
+        let mut outs: [Out<'_, T>; O] = std::array::from_fn(|_| Out::new(&mut []));
         for (out, slot) in outs.iter_mut().zip(&self.outputs) {
             // SAFETY: as above; the slots of one task are different ones.
             *out = Out::new(unsafe { &mut **slot });

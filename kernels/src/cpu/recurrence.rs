@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::carry::{Carrier, Carry as _};
+use super::carry::{Carrier, Carry as _, carry_lane};
 use super::lanes::{Kernel, Out, Row, RowOf, Step, View};
 use super::pack::{Mask, Pack};
 use super::real::Real;
@@ -90,11 +90,7 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
     }
 
     fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
-        for row in &mut self.state {
-            let mut x = row.0[lane].wide();
-            x.carry(carrier);
-            row.0[lane] = T::of(x);
-        }
+        self.state.iter_mut().for_each(|row| carry_lane(row, lane, carrier));
         self.seeded &= carrier.is_saving();
     }
 }

@@ -9,12 +9,13 @@ use trawl_plan::graph::Op;
 use super::carry::Carrier;
 use super::fuse::Work;
 use super::lanes::{AnyStep, Isa, LANES, Out, RowOf, View};
-use super::program::{INPUTS_MAX, OUTPUTS_MAX, Workspace};
+use super::program::{INPUTS_MAX, INPUTS_USUAL, OUTPUTS_MAX, OUTPUTS_USUAL, Workspace};
 use super::real::Real;
 use super::resume::carried;
-use super::steps::step_for;
+use super::steps::{UNLIMITED, step_for};
 use super::tasks::{Place, Slot, Source, Tasks};
 use super::tile::PADDING;
+use super::trend::Tables;
 
 /// Where a series lies.
 #[derive(Debug, Clone, Copy)]
@@ -66,20 +67,21 @@ pub(crate) struct Layout {
 const CYCLE_BARS_MAX: usize = 1 << 12;
 
 /// The number of bars after which a step's blocks begin anew; `None` when it never repeats.
-fn cycle(work: Work) -> Option<usize> {
-    match work {
-        Work::Op(Op::MaxIndex(_) | Op::MinIndex(_)) => None,
-        Work::Op(
-            Op::Sum(p)
-            | Op::Mean(p)
-            | Op::WeightedMean(p)
-            | Op::Deviation(p)
-            | Op::Max(p)
-            | Op::Min(p)
-            | Op::Slope(p)
-            | Op::SinceMax(p)
-            | Op::SinceMin(p),
-        ) => Some(p as usize),
+fn cycle(work: &Work) -> Option<usize> {
+    let Work::Op(op) = work else { return Some(1) };
+    match *op {
+        Op::MaxIndex(_) | Op::MinIndex(_) => None,
+        Op::Sum(p)
+        | Op::Mean(p)
+        | Op::WeightedMean(p)
+        | Op::Deviation(p)
+        | Op::Max(p)
+        | Op::Min(p)
+        | Op::Slope(p)
+        | Op::SinceMax(p)
+        | Op::SinceMin(p)
+        | Op::Correlation(p)
+        | Op::Beta(p) => Some(p as usize),
         _ => Some(1),
     }
 }
@@ -141,13 +143,13 @@ impl Layout {
         };
         let words = carried::<T>(&plan);
         let task = |(task, words): (&super::tasks::Task, usize)| TaskLayout {
-            work: task.work,
+            work: task.work.clone(),
             words,
             inputs: task.inputs.iter().map(feed).collect(),
             outputs: task.outputs.iter().map(|slot| slots[*slot]).collect(),
         };
         let tasks: Vec<TaskLayout> = plan.tasks.iter().zip(words).map(task).collect();
-        let repeats = tasks.iter().try_fold(1, |all, task| Some(least_common_multiple(all, cycle(task.work)?)));
+        let repeats = tasks.iter().try_fold(1, |all, task| Some(least_common_multiple(all, cycle(&task.work)?)));
         Self {
             isa: Isa::detect(),
             outputs: plan.outputs.iter().map(feed).collect(),
@@ -235,12 +237,16 @@ impl<T: Real> ResidentTile<T> {
     /// Of up to [`LANES`] lanes of one class.
     pub fn new(layout: &Layout, lanes: Vec<Lane<T>>) -> Self {
         let clock = lanes.first().map_or(0, |lane| layout.class(lane.bars));
+        let mut tables = Tables::default();
         let mut tile = Self {
             clock,
             lanes: [None; LANES],
             rows: vec![RowOf::splat(T::of(PADDING)); layout.rows].into_boxed_slice(),
-            // Nothing limits the history: tails are as long as windows are.
-            steps: layout.tasks.iter().filter_map(|task| step_for(task.work, usize::MAX)).collect(),
+            steps: layout
+                .tasks
+                .iter()
+                .filter_map(|task| step_for(&task.work, task.inputs.len(), UNLIMITED, &mut tables))
+                .collect(),
             defined_from: Vec::new(),
         };
         for (at, lane) in lanes.into_iter().enumerate().take(LANES) {
@@ -318,27 +324,13 @@ impl<T: Real> ResidentTile<T> {
                 *defined_from = t + 1;
             }
         }
-        let (tile, shared) = (self.rows.as_mut_ptr(), scratch.0.as_mut_ptr());
-        let series = |home: Home| match home {
-            // SAFETY: `Layout::new` gave out ranges of as many rows as tiles and scratches made from it have.
-            Home::Tile { offset, rows } => (unsafe { tile.add(offset) }, rows),
-            Home::Scratch(at) => (unsafe { shared.add(at) }, 1),
-        };
+        let series = Series { tile: self.rows.as_mut_ptr(), shared: scratch.0.as_mut_ptr() };
         for (task, step) in layout.tasks.iter().zip(&mut self.steps) {
-            let mut inputs = [View::EMPTY; INPUTS_MAX];
-            for (view, feed) in inputs.iter_mut().zip(&task.inputs) {
-                let (first, rows) = series(feed.home);
-                // SAFETY: as above. Ranges do not overlap, and `Tasks` gives no task a slot to write that it reads.
-                let whole = View::ring(unsafe { std::slice::from_raw_parts(first, rows) }).late(feed.lag);
-                *view = feed.column.map_or(whole, |column| whole.defined(self.defined_from[column]));
+            if task.inputs.len() <= INPUTS_USUAL && task.outputs.len() <= OUTPUTS_USUAL {
+                series.run::<INPUTS_USUAL, OUTPUTS_USUAL>(layout.isa, task, &mut **step, &self.defined_from, t);
+            } else {
+                series.run::<INPUTS_MAX, OUTPUTS_MAX>(layout.isa, task, &mut **step, &self.defined_from, t);
             }
-            let mut outs: [Out<'_, T>; OUTPUTS_MAX] = std::array::from_fn(|_| Out::new(&mut []));
-            for (out, home) in outs.iter_mut().zip(&task.outputs) {
-                let (first, rows) = series(*home);
-                // SAFETY: as above; the slots of one task are different ones.
-                *out = Out::new(unsafe { std::slice::from_raw_parts_mut(first, rows) });
-            }
-            step.strip(layout.isa, &inputs[..task.inputs.len()], &mut outs[..task.outputs.len()], t..t + 1);
         }
         self.clock += 1;
         self.lanes.iter_mut().flatten().for_each(|(_, bars)| *bars += 1);
@@ -359,5 +351,47 @@ impl<T: Real> ResidentTile<T> {
     /// Bytes of the rows; what steps keep for themselves is about as much again.
     pub fn bytes(&self) -> usize {
         std::mem::size_of_val(&*self.rows)
+    }
+}
+
+/// Where the series of one tile are, while it takes a bar.
+struct Series<T> {
+    tile: *mut RowOf<T>,
+    shared: *mut RowOf<T>,
+}
+
+impl<T: Real> Series<T> {
+    fn of(&self, home: Home) -> (*mut RowOf<T>, usize) {
+        match home {
+            // SAFETY: `Layout::new` gave out ranges of as many rows as tiles and scratches made from it have.
+            Home::Tile { offset, rows } => (unsafe { self.tile.add(offset) }, rows),
+            Home::Scratch(at) => (unsafe { self.shared.add(at) }, 1),
+        }
+    }
+
+    /// Bar `t` of a task of up to `I` inputs and `O` outputs.
+    #[inline(always)]
+    fn run<const I: usize, const O: usize>(
+        &self,
+        isa: Isa,
+        task: &TaskLayout,
+        step: &mut dyn AnyStep<T>,
+        defined_from: &[usize],
+        t: usize,
+    ) {
+        let mut inputs = [View::EMPTY; I];
+        for (view, feed) in inputs.iter_mut().zip(&task.inputs) {
+            let (first, rows) = self.of(feed.home);
+            // SAFETY: as above. Ranges do not overlap, and `Tasks` gives no task a slot to write that it reads.
+            let whole = View::ring(unsafe { std::slice::from_raw_parts(first, rows) }).late(feed.lag);
+            *view = feed.column.map_or(whole, |column| whole.defined(defined_from[column]));
+        }
+        let mut outs: [Out<'_, T>; O] = std::array::from_fn(|_| Out::new(&mut []));
+        for (out, home) in outs.iter_mut().zip(&task.outputs) {
+            let (first, rows) = self.of(*home);
+            // SAFETY: as above; the slots of one task are different ones.
+            *out = Out::new(unsafe { std::slice::from_raw_parts_mut(first, rows) });
+        }
+        step.strip(isa, &inputs[..task.inputs.len()], &mut outs[..task.outputs.len()], t..t + 1);
     }
 }

@@ -10,7 +10,8 @@ use trawl_plan::graph::Op;
 use super::carry::Carrier;
 use super::real::Real;
 use super::steps::step_for;
-use super::tasks::{Source, Tasks};
+use super::tasks::{Source, Task, Tasks};
+use super::trend::Tables;
 
 /// One lane's state of one task is loaded or saved before a bar.
 pub(crate) struct Cut {
@@ -64,9 +65,10 @@ pub(crate) fn starts(program: &Program, plan: &Tasks, wanted_from: usize, resume
 
 /// Words that each task carries for one lane: none but recursive ones.
 pub(crate) fn carried<T: Real>(plan: &Tasks) -> Vec<usize> {
-    let words = |task: &super::tasks::Task| {
+    let mut tables = Tables::default();
+    let words = |task: &Task| {
         let mut words = Vec::new();
-        if let Some(mut step) = step_for::<T>(task.work, 1) {
+        if let Some(mut step) = step_for::<T>(&task.work, task.inputs.len(), 1, &mut tables) {
             step.carry_lane(0, &mut Carrier::Save(&mut words));
         }
         words.len()

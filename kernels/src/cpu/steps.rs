@@ -4,7 +4,7 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
 
-use super::afresh::{Beta, Correlation, PercentRank};
+use super::afresh::PercentRank;
 use super::anchored::AnchoredMean;
 use super::composite::*;
 use super::cycle::{Adaptive, Hilbert};
@@ -12,8 +12,9 @@ use super::elementwise::*;
 use super::extremes::{Extreme, Fold};
 use super::fuse::Work;
 use super::index::{ExtremeIndex, SinceExtreme};
+use super::joint::{Beta, Correlation, Joint, SUMS};
 use super::lane::PerLane;
-use super::lanes::{AnyStep, Packed};
+use super::lanes::{AnyStep, Packed, Row, RowOf};
 use super::pick::{HeikinAshi, Skip, VariableMean};
 use super::ranked::Ranked;
 use super::real::Real;
@@ -23,14 +24,33 @@ use super::recurrence::{
 use super::regression::Slope;
 use super::running::{Previous, Product, WilderTotal};
 use super::stops::{Parabolic, Super};
+use super::trend::{
+    self, Exponentials, FamilySignal, GrownReturn, Kaufmans, Pass, SignalEquity, Tables, TrendMean, TrendVote, Windows,
+    pass_of,
+};
+use super::widened::widened_bytes;
 use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 
-/// A fresh step for `work` over at most `bars` bars; `None` for columns and constants, which are read in place.
-pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnyStep<T>>> {
+/// Histories that nothing limits.
+pub(crate) const UNLIMITED: usize = usize::MAX;
+
+/// A fresh step for `work` of `inputs` inputs over at most `bars` bars; `None` for columns and constants, which are read in place.
+pub(crate) fn step_for<T: Real>(
+    work: &Work,
+    inputs: usize,
+    bars: usize,
+    tables: &mut Tables,
+) -> Option<Box<dyn AnyStep<T>>> {
     let op = match work {
-        Work::Op(op) => op,
+        Work::Op(op) => *op,
+        Work::TrendMeans(means) => return Some(trend_means(means, bars)),
         group => return Some(group_for(group)),
     };
+    direct(op, inputs, bars, tables).or_else(|| Some(T::narrow(wide_step_for(op, bars)?, reads_back(op), bars)))
+}
+
+/// Steps that are there in every precision.
+fn direct<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> Option<Box<dyn AnyStep<T>>> {
     Some(match op {
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
@@ -48,6 +68,7 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
         Op::Min(p) => Box::new(Packed(Extreme::<T, true>::new(p, bars))),
         Op::MeanDeviation(p) => Box::new(Packed(MeanDeviation::new(p))),
+        Op::PercentRank(p) => Box::new(Packed(PercentRank { p: p as usize })),
         Op::Exponential { p, delay } => along(Smoothed::exponential(p, delay)),
         Op::Wilder(p) => along(Smoothed::wilder(p)),
         Op::ExponentialBy { p, delay, factor } => along(Smoothed::new(p, delay, factor.value())),
@@ -56,7 +77,17 @@ pub(crate) fn step_for<T: Real>(work: Work, bars: usize) -> Option<Box<dyn AnySt
         Op::Kaufman => along(Kaufman),
         Op::Cumulative => along(Cumulative),
         Op::OnBalance => along(OnBalance),
-        op => T::narrow(wide_step_for(op, bars)?, reads_back(op), bars),
+        Op::TrendMean { family, len } => trend_means(&[TrendMean { family, len }], bars),
+        Op::GrownReturn { rate, cutout } => Box::new(Packed(GrownReturn { growth: tables.growth(rate, cutout, bars) })),
+        Op::FamilySignal { decay, cutout } => {
+            // All inputs but price, return and bar number are averages.
+            Box::new(Packed(FamilySignal::new(decay.value(), cutout, inputs.saturating_sub(3))))
+        }
+        Op::SignalEquity { start, decay, cutout } => {
+            along(SignalEquity { start: start.value(), decay: decay.value(), cutout: f64::from(cutout) })
+        }
+        Op::TrendVote { long, short } => map(TrendVote { long: long.value(), short: short.value() }),
+        _ => return None,
     })
 }
 
@@ -86,23 +117,31 @@ fn wide_step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
         Op::MaxIndex(p) => Box::new(ExtremeIndex::new(p, 1.0)),
         Op::MinIndex(p) => Box::new(ExtremeIndex::new(p, -1.0)),
         Op::Slope(p) => Box::new(Slope::new(p, bars)),
-        Op::Beta(p) => Box::new(Beta { p: p as usize }),
+        Op::Beta(p) => Box::new(Packed(Joint::<f64, Beta>::new(p, bars))),
         Op::Ranked { p, rank } => Box::new(Ranked::new(p, rank)),
         Op::WilderTotal(p) => Box::new(PerLane::new(WilderTotal(p))),
         Op::Product => Box::new(PerLane::new(Product)),
         Op::Previous => Box::new(PerLane::new(Previous)),
-        Op::PercentRank(p) => Box::new(PercentRank { p: p as usize }),
-        Op::Correlation(p) => Box::new(Correlation { p: p as usize }),
+        Op::Correlation(p) => Box::new(Packed(Joint::<f64, Correlation>::new(p, bars))),
         // Columns and constants are read in place; programs hold inputs in their places, so a plan's own leaves never
         // reach the kernels.
         _ => return None,
     })
 }
 
+/// A fresh step for averages that are made together.
+fn trend_means<T: Real>(means: &[TrendMean], bars: usize) -> Box<dyn AnyStep<T>> {
+    match means.first().map(|m| pass_of(m.family)) {
+        Some(Pass::Exponential) => Box::new(Packed(Exponentials::new(means))),
+        Some(Pass::Kaufman) => Box::new(Packed(Kaufmans::new(means, bars))),
+        Some(Pass::Window) | None => Box::new(Packed(Windows::new(means, bars))),
+    }
+}
+
 /// A fresh step for a group.
-fn group_for<T: Real>(work: Work) -> Box<dyn AnyStep<T>> {
+fn group_for<T: Real>(work: &Work) -> Box<dyn AnyStep<T>> {
     match work {
-        Work::Op(_) | Work::Weighed => along(Weighed),
+        Work::Op(_) | Work::TrendMeans(_) | Work::Weighed => along(Weighed),
         Work::TrueRange => map(TrueRange),
         Work::SumOver(divisor) => map(SumOver { divisor: divisor.value() }),
         Work::PairOver(divisor) => map(PairOver { divisor: divisor.value() }),
@@ -114,15 +153,15 @@ fn group_for<T: Real>(work: Work) -> Box<dyn AnyStep<T>> {
         Work::Flows => along(Flows),
         Work::Bands { up, down } => along(Bands { up: up.value(), down: down.value() }),
         Work::Share => map(Share),
-        Work::AverageRange(p) => along(AverageRange { mean: Smoothed::wilder(p) }),
-        Work::Strength(p) => along(Strength { mean: Smoothed::wilder(p) }),
+        Work::AverageRange(p) => along(AverageRange { mean: Smoothed::wilder(*p) }),
+        Work::Strength(p) => along(Strength { mean: Smoothed::wilder(*p) }),
         Work::Convergence { fast, delay, slow, signal } => along(Convergence {
-            fast: Smoothed::exponential(fast, delay),
-            slow: Smoothed::exponential(slow, 0),
-            signal: Smoothed::exponential(signal, 0),
+            fast: Smoothed::exponential(*fast, *delay),
+            slow: Smoothed::exponential(*slow, 0),
+            signal: Smoothed::exponential(*signal, 0),
         }),
         Work::Directional(p) => {
-            let p = f64::from(p);
+            let p = f64::from(*p);
             along(Directional { sum: WilderSum { p }, ratio: WilderRatio { p } })
         }
     }
@@ -204,21 +243,40 @@ fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
 pub(crate) fn reads_back(op: Op) -> usize {
     match op {
         Op::MaxIndex(_) | Op::MinIndex(_) => op.look_back(),
+        Op::TrendMean { family, len } => TrendMean { family, len }.reads_back(),
         op if op.is_recursive() => 0,
         op => op.look_back(),
     }
 }
 
-/// Rows that a step keeps for itself, beyond a few, over `bars` bars.
-pub(crate) fn tail_rows(work: Work, bars: usize) -> usize {
+/// Bytes that a step of `inputs` inputs keeps for itself, beyond a few rows, over `bars` bars.
+pub(crate) fn step_bytes<T: Real>(work: &Work, inputs: usize, bars: usize) -> usize {
+    let rows = tail_rows(work, bars);
     match work {
-        Work::Op(Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. }) => {
-            tail_bars(p as usize, bars)
+        Work::Op(op) if T::SHORT && direct::<T>(*op, inputs, 1, &mut Tables::default()).is_none() => {
+            rows * size_of::<Row>() + widened_bytes(inputs, reads_back(*op), bars)
         }
+        _ => rows * size_of::<RowOf<T>>(),
+    }
+}
+
+/// Rows that a step keeps for itself, beyond a few, over `bars` bars.
+fn tail_rows(work: &Work, bars: usize) -> usize {
+    let work = match work {
+        Work::TrendMeans(means) => return trend::rows(means, bars),
+        Work::Op(Op::TrendMean { family, len }) => {
+            return trend::rows(&[TrendMean { family: *family, len: *len }], bars);
+        }
+        Work::Op(op) => *op,
+        _ => return 0,
+    };
+    match work {
+        Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. } => tail_bars(p as usize, bars),
         // Two sums; a value and its bar.
-        Work::Op(Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p)) => {
+        Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p) => {
             2 * tail_bars(p as usize, bars)
         }
+        Op::Correlation(p) | Op::Beta(p) => SUMS * tail_bars(p as usize, bars),
         _ => 0,
     }
 }

@@ -69,6 +69,12 @@ impl<T: Real> Tile<T> {
         Self { columns, visible }
     }
 
+    /// Bytes of the columns.
+    pub fn bytes(&self) -> u64 {
+        let rows: usize = self.columns.iter().map(|c| c.rows.len()).sum();
+        (rows * size_of::<RowOf<T>>()) as u64
+    }
+
     /// Rows of the longest lane.
     pub fn rows(&self) -> usize {
         self.visible.iter().copied().max().unwrap_or(0)

@@ -14,17 +14,28 @@ pub(crate) struct Widened {
     step: Box<dyn AnyStep>,
     /// Rows before the current one that it reads of its inputs.
     back: usize,
+    /// As long as is said when the first strip tells how many there are.
     inputs: [Vec<Row>; INPUTS_MAX],
+    ring: usize,
     output: Vec<Row>,
     next: usize,
+}
+
+fn ring_rows(back: usize, bars: usize) -> usize {
+    (back.min(bars) + <f32 as Real>::STRIP_BARS).next_power_of_two()
+}
+
+/// Bytes of the series of a step that is widened.
+pub(crate) fn widened_bytes(inputs: usize, back: usize, bars: usize) -> usize {
+    (inputs * ring_rows(back, bars) + <f32 as Real>::STRIP_BARS) * size_of::<Row>()
 }
 
 impl Widened {
     /// `step` reads `back` rows back, over at most `bars` bars.
     pub fn new(step: Box<dyn AnyStep>, back: usize, bars: usize) -> Self {
-        let ring = (back.min(bars) + <f32 as Real>::STRIP_BARS).next_power_of_two();
-        let inputs = std::array::from_fn(|_| vec![Row::NA; ring]);
-        Self { step, back, inputs, output: vec![Row::NA; <f32 as Real>::STRIP_BARS], next: usize::MAX }
+        let ring = ring_rows(back, bars);
+        let output = vec![Row::NA; <f32 as Real>::STRIP_BARS];
+        Self { step, back, inputs: std::array::from_fn(|_| Vec::new()), ring, output, next: usize::MAX }
     }
 }
 
@@ -42,7 +53,8 @@ impl Step<f32> for Widened {
         let first = if rows.start == self.next { rows.start } else { rows.start.saturating_sub(self.back) };
         self.next = rows.end;
         for (ring, input) in self.inputs.iter_mut().zip(inputs) {
-            let mask = ring.len() - 1;
+            ring.resize(self.ring, Row::NA);
+            let mask = self.ring - 1;
             for t in first..rows.end {
                 ring[t & mask] = Row(input.row(t).0.map(f64::from));
             }

@@ -32,7 +32,12 @@ pub const WINDOWS: [&str; 24] = [
 pub const TRANSFORMS: [&str; 8] = ["ceil", "floor", "atan", "tanh", "sin", "log10", "ln", "cumsum"];
 
 /// Indicators of bars, every output of a few legal parameters.
-pub const INDICATORS: [&str; 52] = [
+pub const INDICATORS: [&str; 57] = [
+    "atc().signal",
+    "atc(hl2, 9, kama_len=12, robustness='wide', cutout=20, la=0.5, de=0.2, strategy_mode=true).trend",
+    "atc(open, 5, hma_len=40, robustness='narrow').lsma",
+    "atc(7).hma",
+    "atc(len=8, wma_w=0.2, long=0.3).kama_equity",
     "ao(3,9)",
     "ac(3,9,4)",
     "apo(4,9)",

@@ -1,6 +1,7 @@
 //! The engine against TA-Lib's golden vectors, against a plain scalar oracle, and against itself.
 
 mod calls;
+mod classification;
 mod double;
 mod double_tests;
 mod gaps;
@@ -14,3 +15,5 @@ mod properties;
 mod resident;
 mod resume;
 mod rich;
+mod scaling;
+mod trend;

@@ -84,6 +84,67 @@ fn a_score_is_na_only_where_nothing_varies() {
     assert!(flat[0].iter().all(|z| z.is_nan()));
 }
 
+/// Walks of all sorts: on a grid, near a large price, with spikes; tiny and huge as a whole.
+fn walks() -> Vec<Vec<f64>> {
+    let mut walks = Vec::new();
+    for seed in 1..40u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut x = 5_000i64;
+        let mut walk = Vec::new();
+        for _ in 0..300 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            x += (state >> 11) as i64 % 201 - 100;
+            let spike = if seed % 3 == 0 && state % 50 == 0 { 37.0 } else { 1.0 };
+            walk.push(x as f64 * spike / 100.0);
+        }
+        // The product of two variances of the last but one overflows, of the last one underflows.
+        let scales = [(1.0, 0.0), (1e-2, 1e6), (1e-6, 0.0), (3.7e80, 0.0), (4.1e-86, 0.0)];
+        let (scale, level) = scales[seed as usize % scales.len()];
+        walks.push(walk.into_iter().map(|x| x * scale + level).collect());
+    }
+    walks
+}
+
+#[test]
+fn a_series_correlates_with_itself_exactly() {
+    let items: Vec<String> = [3, 5, 30, 100]
+        .iter()
+        .flat_map(|p| {
+            [
+                format!("correl(close, close, {p})"),
+                format!("correl(close, -close, {p})"),
+                format!("correl(close, 4*close, {p})"),
+            ]
+        })
+        .collect();
+    for close in walks() {
+        for (item, series) in items.iter().zip(whole(&items, &close)) {
+            let want = if item.contains('-') { -1.0 } else { 1.0 };
+            let wrong = series.iter().position(|x| *x != want && *x != 0.0 && !x.is_nan());
+            assert_eq!(wrong, None, "{item}: {:?}", wrong.map(|t| series[t]));
+            assert!(series[100..].iter().all(|x| *x == want), "{item}");
+        }
+    }
+}
+
+#[test]
+fn a_correlation_never_exceeds_1() {
+    let items: Vec<String> = [2, 3, 5, 30]
+        .iter()
+        .flat_map(|p| [format!("correl(close, 3*close, {p})"), format!("correl(close, 7.1 - close/3, {p})")])
+        .collect();
+    for close in walks() {
+        for (item, series) in items.iter().zip(whole(&items, &close)) {
+            assert!(series[100..].iter().all(|x| x.abs() <= 1.0), "{item}");
+        }
+    }
+    // Where a variance is a good number its correlation with a multiple is 1 to the last digits.
+    let got = whole(&items, &walks()[4]);
+    assert!(got[6][100..].iter().all(|x| (x - 1.0).abs() < 1e-14), "{:?}", &got[6][100..110]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -8,6 +8,7 @@ use trawl_plan::scalar;
 
 use super::number::Number;
 use super::rich;
+use super::trend;
 
 /// One primitive over whole series.
 pub fn primitive<N: Number>(op: Op, inputs: &[&[N]], bars: usize) -> Vec<N> {
@@ -188,6 +189,13 @@ pub fn primitive<N: Number>(op: Op, inputs: &[&[N]], bars: usize) -> Vec<N> {
                 Some(total)
             })
         }
+        Op::TrendMean { family, len } => trend::mean(family, len as usize, x, inputs.get(1).copied()),
+        Op::GrownReturn { rate, cutout } => trend::grown_return(rate.value(), f64::from(cutout), inputs),
+        Op::FamilySignal { decay, cutout } => trend::family(decay.value(), f64::from(cutout), inputs),
+        Op::SignalEquity { start, decay, cutout } => {
+            trend::equity(start.value(), decay.value(), f64::from(cutout), x, inputs[1], inputs[2])
+        }
+        Op::TrendVote { long, short } => trend::vote(long.value(), short.value(), inputs),
         Op::CrossesAbove => each(&|t| crosses(x, inputs[1], t)),
         Op::CrossesBelow => each(&|t| crosses(inputs[1], x, t)),
         Op::Within(p) => each(&|t| last(x, t, p).into_iter().fold(N::ZERO, or)),

@@ -1,7 +1,9 @@
 //! `f32` against `f64`: the errors that docs/precision.md publishes.
 
 use trawl_kernels::{Bars, NoCancel, Precision, SymbolInput, Tiles, evaluate_tiles};
-use trawl_plan::{Schema, compile_expressions};
+use trawl_plan::{Input, Schema, compile_expressions};
+
+use crate::calls::{INDICATORS, WINDOWS};
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 const PUBLISHED: &str = include_str!("../../../docs/precision.md");
@@ -37,6 +39,40 @@ fn rows() -> Vec<(String, String, f64)> {
         _ => None,
     };
     PUBLISHED.lines().map(cells).filter_map(row).collect()
+}
+
+/// The last bar alone, and symbols together, have the bits of the whole history of one symbol.
+#[test]
+fn what_is_computed_beside_does_not_change_a_bit_of_f32() {
+    let windows = WINDOWS.map(|f| format!("{f}(real=close, timeperiod=5)"));
+    let more = ["correl(high, low, 7)", "beta(high, low)", "ht_dcphase()", "sar()", "since(close > open)"];
+    let more = more.into_iter().chain(INDICATORS).map(str::to_owned);
+    let items: Vec<String> = windows.into_iter().chain(more).collect();
+    let plan = compile_expressions(&items, "test", &Schema::of_columns(COLUMNS.map(str::to_owned).to_vec()));
+    let plan = plan.unwrap_or_else(|d| panic!("{}", d[0]));
+    let program = plan.program();
+    let market: Vec<Vec<Vec<f64>>> = (0..20).map(|i| walk(i, 90 + 37 * i as usize)).collect();
+    let column = |bars: &'_ [Vec<f64>], input: &Input| match input {
+        Input::Column(name) => COLUMNS.iter().position(|c| c == name).map(|c| bars[c].clone()).expect("a column"),
+        other => panic!("{other:?} in a bare expression"),
+    };
+    let columns: Vec<Vec<Vec<f64>>> =
+        market.iter().map(|bars| program.inputs.iter().map(|i| column(bars, i)).collect()).collect();
+    let inputs: Vec<SymbolInput<'_>> = columns
+        .iter()
+        .map(|c| SymbolInput { columns: c.iter().map(Vec::as_slice).collect(), visible: c[0].len() })
+        .collect();
+    let together = Precision::F32.evaluate_last(program, &inputs, &NoCancel).expect("not cancelled");
+    let wide = Precision::F64.evaluate_last(program, &inputs, &NoCancel).expect("not cancelled");
+    assert_ne!(together, wide, "it is another precision");
+    for (input, got) in inputs.iter().zip(&together) {
+        let whole = Precision::F32.evaluate_from(program, std::slice::from_ref(input), &[0], &NoCancel);
+        for ((item, series), got) in items.iter().zip(&whole.expect("not cancelled")[0]).zip(got) {
+            let last = series.last().expect("a bar");
+            assert!(last.to_bits() == got.to_bits(), "{item}: {last} of the whole history, {got} among others");
+            assert!(got.is_nan() || f64::from(*got as f32) == *got, "{item}: {got} is no f32");
+        }
+    }
 }
 
 #[test]

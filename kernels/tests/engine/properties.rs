@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use trawl_kernels::{NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes};
+use trawl_kernels::{
+    NoCancel, Precision, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes,
+};
 use trawl_plan::catalogue::functions;
 use trawl_plan::graph::{Kind, NodeId, Op};
 use trawl_plan::{Input, Program, ScanDocument, Schema, compile_expressions, compile_scan};
@@ -453,11 +455,15 @@ fn periods_longer_than_the_history_give_na_and_cost_no_memory() {
         let data = vec![vec![5.0; bars]; 5];
         let got = evaluate_all(plan, &input(plan, &data, bars), &NoCancel).expect("not cancelled");
         assert!(got.iter().all(|s| s.len() == bars && s.iter().all(|x| x.is_nan())));
-        assert!(workspace_bytes(plan, bars) < 200 << 20, "{bars} bars: {} bytes", workspace_bytes(plan, bars));
+        assert!(
+            workspace_bytes(plan, bars, Precision::F64) < 200 << 20,
+            "{bars} bars: {} bytes",
+            workspace_bytes(plan, bars, Precision::F64)
+        );
     }
     let plan = compile_expressions(&items[..200], "test", &schema()).expect("legal");
     let plan = plan.program();
-    assert!(workspace_bytes(plan, 1_000_000) > WORKSPACE_BYTES_MAX);
+    assert!(workspace_bytes(plan, 1_000_000, Precision::F64) > WORKSPACE_BYTES_MAX);
 }
 
 #[test]

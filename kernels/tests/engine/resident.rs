@@ -5,7 +5,7 @@ use trawl_kernels::{NoCancel, Resident, ResidentError, SymbolInput, evaluate_las
 use trawl_plan::{Program, ScanDocument, compile_scan};
 
 use crate::properties::{bars, condition, input, number, schema};
-use crate::resume::{Random, catalogue, market, program};
+use crate::resume::{Random, catalogue, classifications, market, program};
 
 fn bits(x: f64) -> u64 {
     if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }
@@ -68,6 +68,27 @@ fn every_function_is_updated_with_the_bits_of_the_whole_history() {
 }
 
 #[test]
+fn every_function_alone_is_updated_whichever_bar_numbers_share_a_tile() {
+    let mut random = Random(0x9e6c_63d0_676a_9a99);
+    let market = market(24, 150, &mut random);
+    for call in catalogue() {
+        let program = program(std::slice::from_ref(&call));
+        assert_eq!(differs(&program, &market, &mut random), None, "{call}");
+    }
+}
+
+#[test]
+fn classifications_are_updated_with_the_bits_of_the_whole_history() {
+    let mut random = Random(0x1405_7b7e_f767_814f);
+    for (call, program) in classifications() {
+        for symbols in [5, 40] {
+            let market = market(symbols, 380, &mut random);
+            assert_eq!(differs(&program, &market, &mut random), None, "{call}");
+        }
+    }
+}
+
+#[test]
 fn symbols_of_many_ages_share_tiles() {
     let items = ["sma(close, 10)", "ema(close, 5)", "max(high, 4)"].map(str::to_owned);
     let program = program(&items);
@@ -80,6 +101,11 @@ fn symbols_of_many_ages_share_tiles() {
     assert!(ages.len() > 300, "{}", ages.len());
     // Blocks of 10 and of 4 bars begin together at every 20th bar.
     assert!(resident.tiles() < 70, "{}", resident.tiles());
+    // A classification counts each symbol's bars in its lane, so that any of age stand together.
+    let (_, program) = classifications().remove(0);
+    let whole: Vec<SymbolInput<'_>> = market.iter().map(|bars| input(&program, bars, bars[0].len())).collect();
+    let resident = Resident::new(&program, &whole, &NoCancel).expect("not cancelled");
+    assert!(resident.tiles() < 80, "{}", resident.tiles());
 }
 
 #[test]

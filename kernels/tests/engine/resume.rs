@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use trawl_kernels::{
-    NoCancel, Resuming, State, SymbolInput, carried_inputs, carried_layout, evaluate_all, evaluate_resuming,
+    NoCancel, Precision, Resuming, State, SymbolInput, carried_inputs, carried_layout, evaluate_resuming,
     resumed_begins,
 };
 use trawl_plan::catalogue::{ParamDefault, ParamType, functions};
@@ -43,6 +43,45 @@ const MORE: [&str; 24] = [
     "beta(close,open,9)",
     "close[40]",
 ];
+
+/// Trend classifications whose lengths, windows and counted bars lie apart.
+const CLASSIFICATIONS: [&str; 6] = [
+    "atc()",
+    "atc(close, 12, robustness='wide', cutout=50, strategy_mode=true)",
+    "atc(high, 9, hma_len=16, wma_len=70, dema_len=7, lsma_len=40, kama_len=33, la=0.5, de=3, cutout=17)",
+    "atc(close, 6, robustness='narrow', hma_len=90, ema_w=0.3, kama_w=4, de=100, la=-2, strategy_mode=true)",
+    "atc(volume, 20, long=0.4, short=-0.3, kama_len=120, la=4, cutout=130)",
+    "atc(close[11], 10, ema_len=60, robustness='wide', lsma_len=8, cutout=1)",
+];
+
+const CLASSIFIED: [&str; 14] = [
+    "signal",
+    "trend",
+    "ema",
+    "hma",
+    "wma",
+    "dema",
+    "lsma",
+    "kama",
+    "ema_equity",
+    "hma_equity",
+    "wma_equity",
+    "dema_equity",
+    "lsma_equity",
+    "kama_equity",
+];
+
+/// Each classification with all outputs: over whole series, and as scans have it.
+pub fn classifications() -> Vec<(&'static str, Program)> {
+    let compiled = |call: &&'static str| {
+        let items: Vec<String> = CLASSIFIED.iter().map(|output| format!("{call}.{output}")).collect();
+        let document =
+            ScanDocument { condition: "close > 1".to_owned(), select: items.clone(), ..ScanDocument::default() };
+        let scan = compile_scan(&document, &schema()).unwrap_or_else(|all| panic!("{}", all[0]));
+        [(*call, program(&items)), (*call, scan.program().clone())]
+    };
+    CLASSIFICATIONS.iter().flat_map(compiled).collect()
+}
 
 /// Every output of a call of every function with its defaults, each choice of it, and more.
 pub fn catalogue() -> Vec<String> {
@@ -116,14 +155,20 @@ fn bits(x: f64) -> u64 {
 
 /// Runs the symbols in parts, each part from the state of the one before, in an order and among symbols that change from
 /// part to part. Says which output of which symbol and bar differs from the whole history.
-fn differs_in_parts(program: &Program, market: &[Vec<Vec<f64>>], random: &mut Random) -> Option<(usize, usize, usize)> {
+fn differs_in_parts(
+    precision: Precision,
+    program: &Program,
+    market: &[Vec<Vec<f64>>],
+    random: &mut Random,
+) -> Option<(usize, usize, usize)> {
     let symbols = market.len();
     let last: Vec<usize> = market.iter().map(|bars| bars[0].len()).collect();
     let whole: Vec<Vec<Vec<f64>>> = market
         .iter()
         .zip(&last)
         .map(|(bars, visible)| {
-            evaluate_all(program, &input(program, bars, *visible), &NoCancel).expect("not cancelled")
+            let one = input(program, bars, *visible);
+            precision.evaluate_from(program, &[one], &[0], &NoCancel).expect("not cancelled").remove(0)
         })
         .collect();
     let mut states: Vec<Option<State>> = vec![None; symbols];
@@ -158,7 +203,7 @@ fn differs_in_parts(program: &Program, market: &[Vec<Vec<f64>>], random: &mut Ra
                 save: Some(*save),
             })
             .collect();
-        let results = evaluate_resuming(program, &resuming, &NoCancel).expect("not cancelled");
+        let results = precision.evaluate_resuming(program, &resuming, &NoCancel).expect("not cancelled");
         for ((&i, result), [visible, from, save]) in order.iter().zip(results).zip(&bounds) {
             assert_eq!(result.resumed, states[i].is_some(), "the state of symbol {i} was taken");
             for (output, series) in result.series.iter().enumerate() {
@@ -185,13 +230,27 @@ fn every_function_goes_on_with_the_bits_of_the_whole_history() {
     for items in calls.chunks(12) {
         let program = program(items);
         carrying += usize::from(!carried_layout(&program).is_empty());
-        for symbols in [3, 19] {
+        for (precision, symbols) in Precision::ALL.into_iter().flat_map(|p| [(p, 3), (p, 19)]) {
             let market = market(symbols, 330, &mut random);
-            let differs = differs_in_parts(&program, &market, &mut random);
-            assert_eq!(differs.map(|(symbol, output, bar)| (symbol, &items[output], bar)), None);
+            let differs = differs_in_parts(precision, &program, &market, &mut random);
+            assert_eq!(differs.map(|(symbol, output, bar)| (precision, symbol, &items[output], bar)), None);
         }
     }
     assert!(carrying > 8, "{carrying}");
+}
+
+#[test]
+fn classifications_go_on_with_the_bits_of_the_whole_history() {
+    let mut random = Random(0x5851_f42d_4c95_7f2d);
+    for (call, program) in classifications() {
+        for precision in Precision::ALL {
+            for symbols in [1, 3, 19, 40] {
+                let market = market(symbols, 460, &mut random);
+                let differs = differs_in_parts(precision, &program, &market, &mut random);
+                assert_eq!(differs, None, "{call} {precision:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -219,8 +278,8 @@ fn a_state_that_does_not_fit_is_not_taken() {
 fn words_of_any_value_are_taken_without_a_panic() {
     let mut random = Random(17);
     let market = market(2, 120, &mut random);
-    for items in catalogue().chunks(40) {
-        let program = program(items);
+    let programs = catalogue().chunks(40).map(program).collect::<Vec<_>>();
+    for program in programs.into_iter().chain(classifications().into_iter().map(|(_, program)| program)) {
         let run = |state: Option<&State>| {
             let one = Resuming { input: input(&program, &market[0], 120), from: 60, state, save: Some(60) };
             evaluate_resuming(&program, &[one], &NoCancel).expect("not cancelled").remove(0)
@@ -266,6 +325,8 @@ proptest! {
     ) {
         let document = ScanDocument { condition: where_, rank: Some(value.clone()), select: vec![value], ..ScanDocument::default() };
         let plan = compile_scan(&document, &schema()).map_err(|d| TestCaseError::fail(d[0].to_string()))?;
-        prop_assert_eq!(differs_in_parts(plan.program(), &market, &mut Random(seed | 1)), None);
+        for precision in Precision::ALL {
+            prop_assert_eq!(differs_in_parts(precision, plan.program(), &market, &mut Random(seed | 1)), None);
+        }
     }
 }

@@ -33,13 +33,17 @@ pub fn facts(function: &Function) -> Facts {
         return Facts { example, look_back: 0, warm_up: None };
     };
     let bounded = !plan.nodes().iter().any(|node| node.op.is_unbounded());
-    Facts { example, look_back: plan.look_back(), warm_up: bounded.then(|| plan.reach()) }
+    Facts {
+        example,
+        look_back: plan.look_back().max(plan.bars_needed.saturating_sub(1)),
+        warm_up: bounded.then(|| plan.reach()),
+    }
 }
 
 /// `rsi(close, timeperiod=14)`.
 fn example(function: &Function) -> String {
     let mut others = ["close", "open", "high", "low"].iter();
-    let series = function.series.iter().map(|s| match (s.default, s.kind) {
+    let series = function.given_series().map(|(_, s)| match (s.default, s.kind) {
         (Some(column), _) => column.to_owned(),
         (None, Kind::Num) => others.next().map_or_else(|| "close".to_owned(), |c| (*c).to_owned()),
         (None, Kind::Bool) => "close > open".to_owned(),
@@ -59,6 +63,6 @@ fn required(kind: ParamType) -> f64 {
     match kind {
         ParamType::Integer { min, max } => 20.0_f64.clamp(f64::from(min), f64::from(max)),
         ParamType::Real { min, max } => 1.0_f64.clamp(min, max),
-        ParamType::Average | ParamType::Choice(_) => 0.0,
+        ParamType::Average | ParamType::Choice(_) | ParamType::Truth => 0.0,
     }
 }

@@ -10,6 +10,12 @@ pub struct Formula<'g> {
     pub(crate) graph: &'g mut Graph,
     pub(crate) series: Vec<NodeId>,
     pub(crate) params: Vec<f64>,
+    /// Under a limited history the series that is 1 from its first bar on.
+    pub(crate) origin: Option<NodeId>,
+    /// Whether whole series are wanted and no scan.
+    pub(crate) whole: bool,
+    /// The least bars that a history must have.
+    pub(crate) bars_needed: usize,
 }
 
 impl Formula<'_> {
@@ -117,6 +123,29 @@ impl Formula<'_> {
     pub fn lag(&mut self, x: NodeId, bars: u32) -> NodeId {
         let kind = self.graph.node(x).kind;
         self.graph.add(Op::Lag(bars), &[x], kind)
+    }
+
+    /// 1 on every bar that is seen, NA before the first one of a limited history.
+    fn seen(&mut self) -> NodeId {
+        self.origin.unwrap_or_else(|| self.graph.num(1.0))
+    }
+
+    /// The number of the bar among those that are seen: 1, 2 ...
+    pub fn bar_number(&mut self) -> NodeId {
+        let seen = self.seen();
+        self.step(Op::Cumulative, seen)
+    }
+
+    /// `x` for histories of at least `bars` bars. A scan's value at a bar is what the bars up to it say, so it is NA on
+    /// the bars before; whole series are refused when they are shorter, and have all their values otherwise.
+    pub fn after_bars(&mut self, x: NodeId, bars: u32) -> NodeId {
+        self.bars_needed = self.bars_needed.max(bars as usize);
+        if self.whole {
+            return x;
+        }
+        let seen = self.seen();
+        let enough = self.lag(seen, bars.saturating_sub(1));
+        self.gate(x, enough)
     }
 
     /// 1 on the first bar of each period, 0 on the others.

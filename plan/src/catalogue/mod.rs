@@ -24,6 +24,7 @@ mod prices;
 mod sets;
 mod statistics;
 mod stochastics;
+mod trend;
 mod volatility;
 mod volume;
 
@@ -69,6 +70,8 @@ pub struct SeriesArg {
     pub default: Option<&'static str>,
     /// A number or a condition.
     pub kind: Kind,
+    /// Whether it is always its default and no argument.
+    pub fixed: bool,
 }
 
 /// What a parameter may be.
@@ -80,8 +83,10 @@ pub enum ParamType {
     Real { min: f64, max: f64 },
     /// A moving average's name or TA-Lib number; by keyword only.
     Average,
-    /// One of these words; its value is its place among them.
+    /// One of these words, in any case; its value is its place among them.
     Choice(&'static [&'static str]),
+    /// `true` or `false`.
+    Truth,
 }
 
 /// What a parameter is when the call does not say.
@@ -91,6 +96,14 @@ pub enum ParamDefault {
     Value(f64),
     /// The value of another, earlier parameter.
     SameAs(&'static str),
+}
+
+impl Function {
+    /// The series that a call may give, in order, with their places among all.
+    pub fn given_series(&self) -> impl DoubleEndedIterator<Item = (usize, &'static SeriesArg)> + Clone {
+        let all: &'static [SeriesArg] = self.series;
+        all.iter().enumerate().filter(|(_, s)| !s.fixed)
+    }
 }
 
 /// A parameter.
@@ -132,7 +145,22 @@ pub const AVERAGES: [(&str, u32); 14] = [
 ];
 
 /// Parameters that must not exceed another: function, parameter, the other one.
-pub(crate) const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
+pub const AT_MOST: [(&str, &str, &str); 1] = [("mavp", "minperiod", "maxperiod")];
+
+/// Parameters of one call that do not fit one another.
+pub(crate) struct Conflict {
+    /// Parameters that may have caused it: the first that the call gives is shown.
+    pub places: Vec<&'static str>,
+    pub message: String,
+    pub label: String,
+    pub help: String,
+}
+
+/// What finds conflicts among the parameters of a function, given in order.
+pub(crate) type Check = fn(&[f64]) -> Option<Conflict>;
+
+/// Functions whose parameters depend on one another.
+pub(crate) const CHECKS: [(&str, Check); 1] = [("atc", trend::conflict)];
 
 /// The number of `default` in [`AVERAGES`]; calls put the function's own in its place.
 pub(crate) const AVERAGE_DEFAULT: f64 = 11.0;
@@ -145,11 +173,16 @@ const CLOSE: SeriesArg = num("close", Some("close"));
 const VOLUME: SeriesArg = num("volume", Some("volume"));
 
 const fn num(name: &'static str, default: Option<&'static str>) -> SeriesArg {
-    SeriesArg { name, default, kind: Kind::Num }
+    SeriesArg { name, default, kind: Kind::Num, fixed: false }
 }
 
 const fn condition(name: &'static str) -> SeriesArg {
-    SeriesArg { name, default: None, kind: Kind::Bool }
+    SeriesArg { name, default: None, kind: Kind::Bool, fixed: false }
+}
+
+/// A column that is read whatever the call says.
+const fn always(column: &'static str) -> SeriesArg {
+    SeriesArg { name: column, default: Some(column), kind: Kind::Num, fixed: true }
 }
 
 const fn period(default: u32, min: u32) -> Param {
@@ -203,6 +236,7 @@ pub fn functions() -> impl Iterator<Item = &'static Function> {
         oscillators::LIST,
         stochastics::LIST,
         directional::LIST,
+        trend::LIST,
         volatility::LIST,
         cycle::LIST,
         volume::LIST,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use trawl_plan::frame::{BarSize, Read, Subject};
 use trawl_plan::graph::Op;
-use trawl_plan::{Diagnostic, History, Plan, ScanDocument, SweepRange, SweepValues, compile_scan};
+use trawl_plan::{Diagnostic, History, Plan, ScanDocument, Setting, SweepRange, SweepValues, compile_scan};
 
 use crate::{mistake, plan, schema};
 
@@ -113,20 +113,23 @@ fn what_cannot_be_looked_at_is_refused_with_its_place() {
 #[test]
 fn a_sweep_gives_a_point_for_every_combination_and_shares_what_does_not_change() {
     let sweep = BTreeMap::from([
-        ("fast".to_owned(), SweepValues::List(vec![5.0, 10.0])),
+        ("fast".to_owned(), SweepValues::List(vec![5.0.into(), 10.0.into()])),
         ("slow".to_owned(), SweepValues::Range(SweepRange { from: 50.0, to: 70.0, step: 10.0 })),
     ]);
     let found = compiled(&ScanDocument { sweep, ..document("sma(close, fast) > sma(close, slow)") }).expect("legal");
-    let settings: Vec<Vec<f64>> = found.points.iter().map(|p| p.settings.iter().map(|s| s.1).collect()).collect();
+    let settings: Vec<Vec<Setting>> =
+        found.points.iter().map(|p| p.settings.iter().map(|s| s.1.clone()).collect()).collect();
     assert_eq!(settings.len(), 6);
-    assert_eq!(settings[1], [5.0, 60.0]);
+    assert_eq!(settings[1], [5.0, 60.0].map(Setting::from));
     assert_eq!(found.nodes().iter().filter(|n| matches!(n.op, Op::Mean(_))).count(), 5);
+    let shared = found.sharing();
+    assert_eq!((shared.combinations, shared.averages, shared.averages_computed), (6, 12, 5));
     let steps = SweepValues::Range(SweepRange { from: 0.1, to: 0.3, step: 0.1 });
-    assert_eq!(steps.values().expect("legal"), [0.1, 0.2, 0.3]);
+    assert_eq!(steps.values().expect("legal"), [0.1, 0.2, 0.3].map(Setting::from));
     for (from, to, step) in [(1.0, 5.0, -1.0), (1.0, 5.0, 0.0), (0.0, 1e9, 1.0), (f64::NAN, 1.0, 1.0)] {
         assert!(SweepValues::Range(SweepRange { from, to, step }).values().is_err(), "{from} {to} {step}");
     }
-    let clash = BTreeMap::from([("close".to_owned(), SweepValues::List(vec![1.0]))]);
+    let clash = BTreeMap::from([("close".to_owned(), SweepValues::List(vec![1.0.into()]))]);
     let refused = compiled(&ScanDocument { sweep: clash, ..document("close > 1") }).expect_err("a clash");
     assert!(refused[0].message.contains("is a column already"));
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod frames;
+mod legality;
 mod market;
 mod mistakes;
 mod robustness;

@@ -12,7 +12,8 @@ use serde::Serialize;
 use trawl_kernels::{Bars, NoCancel, Precision, Resident, SymbolInput, Tiles, evaluate_tiles};
 use trawl_plan::{Input, Plan, Schema, compile_expressions};
 
-use super::{COLUMNS, Machine, SCREEN, machine, walk};
+use super::screen::{COLUMNS, SCREEN};
+use super::{Machine, machine, walk};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -70,7 +70,7 @@ fn kind(kind: Kind) -> &'static str {
 /// A function as data.
 pub fn entry(function: &'static Function) -> Entry {
     let facts = catalogue::facts(function);
-    let series = function.series.iter();
+    let series = function.given_series();
     let parameters = function.params.iter().map(|p| ParameterEntry {
         name: p.name,
         legal: legal_values(p.kind),
@@ -89,7 +89,7 @@ pub fn entry(function: &'static Function) -> Entry {
         formula: function.formula,
         reference: function.reference,
         call: signature(function),
-        series: series.map(|s| SeriesEntry { name: s.name, kind: kind(s.kind), default: s.default }).collect(),
+        series: series.map(|(_, s)| SeriesEntry { name: s.name, kind: kind(s.kind), default: s.default }).collect(),
         parameters: parameters.collect(),
         outputs: outputs.map(|o| OutputEntry { name: o.name, aliases: o.aliases, kind: kind(o.kind) }).collect(),
         example: Some(facts.example),

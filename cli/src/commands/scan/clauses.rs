@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use trawl_market::{TimeMicros, parse_time};
-use trawl_plan::{History, ScanDocument, SweepRange, SweepValues};
+use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
 
 use crate::failure::UserMistake;
 use crate::output::staged::plain;
@@ -51,9 +51,21 @@ pub struct Clauses {
     #[arg(long, value_name = "NAME=FROM:TO:STEP|A,B,C")]
     pub sweep: Vec<String>,
 
+    /// Keep for each symbol the combinations of the sweep for which this is largest: 'EXPR [asc|desc]'
+    #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
+    pub best: Option<String>,
+
+    /// With --best: how many combinations each symbol keeps [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub keep: Option<u32>,
+
     /// Correct prices at load for what is known at the as-of: split, split+dividend or none; @DATE takes that date instead
     #[arg(long, value_name = "HOW[@DATE]")]
     pub adjust: Option<String>,
+
+    /// Number type of the arithmetic: f64 or f32, which is faster and less exact (docs/precision.md) [default: f64]
+    #[arg(long, value_name = "TYPE")]
+    pub precision: Option<String>,
 
     /// See only the last N bars of each symbol, and before them what windows and filters need to have come in
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -92,6 +104,7 @@ impl Clauses {
         replace(&mut document.rank, &self.rank);
         replace(&mut document.timeframe, &self.timeframe);
         replace(&mut document.adjust, &self.adjust);
+        replace(&mut document.precision, &self.precision);
         document.forming |= self.forming;
         if let Some(bars) = self.history {
             document.history = Some(History { bars, origin: self.origin });
@@ -99,6 +112,15 @@ impl Clauses {
         for text in &self.sweep {
             let (name, values) = sweep_variable(text)?;
             document.sweep.insert(name, values);
+        }
+        match (&self.best, self.keep, &mut document.best) {
+            (Some(by), keep, best) => *best = Some(Best { by: by.clone(), keep: keep.unwrap_or(1) }),
+            (None, Some(keep), Some(best)) => best.keep = keep,
+            (None, Some(_), None) => {
+                let help = "say by what with --best, such as --best 'roc(close, n)'";
+                return Err(UserMistake::with_help("--keep chooses the best, and nothing says which are", help));
+            }
+            (None, None, _) => {}
         }
         if let Some(condition) = &self.condition {
             document.condition.clone_from(condition);
@@ -169,7 +191,17 @@ fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
     Ok((name, expr))
 }
 
-/// `n=10:30:5` or `n=10,20,30`.
+/// A number or a word.
+fn setting(text: &str) -> Option<Setting> {
+    let text = text.trim();
+    match text.parse::<f64>() {
+        Ok(number) => Some(Setting::Number(number)),
+        Err(_) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => Some(Setting::Text(text.to_owned())),
+        Err(_) => None,
+    }
+}
+
+/// `n=10:30:5`, `n=10,20,30` or `r=narrow,wide`.
 fn sweep_variable(text: &str) -> Result<(String, SweepValues), UserMistake> {
     let wrong = || {
         UserMistake::with_help(
@@ -184,7 +216,9 @@ fn sweep_variable(text: &str) -> Result<(String, SweepValues), UserMistake> {
         [from, to, step] => {
             SweepValues::Range(SweepRange { from: number(from)?, to: number(to)?, step: number(step)? })
         }
-        [list] => SweepValues::List(list.split(',').map(number).collect::<Result<_, _>>()?),
+        [list] => {
+            SweepValues::List(list.split(',').map(|part| setting(part).ok_or_else(wrong)).collect::<Result<_, _>>()?)
+        }
         _ => return Err(wrong()),
     };
     if name.trim().is_empty() {

@@ -58,5 +58,6 @@ pub fn text(prepared: &PreparedScan, route: Route, asked: bool) -> String {
     );
     let why = if asked { "as --threads asks" } else { "chosen by cost; --threads overrides" };
     line("runs", format!("{route} of the CPU, {why}; the answer is the same"));
+    line("precision", prepared.identity.precision.clone());
     text
 }

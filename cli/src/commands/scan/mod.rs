@@ -22,7 +22,8 @@ use anyhow::Context as _;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{
-    PrepareError, PreparedScan, Question, Route, RunReport, ShardSpec, WhyError, answer_digest, route,
+    NoSymbol, PrepareError, PreparedScan, Question, Route, RunReport, SeriesError, ShardSpec, WhyError, answer_digest,
+    route,
 };
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
@@ -39,6 +40,8 @@ use crate::output::staged::StagedFile;
 use crate::output::{AnswerFile, heading_clashes, table};
 use crate::progress::Waiting;
 use clauses::Clauses;
+
+pub(super) use clauses::as_of;
 
 /// Threads that may be asked for.
 const THREADS_MAX: u32 = 1024;
@@ -226,7 +229,17 @@ fn routed(args: &Args, prepared: &PreparedScan) -> Route {
     }
 }
 
-fn prepare(context: &Context, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<PreparedScan> {
+/// A symbol that the dataset does not have.
+pub(super) fn no_symbol(error: &NoSymbol) -> UserMistake {
+    let help = match &error.near {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("'trawl inspect {}' lists its symbols", error.dataset),
+    };
+    UserMistake::with_help(error.to_string(), help)
+}
+
+/// Opens and compiles, with mistakes told as the user's.
+pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<PreparedScan> {
     let store = context.store();
     trawl_coordinator::prepare(&store, document, as_of).map_err(|error| match error {
         PrepareError::Plan(mistakes) => drawn(mistakes),
@@ -254,13 +267,7 @@ fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
 /// Why a symbol is in the answer or not; [`NOT_DONE`] when its bars cannot be read.
 fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow::Result<ExitCode> {
     let question = Question::new(prepared, symbol).map_err(|error| match error {
-        WhyError::NoSymbol { ref near, ref dataset, .. } => {
-            let help = match near {
-                Some(near) => format!("did you mean '{near}'?"),
-                None => format!("'trawl inspect {dataset}' lists its symbols"),
-            };
-            UserMistake::Plain { message: error.to_string(), help: Some(help) }.into()
-        }
+        WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
         WhyError::Sweep(_) => {
             let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
             UserMistake::Plain { message: error.to_string(), help }.into()

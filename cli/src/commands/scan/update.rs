@@ -27,7 +27,8 @@ const AFTER_HELP: &str = "\
 The first run computes everything and keeps a state in DIR. Later runs check, symbol by symbol, that the bars before \
 the state are what they were, and compute only what follows; a symbol whose past changed (a correction, a split) is \
 computed from its first bar. The answer, its files and the exit code are those of 'trawl scan'. A damaged state, or one \
-of another version of the program, is told, left aside and replaced; a state of another scan or dataset is refused.
+of another version of the program, is told, left aside and replaced; a state of another scan, dataset or precision \
+is refused.
 
 Examples:
   trawl update --file scan.toml --dataset mine --state states/scan
@@ -35,7 +36,13 @@ Examples:
 
 /// Scan again after new bars: compute what they change, from what the last run kept
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(
+    after_help = AFTER_HELP,
+    mut_arg("coordinator", not_here),
+    mut_arg("all_bars", not_here),
+    mut_arg("explain", not_here),
+    mut_arg("why", not_here)
+)]
 pub struct Args {
     #[command(flatten)]
     scan: super::Args,
@@ -45,10 +52,15 @@ pub struct Args {
     state: PathBuf,
 }
 
+/// What `--state` refuses is not offered.
+fn not_here(arg: clap::Arg) -> clap::Arg {
+    arg.hide(true)
+}
+
 /// Runs the update and shows its answer.
 ///
 /// # Errors
-/// As a scan; a [`UserMistake`] for a state of another scan and for a folder that cannot be used.
+/// As a scan; a [`UserMistake`] for a state of another scan or precision and for a folder that cannot be used.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let span = tracing::info_span!("update");
     let _entered = span.enter();
@@ -64,7 +76,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let path = state.join(FILE);
     // Found out before anything is computed.
     StagedFile::create(&path)?;
-    let mut checkpoints = Checkpoints::new(&prepared.plan, &prepared.identity.dataset);
+    let mut checkpoints = Checkpoints::new(&prepared.plan, &prepared.identity.dataset, prepared.precision);
     let found = load(&mut checkpoints, &path)?;
     let checkpoints = Arc::new(checkpoints);
     let mut outcome = embedded(&scan, &prepared, Some(Arc::clone(&checkpoints)))?;

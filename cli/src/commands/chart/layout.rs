@@ -1,0 +1,161 @@
+//! What stands where: which series are drawn over the price, which in panels of their own, and the span of each.
+
+/// Bars up to which candles can be told apart.
+const CANDLES_MAX: usize = 260;
+/// Share of the price's span by which a series over it may leave it.
+const OVERLAY_REACH: f64 = 0.75;
+/// Share of a panel left free above and below.
+const MARGIN: f64 = 0.05;
+
+/// Columns of prices; empty where the dataset has none.
+#[derive(Debug, Default)]
+pub(super) struct Price {
+    pub open: Vec<f64>,
+    pub high: Vec<f64>,
+    pub low: Vec<f64>,
+    pub close: Vec<f64>,
+}
+
+impl Price {
+    pub fn set(&mut self, name: &str, values: Vec<f64>) {
+        match name {
+            "open" => self.open = values,
+            "high" => self.high = values,
+            "low" => self.low = values,
+            _ => self.close = values,
+        }
+    }
+
+    fn columns(&self) -> [&[f64]; 4] {
+        [&self.open, &self.high, &self.low, &self.close]
+    }
+}
+
+/// One expression along the bars; NaN for NA.
+#[derive(Debug, Clone)]
+pub(super) struct Series {
+    pub name: String,
+    pub is_condition: bool,
+    pub values: Vec<f64>,
+}
+
+/// Lines with one span of values.
+#[derive(Debug)]
+pub(super) struct Panel {
+    pub lines: Vec<Series>,
+    /// Lowest and highest value that is shown.
+    pub span: (f64, f64),
+}
+
+/// Bars from..to, both inclusive, on which a condition is true.
+pub(super) type Stretch = (usize, usize);
+
+/// A picture.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub title: String,
+    /// Time of each bar in microseconds.
+    pub times: Vec<i64>,
+    pub price: Price,
+    pub candles: bool,
+    /// Of the price and what is drawn over it; the lines are the latter.
+    pub top: Panel,
+    pub below: Vec<Panel>,
+    /// Name and stretches of each condition.
+    pub shades: Vec<(String, Vec<Stretch>)>,
+}
+
+impl Layout {
+    /// `groups` share a panel each.
+    pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Vec<Series>>) -> Self {
+        let prices = extent(price.columns().into_iter().flatten());
+        let candles = times.len() <= CANDLES_MAX && price.columns().iter().all(|c| !c.is_empty());
+        let (mut over, mut below, mut shades) = (Vec::new(), Vec::new(), Vec::new());
+        for group in groups {
+            let (conditions, lines): (Vec<Series>, Vec<Series>) = group.into_iter().partition(|s| s.is_condition);
+            shades.extend(conditions.into_iter().map(|s| (s.name, stretches(&s.values))));
+            let span = extent(lines.iter().flat_map(|s| &s.values));
+            match (prices, span) {
+                _ if lines.is_empty() => {}
+                (Some(prices), Some(span)) if is_near(prices, span) => over.extend(lines),
+                _ => below.push(Panel { lines, span: padded(span) }),
+            }
+        }
+        let all = price.columns().into_iter().flatten().chain(over.iter().flat_map(|s| &s.values));
+        let span = padded(extent(all));
+        Self { title, times, price, candles, top: Panel { lines: over, span }, below, shades }
+    }
+}
+
+/// The least and the largest finite value.
+fn extent<'a>(values: impl Iterator<Item = &'a f64>) -> Option<(f64, f64)> {
+    let finite = values.copied().filter(|v| v.is_finite());
+    finite.fold(None, |span, v| Some(span.map_or((v, v), |(least, most): (f64, f64)| (least.min(v), most.max(v)))))
+}
+
+/// Whether a series lies about where the price does.
+fn is_near(price: (f64, f64), span: (f64, f64)) -> bool {
+    let reach = (price.1 - price.0).max(price.1.abs() * 0.01) * OVERLAY_REACH;
+    span.0 >= price.0 - reach && span.1 <= price.1 + reach
+}
+
+/// With some room, and never empty.
+fn padded(span: Option<(f64, f64)>) -> (f64, f64) {
+    let (least, most) = span.unwrap_or((0.0, 1.0));
+    let room = (most - least) * MARGIN;
+    // A flat line stands in the middle.
+    let room = if room > 0.0 && room.is_finite() { room } else { least.abs().max(1.0) * MARGIN };
+    (least - room, most + room)
+}
+
+fn stretches(values: &[f64]) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (bar, _) in values.iter().enumerate().filter(|(_, v)| **v == 1.0) {
+        match stretches.last_mut() {
+            Some(last) if last.1 + 1 == bar => last.1 = bar,
+            _ => stretches.push((bar, bar)),
+        }
+    }
+    stretches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &str, values: &[f64]) -> Series {
+        Series { name: name.to_owned(), is_condition: false, values: values.to_vec() }
+    }
+
+    fn names(panel: &Panel) -> Vec<&str> {
+        panel.lines.iter().map(|s| s.name.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_of_the_prices_size_lies_over_it_and_the_rest_below() {
+        let price = Price { close: vec![100.0, 110.0, 105.0], ..Price::default() };
+        let flag = Series { is_condition: true, ..series("up", &[f64::NAN, 1.0, 1.0]) };
+        let groups = vec![
+            vec![series("sma", &[f64::NAN, 104.0, 106.0])],
+            vec![series("macd", &[0.1, 0.2, 0.3]), series("signal", &[0.2, 0.1, 0.0])],
+            vec![series("far", &[103.0, 400.0, 104.0])],
+            vec![flag],
+            vec![series("none", &[f64::NAN, f64::NAN, f64::INFINITY])],
+        ];
+        let layout = Layout::new("T".to_owned(), vec![0, 1, 2], price, groups);
+        assert_eq!(names(&layout.top), ["sma"]);
+        let below: Vec<Vec<&str>> = layout.below.iter().map(names).collect();
+        assert_eq!(below, [vec!["macd", "signal"], vec!["far"], vec!["none"]]);
+        assert_eq!(layout.shades, [("up".to_owned(), vec![(1, 2)])]);
+        assert!(layout.top.span.0 < 100.0 && layout.top.span.1 > 110.0);
+        assert!(!layout.candles, "there is no open");
+    }
+
+    #[test]
+    fn no_span_is_empty() {
+        for values in [[5.0; 2], [0.0; 2], [f64::NAN; 2], [-3.0; 2], [f64::MAX, f64::MIN]] {
+            let (least, most) = padded(extent(values.iter()));
+            assert!(least < most, "{values:?}: {least} {most}");
+        }
+    }
+}

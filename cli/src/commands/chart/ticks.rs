@@ -1,0 +1,80 @@
+//! Which bars get a date, and how it is written.
+
+use trawl_market::format_time;
+
+/// Dates that stand beside each other without touching.
+const DATES_MAX: usize = 12;
+const MINUTE_MICROS: i64 = 60_000_000;
+const HOUR_MICROS: i64 = 60 * MINUTE_MICROS;
+const DAY_MICROS: i64 = 24 * HOUR_MICROS;
+/// The epoch was a Thursday; weeks begin on Monday.
+const MONDAY_DAYS: i64 = 3;
+
+/// A way to cut time: the number of the stretch that a time lies in, and which part of its text tells the stretch.
+type Unit = (fn(i64) -> i64, std::ops::Range<usize>);
+
+/// Months since the year 0.
+fn month(time: i64) -> i64 {
+    let text = format_time(time);
+    let part = |range: std::ops::Range<usize>| text.get(range).and_then(|t| t.parse::<i64>().ok()).unwrap_or(0);
+    part(0..4) * 12 + part(5..7) - 1
+}
+
+/// From the finest to the coarsest.
+const UNITS: [Unit; 11] = [
+    (|t| t.div_euclid(15 * MINUTE_MICROS), 5..16),
+    (|t| t.div_euclid(HOUR_MICROS), 5..16),
+    (|t| t.div_euclid(4 * HOUR_MICROS), 5..16),
+    (|t| t.div_euclid(DAY_MICROS), 0..10),
+    (|t| (t.div_euclid(DAY_MICROS) + MONDAY_DAYS).div_euclid(7), 0..10),
+    (month, 0..7),
+    (|t| month(t) / 3, 0..7),
+    (|t| month(t) / 6, 0..7),
+    (|t| month(t) / 12, 0..4),
+    (|t| month(t) / 60, 0..4),
+    (|t| month(t) / 120, 0..4),
+];
+
+/// Bars at which a stretch of time begins, by the finest cut that gives few enough of them, and their labels.
+pub(super) fn of(times: &[i64]) -> Vec<(usize, String)> {
+    let begins = |number: fn(i64) -> i64| {
+        let numbers: Vec<i64> = times.iter().map(|t| number(*t)).collect();
+        let turns = numbers.windows(2).enumerate().filter(|(_, pair)| pair[0] != pair[1]);
+        turns.map(|(i, _)| i + 1).collect::<Vec<usize>>()
+    };
+    let chosen = UNITS.iter().map(|(number, part)| (begins(*number), part)).find(|(bars, _)| bars.len() <= DATES_MAX);
+    let Some((bars, part)) = chosen else { return Vec::new() };
+    let label = |bar: usize| {
+        let text = times.get(bar).map(|t| format_time(*t)).unwrap_or_default();
+        (bar, text.get(part.clone()).unwrap_or(&text).replace('T', " "))
+    };
+    bars.into_iter().map(label).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(times: &[i64]) -> Vec<String> {
+        of(times).into_iter().map(|(bar, label)| format!("{bar} {label}")).collect()
+    }
+
+    #[test]
+    fn dates_stand_where_a_stretch_of_time_begins() {
+        let days: Vec<i64> = (0..120).map(|d| d * DAY_MICROS).collect();
+        assert_eq!(labels(&days), ["31 1970-02", "59 1970-03", "90 1970-04"]);
+        let week: Vec<i64> = (0..6).map(|d| d * DAY_MICROS).collect();
+        assert_eq!(labels(&week).len(), 5);
+        let years: Vec<i64> = (0..40).map(|y| y * 366 * DAY_MICROS).collect();
+        assert!(labels(&years).contains(&"10 1980".to_owned()), "{:?}", labels(&years));
+        let minutes: Vec<i64> = (0..120).map(|m| m * MINUTE_MICROS).collect();
+        assert_eq!(labels(&minutes)[0], "15 01-01 00:15");
+    }
+
+    #[test]
+    fn any_time_has_labels_or_none() {
+        for times in [vec![], vec![i64::MIN, i64::MAX], vec![0, 0]] {
+            assert!(of(&times).len() <= DATES_MAX);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `trawl chart`: the picture holds what was asked for, with the values of the scan engine.
+
+use trawl_tests::home::Home;
+
+/// Elements of a kind in an SVG file.
+fn count(svg: &str, element: &str) -> usize {
+    svg.matches(&format!("<{element} ")).count()
+}
+
+/// Texts in the order in which they were written.
+fn texts(svg: &str) -> Vec<&str> {
+    let inside = svg.split("<text ").skip(1).filter_map(|part| part.split_once('>'));
+    inside.filter_map(|(_, rest)| rest.split_once("</text>")).map(|(text, _)| text.trim()).collect()
+}
+
+#[test]
+fn candles_averages_panels_and_conditions_are_drawn() {
+    let home = Home::new();
+    let ended = home.trawl(&[
+        "chart",
+        "IBM",
+        "--dataset",
+        "us5",
+        "--as-of",
+        "2013-02-22",
+        "--bars",
+        "100",
+        "--expr",
+        "sma(close, 50)",
+        "--expr",
+        "macd().macd as line; macd().signal as slow",
+        "--expr",
+        "rsi()",
+        "--expr",
+        "close > highest(high, 20)[1] as breakout",
+    ]);
+    assert_eq!(ended.expect_code(0).stdout, "wrote IBM.svg: 100 bars of IBM\n");
+    let svg = std::fs::read_to_string(home.path("IBM.svg")).expect("a file");
+    let told = texts(&svg);
+    for name in ["IBM  (us5 1d)", "sma(close, 50)", "line", "slow", "rsi()", "breakout", "2012-09-27 to 2013-02-22"] {
+        assert!(told.contains(&name), "{name} in {told:?}");
+    }
+    // What the scan engine says of the condition on these bars, counted in stretches.
+    let all = [
+        "scan",
+        "--dataset",
+        "us5",
+        "--as-of",
+        "2013-02-22",
+        "--where",
+        "close > highest(high, 20)[1]",
+        "--all-bars",
+        "all.csv",
+        "--quiet",
+    ];
+    home.trawl(&all).expect_code(0);
+    let mut reader = csv::Reader::from_path(home.path("all.csv")).expect("a CSV");
+    let rows: Vec<csv::StringRecord> = reader.records().map(|r| r.expect("a row")).collect();
+    let mut states: Vec<(String, bool)> = rows
+        .iter()
+        .filter(|r| r.iter().any(|cell| cell == "IBM"))
+        .map(|r| (r[0].to_owned(), r.iter().any(|cell| cell == "matched")))
+        .collect();
+    states.sort();
+    let shown: Vec<bool> = states.iter().rev().take(100).rev().map(|s| s.1).collect();
+    let stretches = shown.iter().zip(std::iter::once(&false).chain(&shown)).filter(|(now, before)| **now && !**before);
+    let stretches = stretches.count();
+    assert!(stretches > 0, "the condition is true somewhere");
+    // Background, a square for each of five names, a body for each bar, a box for each stretch.
+    assert_eq!(count(&svg, "rect"), 1 + 5 + 100 + stretches);
+}
+
+#[test]
+fn many_bars_are_a_line_with_gaps_at_na() {
+    let home = Home::new();
+    home.trawl(&["chart", "IBM", "--dataset", "us5", "--bars", "600", "--output", "far.svg", "--size", "800x600"])
+        .expect_code(0);
+    let svg = std::fs::read_to_string(home.path("far.svg")).expect("a file");
+    assert!(svg.contains("width=\"800\" height=\"600\""), "the size asked for");
+    assert!(texts(&svg).contains(&"close"));
+    assert!(count(&svg, "rect") < 10, "no candles");
+}
+
+#[test]
+fn mistakes_have_their_place() {
+    let home = Home::new();
+    let mistakes: [(&[&str], &str); 7] = [
+        (&["chart", "IBN", "--dataset", "us5"], "did you mean 'IBM'?"),
+        (&["chart", "IBM", "--dataset", "us55"], "did you mean 'us5'?"),
+        (&["chart", "IBM", "--dataset", "us5", "--expr", "close; clsoe"], "--expr[2]"),
+        (&["chart", "IBM", "--dataset", "us5", "--output", "a.png"], "end its name in .svg"),
+        (&["chart", "IBM", "--dataset", "us5", "--expr", "seed111"], "a named set"),
+        (&["chart", "IBM", "--dataset", "us5", "--as-of", "1900-01-01"], "no bar at or before"),
+        (&["chart", "IBM", "--dataset", "us5", "--size", "1x1"], "1400x900"),
+    ];
+    for (arguments, told) in mistakes {
+        let ended = home.trawl(arguments).expect_code(2);
+        assert!(ended.stderr.contains(told) && !ended.panicked(), "{arguments:?}: {}", ended.stderr);
+    }
+    assert!(!home.path("IBM.svg").exists(), "nothing was written");
+}
