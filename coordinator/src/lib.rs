@@ -24,7 +24,7 @@ pub use all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars};
 pub use merge::{FailedSegment, MergeSpec, merge, merge_results};
 pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
-pub use report::{NoProgress, Progress, RunReport};
+pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
 pub use trawl_protocol::answer_digest;

@@ -206,6 +206,7 @@ impl PreparedScan {
             dataset: self.dataset.clone(),
             as_of: self.as_of,
             adjustment: self.adjustment,
+            checkpoints: None,
             precision: self.precision,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! None of it enters the answer: two runs of one scan give the same answer and different reports.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use trawl_plan::{Plan, Sharing};
 use trawl_protocol::ErrorKind;
@@ -60,6 +62,22 @@ pub struct RunReport {
     pub retried_segments: u32,
     /// Workers that were lost while the scan ran.
     pub workers_lost: Vec<String>,
+    /// Of an update: what could be left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<UpdateReport>,
+}
+
+/// What an update went on from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UpdateReport {
+    /// `taken`, `none` at the first run, or why the state was not taken.
+    pub state: String,
+    /// Symbols that went on from their states.
+    pub resumed: u64,
+    /// Symbols that were computed from their first bar, by reason.
+    pub recomputed: BTreeMap<String, u64>,
+    /// Why parts of the plan are computed from the first bar for every symbol.
+    pub in_full: Vec<String>,
 }
 
 /// Of a sweep.

@@ -3,9 +3,14 @@
 //! `cpu` is the engine so far; the plan's primitives are defined at `trawl_plan::graph::Op`.
 
 mod cpu;
+mod resident;
+mod resume;
 
 use cpu::{LANES, Real, Tile, Workspace};
 use trawl_plan::{Input, Program};
+
+pub use resident::{Resident, ResidentError};
+pub use resume::{Resumed, Resuming, State, carried_inputs, carried_layout, evaluate_resuming, resumed_begins};
 
 /// The backends' names enter the identity of an answer.
 pub const BACKEND_CPU: &str = "cpu";

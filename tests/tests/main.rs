@@ -18,3 +18,4 @@ mod messages;
 mod mistakes;
 mod notify;
 mod traces;
+mod update;

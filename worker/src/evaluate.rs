@@ -13,6 +13,7 @@ use trawl_plan::{Input, Piece, Plan, Stage};
 use trawl_protocol::CrossTable;
 
 use crate::axis::{Axis, Reader};
+use crate::checkpoints::Checkpoints;
 
 /// States of a forming bar that are evaluated side by side.
 const FORMING_BATCH: usize = 64;
@@ -24,6 +25,10 @@ pub(crate) struct StageRun<'a> {
     pub plan: &'a Plan,
     pub precision: Precision,
     pub stage: &'a Stage,
+    /// Its place among the plan's.
+    pub number: usize,
+    /// States to go on from, and where new ones are kept.
+    pub kept: Option<&'a Checkpoints>,
     /// The segment's symbols, then the references in the order of `references`.
     pub axes: &'a [Axis<'a>],
     /// How many of the axes are the segment's own.
@@ -45,8 +50,8 @@ pub(crate) type Needed = Vec<Vec<usize>>;
 /// Values of one piece for one axis, from row `from` on.
 #[derive(Debug, Default)]
 pub(crate) struct Computed {
-    from: usize,
-    outputs: Vec<Vec<f64>>,
+    pub from: usize,
+    pub outputs: Vec<Vec<f64>>,
 }
 
 impl Computed {
@@ -58,7 +63,7 @@ impl Computed {
 }
 
 impl<'a> StageRun<'a> {
-    fn frame(&self, piece: &Piece) -> &'a Frame {
+    pub fn frame(&self, piece: &Piece) -> &'a Frame {
         &self.plan.frames[piece.frame.index()]
     }
 
@@ -162,6 +167,8 @@ impl<'a> StageRun<'a> {
                 for &a in &wanted {
                     mine[a] = self.forming(piece, a, timeframe, needed[p][a], cancel)?;
                 }
+            } else if let Some(kept) = self.kept.filter(|kept| kept.keeps(self.number, p)) {
+                self.whole_resuming((p, piece), &wanted, &needed[p], &computed, kept, cancel, &mut mine)?;
             } else {
                 self.whole(piece, &wanted, &needed[p], &computed, cancel, &mut mine)?;
             }
@@ -208,7 +215,7 @@ impl<'a> StageRun<'a> {
     }
 
     /// One input along a frame, right from row `begin` on.
-    fn input(
+    pub fn input(
         &self,
         frame: &Frame,
         a: usize,

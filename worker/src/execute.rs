@@ -17,6 +17,7 @@ use trawl_protocol::{
 };
 
 use crate::axis::{Axis, Higher};
+use crate::checkpoints::Checkpoints;
 use crate::evaluate::{Computed, StageRun};
 use crate::status;
 
@@ -69,6 +70,8 @@ pub struct ScanSource {
     pub adjustment: Adjustment,
     /// Of the arithmetic.
     pub precision: Precision,
+    /// States that symbols go on from, where the scan is an update. They change no value.
+    pub checkpoints: Option<Arc<Checkpoints>>,
 }
 
 /// What a step of a scan does.
@@ -205,6 +208,8 @@ impl ScanSource {
             plan: &self.plan,
             precision: self.precision,
             stage,
+            number: step.stage,
+            kept: self.checkpoints.as_deref(),
             axes: &axes,
             own: bars.len(),
             references: &names,
@@ -412,6 +417,7 @@ mod tests {
             as_of,
             adjustment: Adjustment::NONE,
             precision: Precision::F64,
+            checkpoints: None,
         }
     }
 

@@ -7,14 +7,17 @@
 
 mod axis;
 pub mod cache;
+mod checkpoints;
 mod evaluate;
 mod execute;
 pub mod registration;
+mod resuming;
 pub mod server;
 mod service;
 mod source;
 mod status;
 
+pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;
 pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
 pub use source::schema_of;

@@ -153,7 +153,14 @@ impl WorkerService {
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
-        let source = ScanSource { plan: Arc::new(plan), dataset, as_of: request.as_of_us, adjustment, precision };
+        let source = ScanSource {
+            plan: Arc::new(plan),
+            dataset,
+            as_of: request.as_of_us,
+            adjustment,
+            precision,
+            checkpoints: None,
+        };
         Ok(Shard {
             references: source.load_references()?,
             source,

@@ -25,6 +25,7 @@ mod worker;
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     Scan(Box<scan::Args>),
+    Update(Box<scan::UpdateArgs>),
     Diff(diff::Args),
     Compute(compute::Args),
     Chart(chart::Args),
@@ -57,6 +58,7 @@ impl Command {
     pub fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self {
             Self::Scan(args) => scan::run(*args, context),
+            Self::Update(args) => scan::run_update(*args, context),
             Self::Diff(args) => diff::run(args),
             Self::Compute(args) => compute::run(args, context),
             Self::Chart(args) => chart::run(args, context),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lanes::{Kernel, Out, RowOf, View};
 use super::pack::Pack;
 use super::real::Real;
@@ -22,6 +23,8 @@ pub(crate) struct PercentRank {
 }
 
 impl<T: Real> Kernel<T> for PercentRank {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let defined = rows.start.max(self.p).min(rows.end);

@@ -2,6 +2,7 @@
 
 use trawl_plan::family::Anchor;
 
+use super::carry::carried;
 use super::lane::Recurrence;
 
 /// Inputs begin, key, x, w; see `Op::AnchoredMean`.
@@ -49,6 +50,9 @@ pub(crate) struct State {
     /// Whether there is an anchor.
     anchored: bool,
 }
+
+carried!(Sums { weighted, weights });
+carried!(State { begun, key, present, before, anchored });
 
 impl Recurrence<4> for AnchoredMean {
     type State = State;

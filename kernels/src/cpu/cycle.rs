@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use trawl_plan::family::{Cycle, Mesa};
 
+use super::carry::{Carrier, Carry, carried};
 use super::exact::sin_cos;
 use super::lane::Recurrence;
 
@@ -41,6 +42,12 @@ static CIRCLES: LazyLock<Vec<Vec<(f64, f64)>>> = LazyLock::new(|| {
 #[derive(Clone)]
 struct Past<const N: usize>([f64; N]);
 
+impl<const N: usize> Carry for Past<N> {
+    fn carry(&mut self, carrier: &mut Carrier<'_>) {
+        self.0.iter_mut().for_each(|x| x.carry(carrier));
+    }
+}
+
 impl<const N: usize> Past<N> {
     const NONE: Self = Self([0.0; N]);
 
@@ -71,6 +78,8 @@ struct Smoother {
     leaving: f64,
     past: Past<3>,
 }
+
+carried!(Smoother { seen, sum, weighted, leaving, past });
 
 impl Smoother {
     const NEW: Self = Self { seen: 0, sum: 0.0, weighted: 0.0, leaving: 0.0, past: Past::NONE };
@@ -109,6 +118,8 @@ struct Transforms {
     im: f64,
     period: f64,
 }
+
+carried!(Transforms { warm_up, smoother, smooth, detrended, quadratures, i2, q2, re, im, period });
 
 /// One bar's transforms.
 struct Phasor {
@@ -190,6 +201,8 @@ pub(crate) struct HilbertState {
     means: Past<3>,
     bars_in_trend: f64,
 }
+
+carried!(HilbertState { seen, transforms, prices, smooth, period, phase, sines, means, bars_in_trend });
 
 impl HilbertState {
     /// Whole bars of the period.
@@ -317,6 +330,8 @@ pub(crate) struct AdaptiveState {
     mama: f64,
     fama: f64,
 }
+
+carried!(AdaptiveState { seen, transforms, phase, mama, fama });
 
 impl Recurrence<1> for Adaptive {
     type State = AdaptiveState;

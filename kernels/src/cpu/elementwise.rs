@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use trawl_plan::scalar::{EDGE_TOLERANCE, TALIB_EPSILON};
 
+use super::carry::carries_nothing;
 use super::lanes::{Kernel, LANES, Out, Row, RowOf, Step, View};
 use super::pack::Pack;
 use super::real::Real;
@@ -18,6 +19,8 @@ pub(crate) trait Function<const K: usize>: Send {
 pub(crate) struct Map<F, const K: usize>(pub F);
 
 impl<T: Real, F: Function<K>, const K: usize> Kernel<T> for Map<F, K> {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let mut t = rows.start;
@@ -132,6 +135,8 @@ functions! {
 pub(crate) struct Scalar1<F>(pub F);
 
 impl<T: Real, F: Fn(f64) -> f64 + Send> Step<T> for Scalar1<F> {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, rows: Range<usize>) {
         for t in rows {
@@ -144,6 +149,8 @@ impl<T: Real, F: Fn(f64) -> f64 + Send> Step<T> for Scalar1<F> {
 pub(crate) struct Scalar2<F>(pub F);
 
 impl<T: Real, F: Fn(f64, f64) -> f64 + Send> Step<T> for Scalar2<F> {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, rows: Range<usize>) {
         for t in rows {
@@ -162,6 +169,8 @@ pub(crate) struct Crosses {
 }
 
 impl Step for Crosses {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (a, b) = if self.above { (inputs[0], inputs[1]) } else { (inputs[1], inputs[0]) };

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lanes::{Kernel, LANES, Out, Row, RowOf, Step, View};
 use super::pack::Pack;
 use super::real::Real;
@@ -89,6 +90,8 @@ impl<T: Real, const LOWEST: bool> Extreme<T, LOWEST> {
 }
 
 impl<T: Real, const LOWEST: bool> Kernel<T> for Extreme<T, LOWEST> {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let [out] = outs else { return };
@@ -137,6 +140,8 @@ impl Fold {
 }
 
 impl Step for Fold {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let p = self.p as f64;

@@ -62,7 +62,7 @@ impl Work {
     pub fn reads_back(&self) -> usize {
         match self {
             Self::Op(op) => reads_back(*op),
-            Self::TrendMeans(means) => means.iter().map(|m| m.reads_back()).max().unwrap_or(0),
+            Self::TrendMeans(means) => trend::reads_back(means),
             _ => 0,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::{Carrier, Carry as _, carries_nothing};
 use super::lanes::{LANES, Out, Row, Step, View};
 use super::window::{tail_bars, window_start};
 
@@ -51,6 +52,8 @@ impl SinceExtreme {
 }
 
 impl Step for SinceExtreme {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (input, p, sign) = (&inputs[0], self.p, self.sign);
@@ -103,6 +106,11 @@ impl ExtremeIndex {
 }
 
 impl Step for ExtremeIndex {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.held[lane].carry(carrier);
+        self.from[lane].carry(carrier);
+    }
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (input, p, sign) = (&inputs[0], self.p, self.sign);

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lanes::{Kernel, Out, RowOf, View};
 use super::pack::{Mask, Pack};
 use super::real::Real;
@@ -140,6 +141,8 @@ fn store<T: Real, V: Pack<T>>(sums: [V; SUMS], rows: &mut [RowOf<T>; SUMS]) {
 }
 
 impl<T: Real, R: Result> Kernel<T> for Joint<T, R> {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let (x, y, p) = (&inputs[0], &inputs[1], self.p);

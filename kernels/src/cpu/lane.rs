@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
+use super::carry::{Carrier, Carry};
 use super::lanes::{LANES, Out, Row, Step, View};
 
 /// What one bar does to the state of one symbol. `N` series are read, at the current bar only; every run begins at the
 /// symbol's first bar.
 pub(crate) trait Recurrence<const N: usize>: Send {
     /// All that is remembered of the bars before.
-    type State: Clone + Send;
+    type State: Clone + Send + Carry;
 
     /// The state before the first bar.
     fn start(&self) -> Self::State;
@@ -32,6 +33,10 @@ impl<R: Recurrence<N>, const N: usize> PerLane<R, N> {
 }
 
 impl<R: Recurrence<N>, const N: usize> Step for PerLane<R, N> {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.states[lane].carry(carrier);
+    }
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         for t in rows {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::Carrier;
 use super::pack::Pack;
 use super::real::Real;
 
@@ -142,6 +143,9 @@ pub(crate) trait Step<T: Real = f64>: Send {
     /// Implementations are `#[inline(always)]`, so that they are compiled once per instruction set.
     fn run(&mut self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, rows: Range<usize>);
 
+    /// Hands over what a lane remembers that does not come back when the step starts afresh; see [`super::carry`].
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>);
+
     /// [`Self::run`] with the code of `isa`, which this machine must have.
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let [out] = outs else { return };
@@ -161,6 +165,9 @@ pub(crate) trait Step<T: Real = f64>: Send {
 pub(crate) trait Kernel<T: Real>: Send {
     /// Implementations are `#[inline(always)]`.
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>);
+
+    /// As [`Step::carry`].
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>);
 }
 
 /// Makes a kernel a step.
@@ -169,6 +176,10 @@ pub(crate) struct Packed<K>(pub K);
 impl<T: Real, K: Kernel<T>> Step<T> for Packed<K> {
     fn run(&mut self, inputs: &[View<'_, T>], out: &mut Out<'_, T>, rows: Range<usize>) {
         self.0.run::<T::Portable>(inputs, std::slice::from_mut(out), rows);
+    }
+
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.0.carry(lane, carrier);
     }
 
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
@@ -187,11 +198,18 @@ impl<T: Real, K: Kernel<T>> Step<T> for Packed<K> {
 /// A step behind a pointer, compiled for the instruction set that this machine has.
 pub(crate) trait AnyStep<T: Real = f64>: Send {
     fn strip(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>);
+
+    /// See [`Step::carry`].
+    fn carry_lane(&mut self, lane: usize, carrier: &mut Carrier<'_>);
 }
 
 impl<T: Real, S: Step<T>> AnyStep<T> for S {
     fn strip(&mut self, isa: Isa, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         self.strip_on(isa, inputs, outs, rows);
+    }
+
+    fn carry_lane(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.carry(lane, carrier);
     }
 }
 

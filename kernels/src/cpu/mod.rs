@@ -5,6 +5,7 @@ mod afresh;
 #[cfg(test)]
 mod agreement;
 mod anchored;
+mod carry;
 mod composite;
 mod cycle;
 mod elementwise;
@@ -24,6 +25,8 @@ mod ranked;
 mod real;
 mod recurrence;
 mod regression;
+mod resident;
+mod resume;
 mod running;
 mod steps;
 mod stops;
@@ -33,7 +36,10 @@ mod trend;
 mod widened;
 mod window;
 
-pub(crate) use lanes::LANES;
+pub(crate) use lanes::{Isa, LANES};
 pub(crate) use program::{Workspace, column_begins, workspace_bytes};
 pub(crate) use real::Real;
+pub(crate) use resident::{Lane, Layout as ResidentLayout, ResidentTile, Scratch};
+pub(crate) use resume::{Course, Cut, carried, starts};
+pub(crate) use tasks::Tasks;
 pub(crate) use tile::Tile;

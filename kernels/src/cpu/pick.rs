@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lane::Recurrence;
 use super::lanes::{Out, Row, Step, View};
 
@@ -34,6 +35,8 @@ pub(crate) struct VariableMean {
 }
 
 impl Step for VariableMean {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (least, most) = (f64::from(self.least), f64::from(self.most));

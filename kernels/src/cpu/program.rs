@@ -5,8 +5,10 @@ use std::ops::Range;
 use trawl_plan::Program;
 use trawl_plan::graph::Op;
 
+use super::carry::Carrier;
 use super::lanes::{AnyStep, Isa, Out, RowOf, View};
 use super::real::Real;
+use super::resume::{Course, Cut, Saved};
 use super::steps::{step_bytes, step_for};
 use super::tasks::{Place, Slot, Source, Task, Tasks, begins};
 use super::tile::Tile;
@@ -14,21 +16,21 @@ use super::trend::{TOGETHER_MAX, Tables};
 use crate::{Cancel, Cancelled};
 
 /// Series that most tasks read and make at most.
-const INPUTS_USUAL: usize = 5;
-const OUTPUTS_USUAL: usize = 3;
+pub(super) const INPUTS_USUAL: usize = 5;
+pub(super) const OUTPUTS_USUAL: usize = 3;
 
 /// Series that the widest task reads.
-const INPUTS_MAX: usize = 12;
+pub(super) const INPUTS_MAX: usize = 12;
 
 /// Series that the widest task makes.
-const OUTPUTS_MAX: usize = TOGETHER_MAX;
+pub(super) const OUTPUTS_MAX: usize = TOGETHER_MAX;
 
 /// Buffers that tiles of one program use one after another.
 pub(crate) struct Workspace<'p, T: Real = f64> {
     program: &'p Program,
     isa: Isa,
-    plan: Tasks,
-    slots: Vec<Vec<RowOf<T>>>,
+    pub plan: Tasks,
+    pub slots: Vec<Vec<RowOf<T>>>,
     tables: Tables,
 }
 
@@ -123,17 +125,30 @@ impl<'p, T: Real> Workspace<'p, T> {
         columns: &[usize],
         wanted_from: usize,
         cancel: &dyn Cancel,
-        mut take: impl FnMut(&Self, Range<usize>),
+        take: impl FnMut(&Self, Range<usize>),
     ) -> Result<(), Cancelled> {
-        let rows = tile.rows();
-        self.reserve(rows);
         let begins = begins(self.program, wanted_from);
         let begin = |task: &Task| {
             let wanted = task.nodes.iter().map(|node| begins[node.index()]).min();
             if task.work.is_recursive() { 0 } else { wanted.unwrap_or(0) }
         };
-        let begins: Vec<usize> = self.plan.tasks.iter().map(begin).collect();
-        let mut calls = self.calls(tile, columns, &begins);
+        let begins = self.plan.tasks.iter().map(begin).collect();
+        self.run_course(tile, columns, Course { wanted_from, begins, cuts: Vec::new() }, cancel, take).map(|_| ())
+    }
+
+    /// As [`Self::run`], with states that are loaded and saved on the way.
+    pub fn run_course(
+        &mut self,
+        tile: &Tile<T>,
+        columns: &[usize],
+        course: Course,
+        cancel: &dyn Cancel,
+        mut take: impl FnMut(&Self, Range<usize>),
+    ) -> Result<Vec<Saved>, Cancelled> {
+        let rows = tile.rows();
+        self.reserve(rows);
+        let Course { wanted_from, begins, cuts } = course;
+        let mut calls = self.calls(tile, columns, &begins, cuts);
         let read = self.columns_read(tile, columns);
         let share = (read.len() * T::STRIP_BARS).div_ceil(calls.len().max(1));
         let first = begins.iter().copied().min().unwrap_or(0).min(wanted_from);
@@ -152,25 +167,28 @@ impl<'p, T: Real> Workspace<'p, T> {
                     prefetch(&read[fetched / next][end + fetched % next]);
                     fetched += 1;
                 }
-                let start = call.begin.max(strip);
-                if start < end {
-                    call.run(self.isa, tile, start..end);
-                }
+                call.advance(self.isa, tile, strip..end);
             }
             if end > wanted_from {
                 take(self, wanted_from.max(strip)..end);
             }
             strip = end;
         }
-        Ok(())
+        // What is loaded or saved behind the last bar.
+        calls.iter_mut().for_each(|call| call.advance(self.isa, tile, rows..rows));
+        Ok(calls.into_iter().map(|call| call.saved).collect())
     }
 
     /// What a tile's strips repeat.
-    fn calls(&mut self, tile: &Tile<T>, columns: &[usize], begins: &[usize]) -> Vec<Call<T>> {
+    fn calls(&mut self, tile: &Tile<T>, columns: &[usize], begins: &[usize], cuts: Vec<Vec<Cut>>) -> Vec<Call<T>> {
         let bars = tile.rows();
         let mut calls = Vec::with_capacity(self.plan.tasks.len());
+        let mut cuts = cuts.into_iter();
         for (task, begin) in self.plan.tasks.iter().zip(begins) {
-            let Some(step) = step_for(&task.work, bars, &mut self.tables) else { continue };
+            let mut cuts = cuts.next().unwrap_or_default();
+            // The next one last.
+            cuts.reverse();
+            let Some(step) = step_for(&task.work, task.inputs.len(), bars, &mut self.tables) else { continue };
             let feed = |source: &Source| match source.place {
                 Place::Column(column) => {
                     let (rows, base) = tile.column(columns[column]);
@@ -183,7 +201,7 @@ impl<'p, T: Real> Workspace<'p, T> {
             };
             let inputs = task.inputs.iter().map(feed).collect();
             let outputs = task.outputs.iter().map(|slot| std::ptr::from_mut(self.slots[*slot].as_mut_slice()));
-            calls.push(Call { step, begin: *begin, inputs, outputs: outputs.collect() });
+            calls.push(Call { step, begin: *begin, inputs, outputs: outputs.collect(), cuts, saved: Saved::new() });
         }
         calls
     }
@@ -215,6 +233,9 @@ struct Call<T: Real> {
     begin: usize,
     inputs: Vec<Feed<T>>,
     outputs: Vec<*mut [RowOf<T>]>,
+    /// What is still to be loaded and saved, the next one last.
+    cuts: Vec<Cut>,
+    saved: Saved,
 }
 
 /// A series that a step reads.
@@ -228,6 +249,27 @@ struct Feed<T> {
 }
 
 impl<T: Real> Call<T> {
+    /// Runs the step over a strip, as far as it has begun, stopping where a state is loaded or saved.
+    fn advance(&mut self, isa: Isa, tile: &Tile<T>, strip: Range<usize>) {
+        let mut start = self.begin.max(strip.start);
+        while let Some(cut) = self.cuts.pop_if(|cut| cut.bar <= strip.end) {
+            if start < cut.bar {
+                self.run(isa, tile, start..cut.bar);
+                start = cut.bar;
+            }
+            if let Some(words) = cut.words {
+                self.step.carry_lane(cut.lane, &mut Carrier::Load(words.iter()));
+            } else {
+                let mut words = Vec::new();
+                self.step.carry_lane(cut.lane, &mut Carrier::Save(&mut words));
+                self.saved.push((cut.lane, words));
+            }
+        }
+        if start < strip.end {
+            self.run(isa, tile, start..strip.end);
+        }
+    }
+
     /// Runs the step over `rows`. The slots that the call was made over must not have moved.
     fn run(&mut self, isa: Isa, tile: &Tile<T>, rows: Range<usize>) {
         if self.inputs.len() <= INPUTS_USUAL && self.outputs.len() <= OUTPUTS_USUAL {

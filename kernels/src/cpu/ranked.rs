@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lanes::{LANES, Out, Row, Step, View};
 use super::window::window_start;
 
@@ -46,6 +47,8 @@ fn leave(sorted: &mut Vec<f64>, x: f64) {
 }
 
 impl Step for Ranked {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (input, p) = (&inputs[0], self.p);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::{Carrier, Carry as _, carry_lane};
 use super::lanes::{Kernel, Out, Row, RowOf, Step, View};
 use super::pack::{Mask, Pack};
 use super::real::Real;
@@ -86,6 +87,11 @@ impl<T: Real, R: Recurrence<T, I, O, N>, const I: usize, const O: usize, const N
         } else {
             self.part::<V, false>(inputs, outs, rows);
         }
+    }
+
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.state.iter_mut().for_each(|row| carry_lane(row, lane, carrier));
+        self.seeded &= carrier.is_saving();
     }
 }
 
@@ -343,6 +349,10 @@ impl Since {
 }
 
 impl Step for Since {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.state.0[lane].carry(carrier);
+    }
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let mut state = self.state;
@@ -370,6 +380,10 @@ impl ValueWhen {
 }
 
 impl Step for ValueWhen {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.state.0[lane].carry(carrier);
+    }
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let mut state = self.state;
@@ -405,6 +419,10 @@ impl Ever {
 }
 
 impl Step for Ever {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.state.0[lane].carry(carrier);
+    }
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let mut state = self.state;

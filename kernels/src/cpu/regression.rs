@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lanes::{LANES, Out, Row, Step, View};
 use super::window::{tail_bars, window_start};
 
@@ -44,6 +45,8 @@ impl Slope {
 }
 
 impl Step for Slope {
+    carries_nothing!();
+
     #[inline(always)]
     fn run(&mut self, inputs: &[View<'_>], out: &mut Out<'_>, rows: Range<usize>) {
         let (input, p) = (&inputs[0], self.p);

@@ -58,6 +58,6 @@ impl Recurrence<1> for WilderTotal {
         }
         *seen = seen.saturating_add(1);
         *sum = if *seen < self.0 { *sum + x } else { *sum - *sum / f64::from(self.0) + x };
-        if *seen + 1 >= self.0 { *sum } else { f64::NAN }
+        if seen.saturating_add(1) >= self.0 { *sum } else { f64::NAN }
     }
 }

@@ -31,18 +31,26 @@ use super::trend::{
 use super::widened::widened_bytes;
 use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
 
-/// A fresh step for `work` over at most `bars` bars; `None` for columns and constants, which are read in place.
-pub(crate) fn step_for<T: Real>(work: &Work, bars: usize, tables: &mut Tables) -> Option<Box<dyn AnyStep<T>>> {
+/// Histories that nothing limits.
+pub(crate) const UNLIMITED: usize = usize::MAX;
+
+/// A fresh step for `work` of `inputs` inputs over at most `bars` bars; `None` for columns and constants, which are read in place.
+pub(crate) fn step_for<T: Real>(
+    work: &Work,
+    inputs: usize,
+    bars: usize,
+    tables: &mut Tables,
+) -> Option<Box<dyn AnyStep<T>>> {
     let op = match work {
         Work::Op(op) => *op,
         Work::TrendMeans(means) => return Some(trend_means(means, bars)),
         group => return Some(group_for(group)),
     };
-    direct(op, bars, tables).or_else(|| Some(T::narrow(wide_step_for(op, bars)?, reads_back(op), bars)))
+    direct(op, inputs, bars, tables).or_else(|| Some(T::narrow(wide_step_for(op, bars)?, reads_back(op), bars)))
 }
 
 /// Steps that are there in every precision.
-fn direct<T: Real>(op: Op, bars: usize, tables: &mut Tables) -> Option<Box<dyn AnyStep<T>>> {
+fn direct<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> Option<Box<dyn AnyStep<T>>> {
     Some(match op {
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
@@ -71,7 +79,10 @@ fn direct<T: Real>(op: Op, bars: usize, tables: &mut Tables) -> Option<Box<dyn A
         Op::OnBalance => along(OnBalance),
         Op::TrendMean { family, len } => trend_means(&[TrendMean { family, len }], bars),
         Op::GrownReturn { rate, cutout } => Box::new(Packed(GrownReturn { growth: tables.growth(rate, cutout, bars) })),
-        Op::FamilySignal { decay, cutout } => Box::new(Packed(FamilySignal::new(decay.value(), cutout))),
+        Op::FamilySignal { decay, cutout } => {
+            // All inputs but price, return and bar number are averages.
+            Box::new(Packed(FamilySignal::new(decay.value(), cutout, inputs.saturating_sub(3))))
+        }
         Op::SignalEquity { start, decay, cutout } => {
             along(SignalEquity { start: start.value(), decay: decay.value(), cutout: f64::from(cutout) })
         }
@@ -242,7 +253,7 @@ pub(crate) fn reads_back(op: Op) -> usize {
 pub(crate) fn step_bytes<T: Real>(work: &Work, inputs: usize, bars: usize) -> usize {
     let rows = tail_rows(work, bars);
     match work {
-        Work::Op(op) if T::SHORT && direct::<T>(*op, 1, &mut Tables::default()).is_none() => {
+        Work::Op(op) if T::SHORT && direct::<T>(*op, inputs, 1, &mut Tables::default()).is_none() => {
             rows * size_of::<Row>() + widened_bytes(inputs, reads_back(*op), bars)
         }
         _ => rows * size_of::<RowOf<T>>(),

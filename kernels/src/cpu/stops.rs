@@ -2,6 +2,7 @@
 
 use trawl_plan::family::{self, Acceleration, SuperTrend};
 
+use super::carry::carried;
 use super::lane::Recurrence;
 
 #[derive(Clone, Copy)]
@@ -56,7 +57,7 @@ impl Parabolic {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Bar {
     high: f64,
     low: f64,
@@ -70,7 +71,7 @@ impl Bar {
 }
 
 /// A stop for the next bar, facing its direction.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Trail {
     long: bool,
     stop: f64,
@@ -83,6 +84,10 @@ pub(crate) struct ParabolicState {
     before: Option<Bar>,
     trail: Option<Trail>,
 }
+
+carried!(Bar { high, low });
+carried!(Trail { long, stop, extreme, pace });
+carried!(ParabolicState { before, trail });
 
 impl Recurrence<2> for Parabolic {
     type State = ParabolicState;
@@ -142,6 +147,8 @@ pub(crate) struct SuperState {
     close: f64,
     up: bool,
 }
+
+carried!(SuperState { upper, lower, close, up });
 
 impl Recurrence<3> for Super {
     type State = SuperState;

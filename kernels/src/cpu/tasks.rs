@@ -9,6 +9,8 @@ use super::steps::reads_back;
 /// Where a node's values are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source {
+    /// The node that is read.
+    pub of: NodeId,
     pub place: Place,
     /// Bars late.
     pub lag: usize,
@@ -127,7 +129,7 @@ fn source(nodes: &[Node], slot_of: &[usize], id: NodeId) -> Source {
         Op::Column(column) => Place::Column(usize::from(column)),
         _ => Place::Slot(slot_of[of.index()]),
     };
-    Source { place, lag }
+    Source { of, place, lag }
 }
 
 /// First row to run of every node when all outputs are wanted from `wanted_from` on; `usize::MAX` for those that

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::carry::Carrier;
 use super::lanes::{AnyStep, Isa, Out, Row, RowOf, Step, View};
 use super::real::Real;
 
@@ -41,6 +42,10 @@ impl Widened {
 impl Step<f32> for Widened {
     fn run(&mut self, inputs: &[View<'_, f32>], out: &mut Out<'_, f32>, rows: Range<usize>) {
         self.strip_on(Isa::Portable, inputs, std::slice::from_mut(out), rows);
+    }
+
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        self.step.carry_lane(lane, carrier);
     }
 
     fn strip_on(&mut self, isa: Isa, inputs: &[View<'_, f32>], outs: &mut [Out<'_, f32>], rows: Range<usize>) {

@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use super::carry::carries_nothing;
 use super::lanes::{Kernel, Out, RowOf, View};
 use super::pack::Pack;
 use super::real::Real;
@@ -78,6 +79,8 @@ fn store<T: Real, V: Pack<T>, const M: usize>(sums: [V; M], rows: &mut [RowOf<T>
 }
 
 impl<T: Real, K: Moments<T, M>, const M: usize> Kernel<T> for Blocks<T, K, M> {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let (input, p) = (&inputs[0], self.p);
@@ -172,6 +175,8 @@ pub(crate) struct Short {
 }
 
 impl<T: Real> Kernel<T> for Short {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         for t in rows {
@@ -272,6 +277,8 @@ impl MeanDeviation {
 const TOGETHER: usize = 4;
 
 impl<T: Real> Kernel<T> for MeanDeviation {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let defined = rows.start.max(self.p - 1).min(rows.end);

@@ -12,6 +12,8 @@ mod oracle;
 mod patterns;
 mod precision;
 mod properties;
+mod resident;
+mod resume;
 mod rich;
 mod scaling;
 mod trend;

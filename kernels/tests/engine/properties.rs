@@ -15,12 +15,12 @@ use crate::oracle;
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
-fn schema() -> Schema {
+pub fn schema() -> Schema {
     Schema::of_columns(COLUMNS.map(str::to_owned).to_vec())
 }
 
 /// A numeric expression of at most `depth` levels.
-fn number(depth: u32) -> BoxedStrategy<String> {
+pub fn number(depth: u32) -> BoxedStrategy<String> {
     let column = prop::sample::select(vec!["open", "high", "low", "close", "volume", "hl2", "hlc3", "ohlc4"]);
     let leaf = prop_oneof![
         4 => column.prop_map(str::to_owned),
@@ -127,7 +127,7 @@ fn patterns() -> Vec<String> {
 }
 
 /// A condition of at most `depth` levels.
-fn condition(depth: u32) -> BoxedStrategy<String> {
+pub fn condition(depth: u32) -> BoxedStrategy<String> {
     let compare =
         (number(depth.min(1)), prop::sample::select(vec!["<", "<=", ">", ">=", "==", "!="]), number(depth.min(1)))
             .prop_map(|(a, op, b)| format!("({a} {op} {b})"));
@@ -148,7 +148,7 @@ fn condition(depth: u32) -> BoxedStrategy<String> {
 }
 
 /// One symbol's five columns: walks on a cent grid with flat stretches, gaps of NA, zero volume.
-fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
+pub fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
     (1..most, any::<u64>(), 0u32..4).prop_map(|(n, seed, dirt)| {
         let mut state = seed | 1;
         let mut random = move |below: u64| {
@@ -183,7 +183,7 @@ fn bars(most: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
 /// Where periods begin: every eleventh bar.
 static BEGINS: LazyLock<Vec<f64>> = LazyLock::new(|| (0..5_000).map(|t| f64::from(u8::from(t % 11 == 0))).collect());
 
-fn input<'a>(program: &Program, bars: &'a [Vec<f64>], visible: usize) -> SymbolInput<'a> {
+pub fn input<'a>(program: &Program, bars: &'a [Vec<f64>], visible: usize) -> SymbolInput<'a> {
     let column = |name: &String| COLUMNS.iter().position(|c| c == name).expect("a known column");
     let series = |input: &Input| match input {
         Input::Column(name) => bars[column(name)].as_slice(),

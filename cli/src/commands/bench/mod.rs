@@ -4,6 +4,7 @@
 mod atc;
 mod plain;
 mod screen;
+mod update;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ enum What {
     Screen(screen::ScreenArgs),
     /// Adaptive Trend Classification of a market: the definition bar by bar, one thread, all threads, f32
     Atc(atc::AtcArgs),
+    /// A new bar of every symbol: the screen W1 with its state resident, beside the last bar computed from the histories
+    Update(update::Args),
 }
 
 #[derive(Serialize)]
@@ -37,11 +40,12 @@ struct Machine {
 /// Runs a benchmark.
 ///
 /// # Errors
-/// Only if the engine refuses its own expressions.
+/// Only if the engine refuses its own expressions, or gives other values than its definition or its whole histories.
 pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
     match args.what {
         What::Screen(args) => screen::run(&args),
         What::Atc(args) => atc::run(&args),
+        What::Update(args) => update::run(&args),
     }
 }
 

@@ -37,7 +37,7 @@ pub struct ScreenArgs {
 }
 
 /// The screen: name, and the outputs that are computed.
-const SCREEN: [(&str, &[&str]); 15] = [
+pub(super) const SCREEN: [(&str, &[&str]); 15] = [
     ("SMA", &["sma(close, 20)"]),
     ("EMA", &["ema(close, 20)"]),
     ("WMA", &["wma(close, 20)"]),
@@ -55,7 +55,7 @@ const SCREEN: [(&str, &[&str]); 15] = [
     ("DONCHIAN", &["donchian(20).upper", "donchian(20).middle", "donchian(20).lower"]),
 ];
 
-const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+pub(super) const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 /// The smaller of the two markets whose memory is measured has one in so many symbols.
 const SMALLER_MARKET: u32 = 4;
 

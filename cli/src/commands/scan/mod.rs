@@ -6,12 +6,17 @@
 mod all_bars;
 mod clauses;
 mod explain;
+mod update;
 mod why;
+
+pub use update::Args as UpdateArgs;
+pub use update::run as run_update;
 
 use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
@@ -26,7 +31,7 @@ use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{Answer, Failure, Status, StepInputV1};
-use trawl_worker::ExecuteError;
+use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
@@ -161,12 +166,7 @@ struct Outcome {
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let span = tracing::info_span!("scan", mode = if args.coordinator.is_some() { "cluster" } else { "embedded" });
     let _entered = span.enter();
-    let document = args.clauses.document()?;
-    let as_of = args.as_of.as_deref().map(clauses::as_of).transpose()?;
-    let clashes = heading_clashes(&document);
-    if !clashes.is_empty() {
-        return Err(UserMistake::Drawn(clashes).into());
-    }
+    let (document, as_of) = asked(&args)?;
     let (outcome, files) = match &args.coordinator {
         None => {
             let started = std::time::Instant::now();
@@ -197,7 +197,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             let files = Files::check(&args)?;
-            let mut outcome = embedded(&args, &prepared)?;
+            let mut outcome = embedded(&args, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             (outcome, files)
         }
@@ -207,6 +207,17 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
     };
     finish(&args, outcome, files)
+}
+
+/// What is scanned, and as of when.
+fn asked(args: &Args) -> anyhow::Result<(ScanDocument, Option<i64>)> {
+    let document = args.clauses.document()?;
+    let as_of = args.as_of.as_deref().map(clauses::as_of).transpose()?;
+    let clashes = heading_clashes(&document);
+    if !clashes.is_empty() {
+        return Err(UserMistake::Drawn(clashes).into());
+    }
+    Ok((document, as_of))
 }
 
 /// As many threads as were asked for, else as the scan's cost is worth.
@@ -264,16 +275,17 @@ fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow:
         WhyError::Market(error) => crate::failure::of_market(error),
         error => anyhow::Error::from(error),
     })?;
-    let Outcome { answer, synthetic, .. } = embedded(args, prepared)?;
-    let explained = question.explained(&embedded(args, &question.scan)?.answer);
+    let Outcome { answer, synthetic, .. } = embedded(args, prepared, None)?;
+    let explained = question.explained(&embedded(args, &question.scan, None)?.answer);
     io::stdout().write_all(why::text(&question, &explained, &answer, synthetic).as_bytes())?;
     let failed = answer.rows.iter().any(|r| r.row.symbol == question.symbol && r.row.status == Status::Failed);
     Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
 }
 
-fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {
+/// Runs the scan here; an update goes on from `checkpoints`.
+fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkpoints>>) -> anyhow::Result<Outcome> {
     let options = LocalOptions { shards: args.shards, threads: routed(args, prepared).threads() };
-    let source = prepared.source();
+    let source = ScanSource { checkpoints, ..prepared.source() };
     // Told as a worker of a cluster tells it: the reason is part of the answer.
     let told = |error: &ExecuteError| {
         let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));

@@ -26,12 +26,12 @@ fn market() -> Vec<Row> {
 fn run(work: &Work, inputs: &[Vec<Row>], outputs: usize, cuts: &[usize], anew: bool) -> Vec<Vec<[u64; LANES]>> {
     let views: Vec<View<'_>> = inputs.iter().map(|rows| View::column((rows, 0))).collect();
     let mut tables = Tables::default();
-    let mut step = step_for::<f64>(work, BARS, &mut tables).expect("a step");
+    let mut step = step_for::<f64>(work, inputs.len(), BARS, &mut tables).expect("a step");
     let mut rings = vec![vec![Row::NA; f64::STRIP_BARS]; outputs];
     let mut series = vec![Vec::new(); outputs];
     for pair in cuts.windows(2) {
         if anew {
-            step = step_for::<f64>(work, BARS, &mut tables).expect("a step");
+            step = step_for::<f64>(work, inputs.len(), BARS, &mut tables).expect("a step");
         }
         let mut outs: Vec<Out<'_>> = rings.iter_mut().map(|ring| Out::new(ring)).collect();
         step.strip(Isa::detect(), &views, &mut outs, pair[0]..pair[1]);

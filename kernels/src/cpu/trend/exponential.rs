@@ -9,6 +9,7 @@ use std::ops::Range;
 use trawl_plan::family::Trend;
 
 use super::{Recent, TrendMean};
+use crate::cpu::carry::{Carrier, carry_lane};
 use crate::cpu::lanes::{Kernel, Out, RowOf, View};
 use crate::cpu::pack::{Mask, Pack};
 use crate::cpu::real::Real;
@@ -161,6 +162,15 @@ impl<T: Real> Length<T> {
 }
 
 impl<T: Real> Kernel<T> for Exponentials<T> {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        // The strip's values and the means they begin with are made again.
+        let Self { lengths, x: _, first, sum, seen, seeds: _ } = self;
+        for Length { len: _, factor: _, ema: _, dema: _, mean, weight, second } in lengths {
+            [mean, weight, second].into_iter().for_each(|row| carry_lane(row, lane, carrier));
+        }
+        [first, sum, seen].into_iter().for_each(|row| carry_lane(row, lane, carrier));
+    }
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let bars = rows.len();

@@ -117,7 +117,7 @@ fn step(op: Op, inputs: &[&[f64]]) -> Vec<f64> {
     let bars = inputs[0].len();
     let rows: Vec<Vec<Row>> = inputs.iter().map(|x| x.iter().map(|x| Row::splat(*x)).collect()).collect();
     let views: Vec<View<'_>> = rows.iter().map(|rows| View::column((rows, 0))).collect();
-    let mut step = step_for::<f64>(&Work::Op(op), bars, &mut Tables::default()).expect("a step");
+    let mut step = step_for::<f64>(&Work::Op(op), inputs.len(), bars, &mut Tables::default()).expect("a step");
     let mut ring = vec![Row::NA; f64::STRIP_BARS];
     let mut out = Vec::with_capacity(bars);
     for start in (0..bars).step_by(f64::STRIP_BARS) {

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::{Recent, TrendMean};
+use crate::cpu::carry::{Carrier, carry_lane};
 use crate::cpu::lanes::{Kernel, Out, RowOf, View};
 use crate::cpu::pack::Pack;
 use crate::cpu::real::Real;
@@ -42,6 +43,14 @@ impl<T: Real> Kaufmans<T> {
 }
 
 impl<T: Real> Kernel<T> for Kaufmans<T> {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        // Values and changes are read again before each strip.
+        let Self { lengths, x: _, changes: _ } = self;
+        for Length { len: _, out: _, mean } in lengths {
+            carry_lane(mean, lane, carrier);
+        }
+    }
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         self.x.take::<V>(&inputs[0], rows.start, rows.end);

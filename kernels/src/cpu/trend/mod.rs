@@ -64,12 +64,22 @@ impl TrendMean {
 
     /// Rows before the current one that it reads.
     pub fn reads_back(self) -> usize {
+        reads_back(&[self])
+    }
+
+    /// Rows before the current one in its longest window.
+    fn window(self) -> usize {
         match self.family {
             Trend::Ema | Trend::Dema => 0,
             Trend::Wma | Trend::Lsma => self.bars().saturating_sub(1),
-            Trend::Hma => self.bars().max(self.hull_half()) - 1 + self.hull_smooth() - 1,
+            Trend::Hma => self.bars().max(self.hull_half()).saturating_sub(1),
             Trend::Kama => self.bars(),
         }
+    }
+
+    /// Values before the current one that are smoothed.
+    fn smoothed_over(self) -> usize {
+        if self.family == Trend::Hma { self.hull_smooth().saturating_sub(1) } else { 0 }
     }
 
     /// Hull's shorter window. Of one bar pandas_ta takes ten.
@@ -86,9 +96,17 @@ impl TrendMean {
     }
 }
 
+/// Rows before the current one that a pass of averages reads: its longest window, from the first bar that Hull's longest
+/// smoothing takes.
+pub(crate) fn reads_back(means: &[TrendMean]) -> usize {
+    let window = means.iter().map(|m| m.window()).max().unwrap_or(0);
+    let smooth = means.iter().map(|m| m.smoothed_over()).max().unwrap_or(0);
+    window + smooth
+}
+
 /// Rows that the averages keep for themselves over `bars` bars.
 pub(crate) fn rows(means: &[TrendMean], bars: usize) -> usize {
-    let back = means.iter().map(|m| m.reads_back()).max().unwrap_or(0).min(bars);
+    let back = reads_back(means).min(bars);
     let each = |m: &TrendMean| if m.family == Trend::Hma { 2 * m.hull_smooth().min(bars) + 8 } else { 8 };
     2 * (back + <f64 as Real>::STRIP_BARS) + means.iter().map(each).sum::<usize>()
 }

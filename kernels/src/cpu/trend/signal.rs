@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use trawl_plan::graph::Bits;
 
+use crate::cpu::carry::{Carrier, carries_nothing, carry_lane};
 use crate::cpu::elementwise::Function;
 use crate::cpu::lanes::{Kernel, LANES, Out, RowOf, View};
 use crate::cpu::pack::{Mask, Pack};
 use crate::cpu::real::Real;
 use crate::cpu::recurrence::Recurrence;
+use crate::cpu::steps::UNLIMITED;
 
 /// No equity falls below it.
 const FLOOR: f64 = 0.25;
@@ -26,27 +28,51 @@ pub(crate) struct Tables {
     growths: HashMap<(Bits, u32), Arc<[f64]>>,
 }
 
-impl Tables {
-    /// e^(rate*(max(i, 1) - cutout)) for bars i up to `bars`, 1 before `cutout`; what overflows is the largest number.
-    pub fn growth(&mut self, rate: Bits, cutout: u32, bars: usize) -> Arc<[f64]> {
-        let growth = |i: usize| {
-            let (bar, cutout) = (i.max(1) as f64, f64::from(cutout));
-            if bar < cutout { 1.0 } else { libm::exp(rate.value() * (bar - cutout)).min(f64::MAX) }
-        };
-        let table = self.growths.entry((rate, cutout)).or_insert_with(|| Arc::from([]));
-        if table.len() < bars {
-            *table = (0..bars).map(growth).collect();
+/// By how much a return grows.
+#[derive(Clone)]
+pub(crate) struct Growth {
+    rate: f64,
+    cutout: u32,
+    /// Of bars from the first one on.
+    table: Arc<[f64]>,
+}
+
+impl Growth {
+    /// e^(rate*(max(i, 1) - cutout)) for bar i, 1 before `cutout`; what overflows is the largest number.
+    fn computed(rate: f64, cutout: u32, i: usize) -> f64 {
+        let (bar, cutout) = (i.max(1) as f64, f64::from(cutout));
+        if bar < cutout { 1.0 } else { libm::exp(rate * (bar - cutout)).min(f64::MAX) }
+    }
+
+    /// Of bar i, counted from 0.
+    #[inline(always)]
+    fn at(&self, i: usize) -> f64 {
+        match self.table.get(i) {
+            Some(growth) => *growth,
+            None => Self::computed(self.rate, self.cutout, i),
         }
-        Arc::clone(table)
+    }
+}
+
+impl Tables {
+    /// With a table of `bars` bars; of [`UNLIMITED`] ones there is none, and it is computed at every bar.
+    pub fn growth(&mut self, rate: Bits, cutout: u32, bars: usize) -> Growth {
+        let table = self.growths.entry((rate, cutout)).or_insert_with(|| Arc::from([]));
+        if bars != UNLIMITED && table.len() < bars {
+            *table = (0..bars).map(|i| Growth::computed(rate.value(), cutout, i)).collect();
+        }
+        Growth { rate: rate.value(), cutout, table: Arc::clone(table) }
     }
 }
 
 /// Inputs x, x one bar ago, the bar's number from 1 on: the return, grown.
 pub(crate) struct GrownReturn {
-    pub growth: Arc<[f64]>,
+    pub growth: Growth,
 }
 
 impl<T: Real> Kernel<T> for GrownReturn {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         for t in rows {
@@ -55,7 +81,7 @@ impl<T: Real> Kernel<T> for GrownReturn {
             for lane in 0..LANES {
                 // Before the first bar that is seen the number is NA, and so is the return.
                 let at = (numbers.0[lane].wide() as usize).saturating_sub(1);
-                growth.0[lane] = T::of(self.growth.get(at).copied().unwrap_or(f64::NAN));
+                growth.0[lane] = T::of(self.growth.at(at));
             }
             let (x, before) = (V::load(inputs[0].at(t)).defined(), V::load(inputs[1].at(t)).defined());
             ((x / before - V::of(1.0)) * V::load(&growth)).store(&mut outs[0].from(t)[0]);
@@ -107,13 +133,15 @@ pub(crate) struct FamilySignal<T> {
 const SIDE_BY_SIDE: usize = 3;
 
 impl<T: Real> FamilySignal<T> {
-    pub fn new(decay: f64, cutout: u32) -> Self {
+    /// Of `averages` averages.
+    pub fn new(decay: f64, cutout: u32, averages: usize) -> Self {
         let strip = vec![RowOf::NA; T::STRIP_BARS];
+        let fresh = || Followed { average: RowOf::NA, signal: RowOf::ZERO, equity: RowOf::NA };
         Self {
             decay,
             cutout: f64::from(cutout),
             price: RowOf::NA,
-            averages: Vec::new(),
+            averages: std::iter::repeat_with(fresh).take(averages).collect(),
             prices: vec![RowOf::NA; T::STRIP_BARS + 1],
             returns: strip,
             votes: vec![[RowOf::ZERO; 2]; T::STRIP_BARS],
@@ -184,11 +212,17 @@ fn follow<T: Real, V: Pack<T>, const K: usize, const QUIET: bool>(
 }
 
 impl<T: Real> Kernel<T> for FamilySignal<T> {
+    fn carry(&mut self, lane: usize, carrier: &mut Carrier<'_>) {
+        let Self { decay: _, cutout: _, price, averages, prices: _, returns: _, votes: _ } = self;
+        carry_lane(price, lane, carrier);
+        for Followed { average, signal, equity } in averages {
+            [average, signal, equity].into_iter().for_each(|row| carry_lane(row, lane, carrier));
+        }
+    }
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         let (bars, averages) = (rows.len(), &inputs[3..]);
-        let fresh = || Followed { average: RowOf::NA, signal: RowOf::ZERO, equity: RowOf::NA };
-        self.averages.resize_with(averages.len(), fresh);
         self.prices[0] = self.price;
         for (i, t) in rows.clone().enumerate() {
             V::load(inputs[0].at(t)).defined().store(&mut self.prices[i + 1]);

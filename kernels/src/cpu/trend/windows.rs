@@ -9,6 +9,7 @@ use std::ops::Range;
 use trawl_plan::family::Trend;
 
 use super::{Recent, TrendMean};
+use crate::cpu::carry::carries_nothing;
 use crate::cpu::lanes::{Kernel, Out, RowOf, View};
 use crate::cpu::pack::Pack;
 use crate::cpu::real::Real;
@@ -133,6 +134,8 @@ impl<T: Real> Hull<T> {
 }
 
 impl<T: Real> Kernel<T> for Windows<T> {
+    carries_nothing!();
+
     #[inline(always)]
     fn run<V: Pack<T>>(&mut self, inputs: &[View<'_, T>], outs: &mut [Out<'_, T>], rows: Range<usize>) {
         if rows.start != self.next {

@@ -1,0 +1,164 @@
+//! `trawl update`: a scan that keeps what it remembers of its symbols, and goes on from it the next time.
+//!
+//! The answer is that of `trawl scan`, byte for byte. The state is a cache: it is written as a whole or not at all, and
+//! what does not fit any more is computed anew.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use trawl_coordinator::{PreparedScan, UpdateReport};
+use trawl_worker::{Checkpoints, Outcome as Of, STATE_BYTES_MAX, StateError};
+
+use super::{Files, asked, embedded, finish, prepare};
+use crate::context::Context;
+use crate::failure::UserMistake;
+use crate::number::counted;
+use crate::output::staged::{StagedFile, plain};
+
+/// The one file of a state's folder.
+const FILE: &str = "state.trawl";
+
+const AFTER_HELP: &str = "\
+The first run computes everything and keeps a state in DIR. Later runs check, symbol by symbol, that the bars before \
+the state are what they were, and compute only what follows; a symbol whose past changed (a correction, a split) is \
+computed from its first bar. The answer, its files and the exit code are those of 'trawl scan'. A damaged state, or one \
+of another version of the program, is told, left aside and replaced; a state of another scan, dataset or precision \
+is refused.
+
+Examples:
+  trawl update --file scan.toml --dataset mine --state states/scan
+  trawl import today.csv --dataset mine && trawl update --file scan.toml --dataset mine --state states/scan -o answer.csv";
+
+/// Scan again after new bars: compute what they change, from what the last run kept
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = AFTER_HELP,
+    mut_arg("coordinator", not_here),
+    mut_arg("all_bars", not_here),
+    mut_arg("explain", not_here),
+    mut_arg("why", not_here)
+)]
+pub struct Args {
+    #[command(flatten)]
+    scan: super::Args,
+
+    /// Folder of the state, one for each scan; made when it is not there
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["coordinator", "all_bars", "explain", "why"])]
+    state: PathBuf,
+}
+
+/// What `--state` refuses is not offered.
+fn not_here(arg: clap::Arg) -> clap::Arg {
+    arg.hide(true)
+}
+
+/// Runs the update and shows its answer.
+///
+/// # Errors
+/// As a scan; a [`UserMistake`] for a state of another scan or precision and for a folder that cannot be used.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let span = tracing::info_span!("update");
+    let _entered = span.enter();
+    let Args { scan, state } = args;
+    let (document, as_of) = asked(&scan)?;
+    let started = std::time::Instant::now();
+    let prepared = prepare(context, &document, as_of)?;
+    let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
+    let files = Files::check(&scan)?;
+    fs::create_dir_all(&state).map_err(|e| {
+        UserMistake::with_help(format!("cannot use '{}': {}", state.display(), plain(&e)), "--state names a folder")
+    })?;
+    let path = state.join(FILE);
+    // Found out before anything is computed.
+    StagedFile::create(&path)?;
+    let mut checkpoints = Checkpoints::new(&prepared.plan, &prepared.identity.dataset, prepared.precision);
+    let found = load(&mut checkpoints, &path)?;
+    let checkpoints = Arc::new(checkpoints);
+    let mut outcome = embedded(&scan, &prepared, Some(Arc::clone(&checkpoints)))?;
+    outcome.report.prepare_ms = prepare_ms;
+    let report = report(&checkpoints, found);
+    if !scan.quiet {
+        io::stderr().write_all(told(&report, &path).as_bytes())?;
+    }
+    outcome.report.update = Some(report);
+    let kept = keep(&checkpoints, &prepared, &path);
+    let code = finish(&scan, outcome, files)?;
+    kept.context("the answer is there, but the state of the next update was not kept")?;
+    Ok(code)
+}
+
+/// Takes the state that is there; says what became of it.
+fn load(checkpoints: &mut Checkpoints, path: &Path) -> anyhow::Result<String> {
+    let unreadable = |e: &io::Error| {
+        UserMistake::with_help(
+            format!("cannot read '{}': {}", path.display(), plain(e)),
+            "name another folder with --state, or make it readable",
+        )
+    };
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(STATE_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| unreadable(&e))?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok("none".to_owned()),
+        Err(e) => return Err(unreadable(&e).into()),
+    };
+    match checkpoints.read(&bytes) {
+        Ok(()) => Ok("taken".to_owned()),
+        Err(error @ StateError::Other { what, .. }) => {
+            let help = format!("give each scan a folder of its own; delete '{}' to begin anew", path.display());
+            let message = match what {
+                "scan" => "the state is of another scan: its clauses were others".to_owned(),
+                _ => error.to_string(),
+            };
+            Err(UserMistake::with_help(format!("cannot go on from '{}': {message}", path.display()), help).into())
+        }
+        Err(error) => {
+            let what = format!("'{}' is left aside and replaced: {error}", path.display());
+            crate::diagnostics::warning_line(&format!("{what}; every symbol is computed from its first bar"));
+            Ok(error.to_string())
+        }
+    }
+}
+
+fn keep(checkpoints: &Checkpoints, prepared: &PreparedScan, path: &Path) -> anyhow::Result<()> {
+    let bytes = checkpoints.write(|symbol| prepared.dataset.manifest.symbol(symbol).is_some());
+    let mut file = StagedFile::create(path)?;
+    file.write_all(&bytes).with_context(|| format!("cannot write '{}'", path.display()))?;
+    file.keep()?;
+    Ok(())
+}
+
+fn report(checkpoints: &Checkpoints, state: String) -> UpdateReport {
+    let outcomes = checkpoints.outcomes();
+    let anew = outcomes.iter().filter(|(outcome, _)| **outcome != Of::Resumed);
+    let recomputed: BTreeMap<String, u64> = anew.map(|(outcome, n)| (outcome.name().to_owned(), *n)).collect();
+    UpdateReport {
+        state,
+        resumed: outcomes.get(&Of::Resumed).copied().unwrap_or(0),
+        recomputed,
+        in_full: checkpoints.refusals().into_iter().map(str::to_owned).collect(),
+    }
+}
+
+/// One line, and one for each reason why parts of the plan gain nothing.
+fn told(report: &UpdateReport, path: &Path) -> String {
+    let symbols = |n: u64| counted(usize::try_from(n).unwrap_or(usize::MAX), "symbol");
+    let anew: Vec<String> = report.recomputed.iter().map(|(why, n)| format!("{} anew ({why})", symbols(*n))).collect();
+    let mut parts = Vec::new();
+    if report.resumed > 0 {
+        parts.push(format!("{} resumed", symbols(report.resumed)));
+    }
+    parts.extend(anew);
+    if parts.is_empty() {
+        parts.push("no running values to go on from".to_owned());
+    }
+    let mut text = format!("update: {}; state in {}\n", parts.join(", "), path.display());
+    for why in &report.in_full {
+        text.push_str(&format!("update: a part of the scan is computed in full every time: {why}\n"));
+    }
+    text
+}

@@ -1,0 +1,207 @@
+//! Symbols whose state stays in memory: a new bar of each, and every output has its new value.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use trawl_plan::Program;
+
+use crate::cpu::{Course, Cut, LANES, Lane, ResidentLayout, ResidentTile, Scratch, Tile, Workspace};
+use crate::{Cancel, Cancelled, SymbolInput, chunks};
+
+/// Tiles that a thread takes at a time: a few, so that threads end together.
+const TILES_TOGETHER: usize = 4;
+
+/// Why bars were not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResidentError {
+    #[error("{found} columns of new bars where the program reads {expected}")]
+    Columns { found: usize, expected: usize },
+    #[error("{found} values of new bars for {expected} symbols")]
+    Symbols { found: usize, expected: usize },
+}
+
+/// The state of a program over many symbols, after the last bar of each.
+///
+/// Its values are those of [`crate::evaluate_last`] over the whole histories, bit for bit. What symbols share a tile,
+/// and how many threads add bars, changes nothing.
+pub struct Resident {
+    inputs: usize,
+    outputs: usize,
+    layout: ResidentLayout,
+    tiles: Vec<ResidentTile>,
+    /// Tile and lane of each symbol.
+    places: Vec<(usize, usize)>,
+}
+
+impl Resident {
+    /// Runs the program over the visible bars of `symbols` and keeps what it needs to go on; on the threads of the
+    /// present rayon pool. Symbols are known by their place in `symbols`.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn new(program: &Program, symbols: &[SymbolInput<'_>], cancel: &dyn Cancel) -> Result<Self, Cancelled> {
+        let layout = ResidentLayout::new::<f64>(program);
+        let chunks: Vec<Vec<usize>> = chunks(symbols).collect();
+        let lanes: Vec<Vec<Lane<f64>>> = chunks
+            .par_iter()
+            .map_init(|| Workspace::new(program), |w, chunk| ran(&layout, w, symbols, chunk, program, cancel))
+            .collect::<Result<_, _>>()?;
+        let mut pools: BTreeMap<usize, Vec<Lane<f64>>> = BTreeMap::new();
+        for lane in lanes.into_iter().flatten() {
+            pools.entry(layout.class(lane.bars)).or_default().push(lane);
+        }
+        let mut resident = Self {
+            inputs: program.inputs.len(),
+            outputs: program.outputs.len(),
+            layout,
+            tiles: Vec::new(),
+            places: vec![(0, 0); symbols.len()],
+        };
+        pools.into_values().for_each(|pool| resident.seat(pool));
+        resident.find_places();
+        Ok(resident)
+    }
+
+    /// Adds one bar of every symbol for which `present` says so (without: of all), on the threads of the present rayon
+    /// pool: `columns[input][symbol]`, inputs in the order of the program's, NaN for NA. The others keep their values.
+    ///
+    /// # Errors
+    /// [`ResidentError`]; then nothing has changed.
+    pub fn push(&mut self, columns: &[&[f64]], present: Option<&[bool]>) -> Result<(), ResidentError> {
+        let expected = self.places.len();
+        if columns.len() != self.inputs {
+            return Err(ResidentError::Columns { found: columns.len(), expected: self.inputs });
+        }
+        let counts = columns.iter().map(|c| c.len()).chain(present.map(<[bool]>::len));
+        if let Some(found) = counts.into_iter().find(|found| *found != expected) {
+            return Err(ResidentError::Symbols { found, expected });
+        }
+        if let Some(present) = present {
+            self.part(present);
+        }
+        let layout = &self.layout;
+        let advances = |tile: &ResidentTile| tile.symbols().next().is_some_and(|(_, s)| present.is_none_or(|p| p[s]));
+        self.tiles.par_iter_mut().with_min_len(TILES_TOGETHER).for_each_init(
+            || Scratch::new(layout),
+            |scratch, tile| {
+                if advances(tile) {
+                    tile.push(layout, scratch, columns);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// The value of an output at a symbol's last bar; NaN for a symbol without bars.
+    pub fn value(&self, symbol: usize, output: usize) -> f64 {
+        let (tile, lane) = self.places[symbol];
+        self.tiles[tile].value(&self.layout, output, lane)
+    }
+
+    /// How many values a symbol has.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Bars that a symbol has had.
+    pub fn bars(&self, symbol: usize) -> usize {
+        let (tile, lane) = self.places[symbol];
+        self.tiles[tile].bars(lane)
+    }
+
+    /// Tiles that hold the symbols.
+    pub fn tiles(&self) -> usize {
+        self.tiles.len()
+    }
+
+    /// Bytes of the series that are kept; what steps keep for themselves is about as much again.
+    pub fn bytes(&self) -> usize {
+        self.tiles.iter().map(ResidentTile::bytes).sum()
+    }
+
+    /// Puts symbols that have a new bar and symbols that have none into tiles of their own: windows begin at bar
+    /// numbers, so that the lanes of a tile have to stand at the same one.
+    fn part(&mut self, present: &[bool]) {
+        let Self { layout, tiles, .. } = self;
+        let mut pools: BTreeMap<(usize, bool), Vec<Lane<f64>>> = BTreeMap::new();
+        for tile in tiles.iter_mut() {
+            let (there, absent): (Vec<_>, Vec<_>) = tile.symbols().partition(|(_, symbol)| present[*symbol]);
+            if there.is_empty() || absent.is_empty() {
+                continue;
+            }
+            let (fewer, has_bar) = if there.len() < absent.len() { (there, true) } else { (absent, false) };
+            let pool = pools.entry((tile.class(layout), has_bar)).or_default();
+            pool.extend(fewer.into_iter().filter_map(|(at, _)| tile.take(layout, at)));
+        }
+        if pools.is_empty() {
+            return;
+        }
+        // Tiles with room are filled up, so that they do not become many.
+        for tile in tiles.iter_mut() {
+            let seated: Vec<(usize, usize)> = tile.symbols().collect();
+            let has_bar = seated.first().is_some_and(|(_, symbol)| present[*symbol]);
+            let pool = pools.get_mut(&(tile.class(layout), has_bar));
+            if let Some(pool) = pool.filter(|_| seated.len() < LANES) {
+                pool.extend(seated.into_iter().filter_map(|(at, _)| tile.take(layout, at)));
+            }
+        }
+        tiles.retain(|tile| tile.symbols().next().is_some());
+        pools.into_values().for_each(|pool| self.seat(pool));
+        self.find_places();
+    }
+
+    /// Makes tiles of lanes of one class.
+    fn seat(&mut self, mut pool: Vec<Lane<f64>>) {
+        pool.sort_by_key(|lane| lane.symbol);
+        while !pool.is_empty() {
+            let rest = pool.split_off(pool.len().min(LANES));
+            self.tiles.push(ResidentTile::new(&self.layout, std::mem::replace(&mut pool, rest)));
+        }
+    }
+
+    fn find_places(&mut self) {
+        for (at, tile) in self.tiles.iter().enumerate() {
+            tile.symbols().for_each(|(lane, symbol)| self.places[symbol] = (at, lane));
+        }
+    }
+}
+
+/// Runs some symbols to their last bar and takes them out there.
+fn ran(
+    layout: &ResidentLayout,
+    workspace: &mut Workspace<'_>,
+    symbols: &[SymbolInput<'_>],
+    chunk: &[usize],
+    program: &Program,
+    cancel: &dyn Cancel,
+) -> Result<Vec<Lane<f64>>, Cancelled> {
+    let inputs: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
+    let columns: Vec<usize> = (0..program.inputs.len()).collect();
+    let tile = Tile::load(&inputs, vec![0; columns.len()]);
+    let tasks = workspace.plan.tasks.len();
+    let ends = || {
+        let mut ends: Vec<Cut> = Vec::new();
+        ends.extend(inputs.iter().enumerate().map(|(lane, input)| Cut { bar: input.visible, lane, words: None }));
+        ends.sort_by_key(|cut| cut.bar);
+        ends
+    };
+    let cuts = (0..tasks).map(|_| ends()).collect();
+    let take =
+        |w: &Workspace<'_>, lane: usize| layout.lane(w, lane, chunk[lane], &inputs[lane].columns, inputs[lane].visible);
+    let mut lanes: Vec<Option<Lane<f64>>> = Vec::new();
+    lanes.resize_with(chunk.len(), || None);
+    let course = Course { wanted_from: 0, begins: vec![0; tasks], cuts };
+    let saved = workspace.run_course(&tile, &columns, course, cancel, |w, strip| {
+        for (at, lane) in lanes.iter_mut().enumerate() {
+            if inputs[at].visible.checked_sub(1).is_some_and(|last| strip.contains(&last)) {
+                *lane = Some(take(w, at));
+            }
+        }
+    })?;
+    let whole = |(at, lane): (usize, Option<Lane<f64>>)| {
+        let mut lane = lane.unwrap_or_else(|| take(workspace, at));
+        lane.words = saved.iter().flatten().filter(|(l, _)| *l == at).flat_map(|(_, words)| words).copied().collect();
+        lane
+    };
+    Ok(lanes.into_iter().enumerate().map(whole).collect())
+}

@@ -1,0 +1,96 @@
+//! A piece that goes on from checkpoints, symbol by symbol where its past is what it was.
+
+use std::borrow::Cow;
+
+use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput, carried_inputs, input_begins, resumed_begins};
+use trawl_plan::Piece;
+
+use crate::checkpoints::{Checkpoint, Checkpoints, Digests, OPEN_BARS, Outcome};
+use crate::evaluate::{Computed, StageRun};
+
+/// One symbol before it is evaluated.
+struct Ready<'a> {
+    columns: Vec<Cow<'a, [f64]>>,
+    state: Option<&'a State>,
+    outcome: Outcome,
+    save: usize,
+    /// Of what enters the state that is saved.
+    digest: u128,
+}
+
+impl StageRun<'_> {
+    /// As [`Self::whole`], for piece `p`, which keeps states. Its histories are not limited: rows are bars.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn whole_resuming(
+        &self,
+        (p, piece): (usize, &Piece),
+        wanted: &[usize],
+        needed: &[usize],
+        computed: &[Vec<Computed>],
+        kept: &Checkpoints,
+        cancel: &dyn Cancel,
+        mine: &mut [Computed],
+    ) -> Result<(), Cancelled> {
+        let bars = &self.frame(piece).bars;
+        let enters = carried_inputs(&piece.program);
+        let ready: Vec<Ready<'_>> =
+            wanted.iter().map(|&a| self.ready((p, piece), a, needed[a], &enters, computed, kept)).collect();
+        let resuming: Vec<Resuming<'_>> = ready
+            .iter()
+            .zip(wanted)
+            .map(|(ready, &a)| {
+                let rows = self.axes[a].rows(bars);
+                let columns = ready.columns.iter().map(|c| c.get(..rows).unwrap_or_default()).collect();
+                let input = SymbolInput { columns, visible: rows };
+                Resuming { input, from: needed[a], state: ready.state, save: Some(ready.save) }
+            })
+            .collect();
+        let results = self.precision.evaluate_resuming(&piece.program, &resuming, cancel)?;
+        for ((result, ready), &a) in results.into_iter().zip(&ready).zip(wanted) {
+            let kept_now = result.state.map(|state| Checkpoint { digest: ready.digest, state });
+            // A state of another size than the program's was not taken.
+            let outcome =
+                if ready.outcome == Outcome::Resumed && !result.resumed { Outcome::New } else { ready.outcome };
+            kept.keep(self.number, p, &self.axes[a].bars.symbol, outcome, kept_now);
+            mine[a] = Computed { from: needed[a], outputs: result.series };
+        }
+        Ok(())
+    }
+
+    fn ready<'b>(
+        &'b self,
+        (p, piece): (usize, &Piece),
+        a: usize,
+        needed: usize,
+        enters: &[bool],
+        computed: &[Vec<Computed>],
+        kept: &'b Checkpoints,
+    ) -> Ready<'b> {
+        let frame = self.frame(piece);
+        let inputs = || piece.program.inputs.iter().zip(enters);
+        // What enters a state is told from the first bar on, also where nothing is computed.
+        let mut entering: Vec<Option<Cow<'_, [f64]>>> =
+            inputs().map(|(input, enters)| enters.then(|| self.input(frame, a, input, 0, computed))).collect();
+        let known = kept.of(self.number, p, &self.axes[a].bars.symbol);
+        let mut digests = Digests::new(entering.iter().flatten().map(|series| &**series));
+        let (state, outcome) = match known {
+            None => (None, Outcome::New),
+            Some(known) if known.state.bars > needed => (None, Outcome::Earlier),
+            Some(known) if known.digest != digests.of(known.state.bars) => (None, Outcome::Changed),
+            Some(known) => (Some(&known.state), Outcome::Resumed),
+        };
+        let save = needed.saturating_sub(OPEN_BARS).max(known.map_or(0, |known| known.state.bars.min(needed)));
+        let digest = digests.of(save);
+        let begins = match state {
+            Some(state) => resumed_begins(&piece.program, state.bars),
+            None => input_begins(&piece.program, needed),
+        };
+        let columns = piece.program.inputs.iter().zip(&mut entering).zip(begins);
+        let columns = columns
+            .map(|((input, entering), begin)| {
+                entering.take().unwrap_or_else(|| self.input(frame, a, input, begin, computed))
+            })
+            .collect();
+        Ready { columns, state, outcome, save, digest }
+    }
+}
