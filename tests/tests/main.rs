@@ -17,4 +17,5 @@ mod live;
 mod messages;
 mod mistakes;
 mod notify;
+mod security;
 mod traces;

@@ -83,6 +83,18 @@ impl EtcdStore {
         self.connector.keep_fresh();
     }
 
+    /// What TLS said, else what the call said. etcd may hang up on who shows no certificate before its reason is read.
+    fn cause_of(&self, error: &Error) -> String {
+        match self.connector.reason() {
+            Some(reason) => reason,
+            None if self.connector.shows_nothing() => format!(
+                "{error}; no certificate of this side is shown to it: if it asks for one, give --etcd-cert FILE and \
+                 --etcd-key FILE"
+            ),
+            None => error.to_string(),
+        }
+    }
+
     fn unreachable(&self, cause: String) -> ControlError {
         ControlError::Unreachable { endpoints: self.endpoints.join(", "), cause }
     }
@@ -143,7 +155,7 @@ impl EtcdStore {
                     // etcd says so of leases only.
                     return Err(ControlError::LeaseOver);
                 }
-                Ok(Ok(Err(error))) => cause = self.connector.reason().unwrap_or_else(|| error.to_string()),
+                Ok(Ok(Err(error))) => cause = self.cause_of(&error),
                 Ok(Err(error)) => cause = error,
                 Err(_) => cause = "no answer in time".to_owned(),
             }

@@ -54,6 +54,11 @@ impl Connector {
         }
     }
 
+    /// Whether it speaks TLS without a certificate of this side.
+    pub fn shows_nothing(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.has_own())
+    }
+
     /// Why the last connection that was refused was refused, if TLS said so. Told once.
     pub fn reason(&self) -> Option<String> {
         self.reason.take()

@@ -6,8 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -34,8 +33,10 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_millis(500);
 /// Bytes read meanwhile, at most.
 const LINGER_BYTES_MAX: usize = 64 * 1024;
-/// At most one refusal a second is told as a warning: a scanner of ports must not fill the log.
-const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(1);
+/// So many refusals are told as warnings in each [`REFUSALS_WINDOW`]: a scanner of ports must not fill the log.
+const REFUSALS_TOLD_MAX: u32 = 20;
+/// See [`REFUSALS_TOLD_MAX`].
+const REFUSALS_WINDOW: Duration = Duration::from_secs(10);
 
 /// Who is at the other end of a connection; in the extensions of each of its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +112,7 @@ pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> Receive
     let (ready, accepted) = mpsc::channel(ACCEPTED_MAX);
     tokio::spawn(async move {
         let shaking = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        let refusals = Arc::new(Refusals { started: Instant::now(), told_until_ms: AtomicU64::new(0) });
+        let refusals = Arc::new(Refusals(Mutex::new((Instant::now(), 0))));
         loop {
             let next = tokio::select! {
                 next = listener.accept() => next,
@@ -205,23 +206,38 @@ fn why_refused(tls: &Credentials, error: &io::Error, reason: Option<String>) -> 
     }
 }
 
-/// Tells refusals, not too many.
-struct Refusals {
-    started: Instant,
-    told_until_ms: AtomicU64,
-}
+/// Tells refusals, not too many: since when it counts, and how many it has told.
+struct Refusals(Mutex<(Instant, u32)>);
 
 impl Refusals {
     fn tell(&self, address: SocketAddr, why: &str) {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let until = self.told_until_ms.load(Ordering::Relaxed);
-        let next = now.saturating_add(u64::try_from(REFUSALS_TOLD_EVERY.as_millis()).unwrap_or(u64::MAX));
-        let first = now >= until
-            && self.told_until_ms.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if first {
+        if self.is_told(Instant::now()) {
             tracing::warn!(target: "trawl::audit", peer = %address, outcome = "refused", why, "connection");
         } else {
             tracing::debug!(target: "trawl::audit", peer = %address, outcome = "refused", why, "connection");
         }
+    }
+
+    fn is_told(&self, now: Instant) -> bool {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(counted.0) >= REFUSALS_WINDOW {
+            *counted = (now, 0);
+        }
+        counted.1 = counted.1.saturating_add(1);
+        counted.1 <= REFUSALS_TOLD_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_refusals_is_told_in_part_and_the_next_window_begins_anew() {
+        let start = Instant::now();
+        let refusals = Refusals(Mutex::new((start, 0)));
+        let told = (0..1000).filter(|_| refusals.is_told(start)).count();
+        assert_eq!(told, REFUSALS_TOLD_MAX as usize);
+        assert!(refusals.is_told(start + REFUSALS_WINDOW));
     }
 }

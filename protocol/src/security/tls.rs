@@ -110,6 +110,11 @@ impl Credentials {
         self.0.refresh();
     }
 
+    /// Whether there is a certificate to show.
+    pub(super) fn has_own(&self) -> bool {
+        self.0.current().own.is_some()
+    }
+
     /// For one connection that comes in.
     pub(super) fn server_config(&self, reason: &Reason) -> Result<Arc<ServerConfig>, Error> {
         let loaded = self.0.current();
