@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::security::{ServerSecurity, incoming};
 use trawl_protocol::{WorkerRecord, envelope, pb};
 
 use crate::registration::{Registration, register};
@@ -31,8 +31,12 @@ const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration
 /// What a worker is started with.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one. Loopback, see `trawl_protocol::loopback`.
+    /// Where to listen; port 0 takes a free one. Whether plain text may be spoken there is checked by the caller.
     pub listen: SocketAddr,
+    /// `HOST:PORT` under which coordinators reach it, when it is not what it listens on.
+    pub advertise: Option<String>,
+    /// Its certificate, and whom it trusts: it takes work from coordinators only.
+    pub security: ServerSecurity,
     /// Prefix of the keys in the control store.
     pub cluster_name: String,
     /// Unique in the cluster.
@@ -94,7 +98,7 @@ pub async fn run(
         .build()?;
     let record = WorkerRecord {
         id: options.id.clone(),
-        address: address.to_string(),
+        address: options.advertise.unwrap_or_else(|| address.to_string()),
         boot: options.boot.clone(),
         protocol_version: PROTOCOL_VERSION,
         result_schema: format!("{:016x}", envelope::schema_fingerprint()),
@@ -113,8 +117,9 @@ pub async fn run(
     let server = pb::worker_server::WorkerServer::new(Handle(Arc::clone(&service)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    // The builder's own setting does not reach an incoming stream; without it small replies wait 40 ms for an ACK.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    options.security.keep_fresh();
+    let server = options.security.access().guard(server);
+    let incoming = incoming(listener, options.security.tls);
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
         .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
+use trawl_protocol::error::text_of;
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::pb::worker_client::WorkerClient;
+use trawl_protocol::security::Connector;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, trace};
 use trawl_worker::Step;
 
@@ -49,15 +51,15 @@ pub(crate) enum Said {
     End { attempt: AttemptId, ending: Ending },
 }
 
-/// A lazy connection to a worker.
-pub(crate) fn channel_to(address: &str) -> Result<Channel, tonic::transport::Error> {
+/// A lazy connection to a worker; `connector` says whether it is encrypted, and checks that a worker is there.
+pub(crate) fn channel_to(address: &str, connector: &Connector) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(HTTP2_KEEP_ALIVE.0)
         .keep_alive_timeout(HTTP2_KEEP_ALIVE.1)
         .keep_alive_while_idle(true);
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint.connect_with_connector_lazy(connector.clone()))
 }
 
 /// Whether the process that registered as `boot` answers there.
@@ -115,7 +117,7 @@ async fn replies(
 fn ending_of(status: &tonic::Status) -> Ending {
     match Failure::from_status(status) {
         Some(failure) => Ending::Refused(failure),
-        None => Ending::Broken(format!("{:?}: {}", status.code(), status.message())),
+        None => Ending::Broken(format!("{:?}: {}", status.code(), text_of(status))),
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::security::Connector;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, WorkerRecord, envelope, pb};
 
 use trawl_worker::{StepKind, execution_class, execution_class_in};
@@ -80,12 +81,13 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts the task; `members` is what [`super::membership::follow`] tells.
-    pub fn start(limits: Limits, members: mpsc::Receiver<Member>) -> Self {
+    /// Starts the task; `members` is what [`super::membership::follow`] tells, `connector` how workers are reached.
+    pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
         let state = State {
             started: Instant::now(),
+            connector,
             scheduler: Scheduler::new(limits, 0),
             registered: BTreeMap::new(),
             workers: BTreeMap::new(),
@@ -145,6 +147,7 @@ struct Running {
 
 struct State {
     started: Instant,
+    connector: Connector,
     scheduler: Scheduler,
     /// By worker's id in the store.
     registered: BTreeMap<String, RegisteredWorker>,
@@ -243,7 +246,7 @@ impl State {
                     tracing::warn!(worker = record.id, why, "this worker is given no work");
                     return;
                 }
-                match attempt::channel_to(&record.address) {
+                match attempt::channel_to(&record.address, &self.connector) {
                     Ok(channel) => {
                         let id = record.id.clone();
                         tracing::info!(worker = id, address = record.address, "registered");

@@ -15,9 +15,11 @@ use trawl_plan::ScanDocument;
 use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, bounded_reason};
 use trawl_protocol::pb::scan_event::Event;
+use trawl_protocol::security::Caller;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, answer_digest, pb, segment_digest, trace};
 
 use super::dispatcher::{Dispatcher, News, Submission, Submitted, no_worker};
+use super::quota::{QuotaLimits, Quotas};
 use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::ShardSpec;
@@ -37,6 +39,7 @@ pub(crate) struct CoordinatorService {
     store: Store,
     dispatcher: Dispatcher,
     admission: Arc<Semaphore>,
+    quotas: Quotas,
     no_worker_timeout_ms: u64,
     /// Makes ids of scans unique over restarts.
     boot: String,
@@ -62,9 +65,15 @@ fn refused(failure: Failure) -> Event {
 }
 
 impl CoordinatorService {
-    pub fn new(store: Store, dispatcher: Dispatcher, boot: String, no_worker_timeout_ms: u64) -> Self {
-        let admission = Arc::new(Semaphore::new(SCANS_MAX));
-        Self { store, dispatcher, admission, no_worker_timeout_ms, boot, scans: 0.into() }
+    pub fn new(
+        store: Store,
+        dispatcher: Dispatcher,
+        boot: String,
+        no_worker_timeout_ms: u64,
+        quotas: QuotaLimits,
+    ) -> Self {
+        let (admission, quotas) = (Arc::new(Semaphore::new(SCANS_MAX)), Quotas::new(quotas));
+        Self { store, dispatcher, admission, quotas, no_worker_timeout_ms, boot, scans: 0.into() }
     }
 
     /// Limits that need no look at the document.
@@ -122,8 +131,11 @@ impl pb::coordinator_server::Coordinator for Handle {
     async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
         let service = Arc::clone(&self.0);
         let carried = trace::extract(request.metadata());
+        // Put there by the guard in front of this service.
+        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::local);
         let request = request.into_inner();
-        let permit = service.admit(&request)?;
+        let admitted = service.quotas.admit(&caller, request.document_json.len(), Instant::now());
+        let permits = (admitted?, service.admit(&request)?);
         let number = service.scans.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", service.boot);
         let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
@@ -131,7 +143,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
         tokio::spawn(
             async move {
-                let _permit = permit;
+                let _permits = permits;
                 if run(&service, request, name, &client).await.is_err() {
                     tracing::info!("the client went away, its scan is cancelled");
                 }

@@ -19,6 +19,7 @@ use trawl_plan::ScanDocument;
 use trawl_protocol::control::{ControlStore as _, MemoryStore};
 use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::record::worker_key;
+use trawl_protocol::security::ServerSecurity;
 use trawl_protocol::{ErrorKind, Failure, SegmentOutput, StepInputV1, WorkerRecord, envelope, pb};
 use trawl_worker::{References, Step, StepKind, execution_class};
 
@@ -45,6 +46,8 @@ impl World {
         let control = Arc::new(MemoryStore::default());
         let options = server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
+            security: ServerSecurity::default(),
+            quotas: server::QuotaLimits::default(),
             cluster_name: CLUSTER.to_owned(),
             boot: "boot".to_owned(),
             data_root: data.path().to_owned(),
@@ -90,7 +93,7 @@ impl World {
     }
 
     pub async fn scan(&self, shards: ShardSpec) -> Result<Scanned, ClientError> {
-        let call = ScanCall { document: Self::document(), as_of: None, shards };
+        let call = ScanCall { document: Self::document(), shards, ..ScanCall::default() };
         tokio::time::timeout(BOUND, scan(&self.url, &call, &NoProgress)).await.expect("the scan ends in time")
     }
 
@@ -118,6 +121,8 @@ impl World {
     pub async fn real_worker(&mut self, id: &str) -> String {
         let options = trawl_worker::server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
+            advertise: None,
+            security: ServerSecurity::default(),
             cluster_name: CLUSTER.to_owned(),
             id: id.to_owned(),
             boot: format!("{id}-boot"),

@@ -33,6 +33,7 @@ use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{Answer, Failure, Status, StepInputV1};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
+use super::security::TlsArgs;
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
@@ -76,7 +77,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     as_of: Option<String>,
 
-    /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process
+    /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process; https:// with
+    /// certificates
     #[arg(long, value_name = "URL", help_heading = "Running")]
     coordinator: Option<String>,
 
@@ -119,6 +121,13 @@ pub struct Args {
 
     #[command(flatten)]
     notify: notify::Args,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    /// File that holds the token to show to the coordinator
+    #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
+    token_file: Option<PathBuf>,
 }
 
 fn shard_spec(text: &str) -> Result<ShardSpec, String> {
@@ -303,7 +312,8 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
 }
 
 fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<Outcome> {
-    let call = ScanCall { document: document.clone(), as_of, shards: args.shards };
+    let security = args.tls.client(args.token_file.as_ref())?;
+    let call = ScanCall { document: document.clone(), as_of, shards: args.shards, security };
     let waiting = Waiting::new(args.quiet);
     let scanned = client::scan_blocking(url, &call, &waiting).map_err(|error| match error {
         ClientError::Mistakes(mistakes) => drawn(mistakes),
