@@ -83,14 +83,14 @@ impl World {
             let source = scan.source();
             source.execute(segment, step, input, &References::new(), &NoCancel).map_err(|e| (e.kind(), e.to_string()))
         };
-        let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1 };
+        let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1, ..LocalOptions::default() };
         let (answer, report) = local::run(&scan, options, execute, &NoProgress).unwrap();
         assert!(report.is_complete() && report.segments > 3, "{report:?}");
         answer_digest(&answer)
     }
 
     pub async fn scan(&self, shards: ShardSpec) -> Result<Scanned, ClientError> {
-        let call = ScanCall { document: Self::document(), as_of: None, shards };
+        let call = ScanCall { document: Self::document(), shards, ..ScanCall::default() };
         tokio::time::timeout(BOUND, scan(&self.url, &call, &NoProgress)).await.expect("the scan ends in time")
     }
 
@@ -151,6 +151,7 @@ impl World {
             class: execution_class(),
             threads: 1,
             cache_bytes: 0,
+            draining: false,
         };
         change(&mut record);
         let seen = Arc::new(Seen::default());
