@@ -233,8 +233,7 @@ impl<'a> Run<'a> {
                             _ => 0,
                         };
                         let (first, load_ms, resident) = (0, None, false);
-                        let run =
-                            SegmentRun { segment, first, attempt, worker, busy_ms, load_ms, symbols, resident };
+                        let run = SegmentRun { segment, first, attempt, worker, busy_ms, load_ms, symbols, resident };
                         let digest = segment_digest(&result);
                         self.held = Some((result, run));
                         let (scan, piece) = (self.scan, whole(segment));

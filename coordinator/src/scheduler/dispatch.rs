@@ -138,8 +138,7 @@ impl Scheduler {
             self.turns.insert((scan.turn, id));
         }
         let left = pieces.iter().copied().collect();
-        let made =
-            Attempt { scan: id, worker, host, left, avoid, purpose, started_ms: now_ms, cost, hedged: false };
+        let made = Attempt { scan: id, worker, host, left, avoid, purpose, started_ms: now_ms, cost, hedged: false };
         self.attempts.insert(attempt, made);
         self.fleet.start_attempt(worker, attempt, purpose == Purpose::Isolation);
         out.push(Command::Dispatch { attempt, scan: id, worker, pieces, purpose });

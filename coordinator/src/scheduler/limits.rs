@@ -13,7 +13,7 @@ pub const DEATHS_MAX: u32 = 2;
 /// Poisoned symbols that end a scan: then it is the scan, not its symbols.
 pub const POISONED_MAX: u32 = 3;
 /// Pieces of a scan that have ended before its stragglers are hedged, in percent.
-pub const HEDGE_AFTER_PERCENT: usize = 75;
+pub const HEDGE_AFTER_PERCENT: usize = 50;
 /// An attempt is late when it takes so many times what the median attempt took for as much work.
 pub const HEDGE_MULTIPLE: u64 = 3;
 /// No attempt is late before: shorter waits cost less than a second attempt.

@@ -313,7 +313,8 @@ impl Scheduler {
             let waited = now_ms.saturating_sub(since.max(scan.submitted_ms));
             (scan.attempts.is_empty() && waited >= self.limits.no_worker_timeout_ms).then_some(())
         };
-        let ended: Vec<ScanId> = self.scans.iter().filter(|(_, scan)| late(scan).is_some()).map(|(&id, _)| id).collect();
+        let ended: Vec<ScanId> =
+            self.scans.iter().filter(|(_, scan)| late(scan).is_some()).map(|(&id, _)| id).collect();
         for id in ended {
             // What is answered is whole; only its check is missing.
             let whole = self.scans.get(&id).is_some_and(|scan| scan.open == 0);

@@ -22,8 +22,8 @@ use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Loss, Outcome, Piece, Priority, Purpose, Request,
-    SHARDS_IN_FLIGHT_PER_WORKER, ScanId, Scheduler, WorkerId,
+    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Loss, Outcome, Piece, Priority, Purpose,
+    Request, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, Scheduler, WorkerId,
 };
 
 /// Replies and news that wait for the dispatcher; whoever has more to say waits.
@@ -441,7 +441,10 @@ impl State {
                 Command::Quarantine { host, scan, piece } => self.quarantine(host, scan, piece),
                 Command::Doubt { scan } => {
                     let name = self.ended.iter().find(|(id, _)| *id == scan).map_or("", |(_, name)| name);
-                    tracing::error!(scan = name, "a result of this scan, which has ended, came to be in doubt: run it again");
+                    tracing::error!(
+                        scan = name,
+                        "a result of this scan, which has ended, came to be in doubt: run it again"
+                    );
                 }
                 Command::End { scan, outcome } => {
                     self.tell(scan, News::End(outcome));

@@ -428,13 +428,7 @@ impl RunningScan {
     }
 
     /// A segment that is whole; an event when the client has to know. `envelope`: as it came, if in one piece.
-    fn segment(
-        &mut self,
-        segment: u32,
-        part: Part,
-        envelope: Option<pb::Envelope>,
-        replaces: bool,
-    ) -> Option<Event> {
+    fn segment(&mut self, segment: u32, part: Part, envelope: Option<pb::Envelope>, replaces: bool) -> Option<Event> {
         let encoded = part.and_then(|result| match envelope {
             Some(envelope) => Ok((result, envelope)),
             None => envelope::encode(&result).map(|envelope| (result, envelope)).map_err(Failure::from),

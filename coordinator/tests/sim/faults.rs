@@ -47,8 +47,16 @@ impl Faults {
     }
 
     pub fn new(random: &mut Random) -> Self {
-        const KINDS: [Kind; 8] =
-            [Kind::Kill, Kind::KillMany, Kind::Stop, Kind::Deafen, Kind::Mute, Kind::Slow, Kind::ClockJump, Kind::Drain];
+        const KINDS: [Kind; 8] = [
+            Kind::Kill,
+            Kind::KillMany,
+            Kind::Stop,
+            Kind::Deafen,
+            Kind::Mute,
+            Kind::Slow,
+            Kind::ClockJump,
+            Kind::Drain,
+        ];
         let count = random.within(0, 12);
         let mut fault = |_| {
             let kind = KINDS[random.index(KINDS.len())];

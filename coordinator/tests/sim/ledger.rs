@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use trawl_coordinator::scheduler::{
-    AttemptId, ClassId, Command, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Purpose, Request, ScanId, VOTES_MAX,
-    WorkerId,
+    AttemptId, ClassId, Command, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Purpose, Request, ScanId,
+    VOTES_MAX, WorkerId,
 };
 use trawl_protocol::ErrorKind;
 
@@ -190,7 +190,9 @@ impl Ledger {
         self.check_workers()?;
         for (id, seen) in &self.scans {
             let late = seen.deadline_ms.is_some_and(|at| at <= now_ms) && matches!(event, Event::Tick);
-            ensure(!late || seen.outcome.is_some(), Invariant::Deadlines, || format!("scan {id} outlives its deadline"))?;
+            ensure(!late || seen.outcome.is_some(), Invariant::Deadlines, || {
+                format!("scan {id} outlives its deadline")
+            })?;
         }
         Ok(())
     }
@@ -216,14 +218,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn obey(
-        &mut self,
-        event: &Event,
-        command: &Command,
-        limits: &Limits,
-        now_ms: u64,
-        truth: &dyn Truth,
-    ) -> Checked {
+    fn obey(&mut self, event: &Event, command: &Command, limits: &Limits, now_ms: u64, truth: &dyn Truth) -> Checked {
         match command {
             Command::Dispatch { attempt, scan, worker, pieces, purpose } => {
                 self.dispatch(*attempt, *scan, *worker, pieces, *purpose, limits)
@@ -269,7 +264,9 @@ impl Ledger {
                     _ => *attempts >= limits.attempts_max,
                 };
                 ensure(enough, Invariant::Reasons, || {
-                    format!("{piece:?} of scan {scan} failed as {kind:?} after {attempts} attempts, {alone} deaths alone")
+                    format!(
+                        "{piece:?} of scan {scan} failed as {kind:?} after {attempts} attempts, {alone} deaths alone"
+                    )
                 })?;
                 if *kind == ErrorKind::Poisoned && !truth.kills(*scan, *piece) {
                     *self.counts.entry("innocents poisoned").or_default() += 1;
@@ -305,19 +302,23 @@ impl Ledger {
         purpose: Purpose,
         limits: &Limits,
     ) -> Checked {
-        *self.counts.entry(match purpose {
-            Purpose::Work => "work",
-            Purpose::Isolation => "isolated",
-            Purpose::Hedge => "hedged",
-            Purpose::Vote => "votes",
-        })
-        .or_default() += 1;
+        *self
+            .counts
+            .entry(match purpose {
+                Purpose::Work => "work",
+                Purpose::Isolation => "isolated",
+                Purpose::Hedge => "hedged",
+                Purpose::Vote => "votes",
+            })
+            .or_default() += 1;
         let class = self.alive(scan)?.class;
         let fits = |w: &Worker| w.class == class && !w.draining && !self.quarantined.contains(&w.host);
         ensure(self.workers.get(&worker).is_some_and(fits), Invariant::RightWorkers, || {
             format!("scan {scan} of class {class} went to worker {worker}, {:?}", self.workers.get(&worker))
         })?;
-        ensure(!pieces.is_empty() && pieces.is_sorted(), Invariant::EverySymbolOnce, || "an empty dispatch".to_owned())?;
+        ensure(!pieces.is_empty() && pieces.is_sorted(), Invariant::EverySymbolOnce, || {
+            "an empty dispatch".to_owned()
+        })?;
         let seen = self.alive(scan)?;
         for piece in pieces {
             let (counts, most) = match purpose {

@@ -28,8 +28,9 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs a seed with its faults and without, and compares the answers. What happened, by kind.
-fn run(seed: u64) -> Result<BTreeMap<&'static str, u64>, Violation> {
+fn run(seed: u64, traced: bool) -> Result<BTreeMap<&'static str, u64>, Violation> {
     let mut disturbed = World::new(seed, false, None);
+    disturbed.traced = traced;
     disturbed.run()?;
     if !disturbed.has_liars() {
         let mut quiet = World::new(seed, true, None);
@@ -39,9 +40,10 @@ fn run(seed: u64) -> Result<BTreeMap<&'static str, u64>, Violation> {
             let Some(wanted) = wanted.get(&scan) else { continue };
             // A symbol that failed has a reason, which the ledger checked.
             let same = rows.len() == wanted.len()
-                && rows.iter().zip(wanted).all(|(a, b)| {
-                    (a.0, a.1) == (b.0, b.1) && (a.2 == b.2 || a.2.is_none() || b.2.is_none())
-                });
+                && rows
+                    .iter()
+                    .zip(wanted)
+                    .all(|(a, b)| (a.0, a.1) == (b.0, b.1) && (a.2 == b.2 || a.2.is_none() || b.2.is_none()));
             if !same {
                 let what = format!("scan {scan} does not answer what it answers without faults");
                 return Err(Violation { invariant: Invariant::SameBytes, what });
@@ -54,7 +56,7 @@ fn run(seed: u64) -> Result<BTreeMap<&'static str, u64>, Violation> {
 #[test]
 fn whatever_happens_every_invariant_holds() {
     if let Some(seed) = number("TRAWL_SIM_SEED") {
-        let counts = run(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        let counts = run(seed, true).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         println!("seed {seed}: {counts:?}");
         return;
     }
@@ -67,7 +69,7 @@ fn whatever_happens_every_invariant_holds() {
         if asked.is_none() && started.elapsed() > TIME {
             break;
         }
-        match run(seed) {
+        match run(seed, false) {
             Ok(seen) => seen.into_iter().for_each(|(what, n)| *counts.entry(what).or_default() += n),
             Err(violation) => panic!("seed {seed}: {violation}\n  replay it with: just sim-seed {seed}"),
         }
@@ -75,7 +77,9 @@ fn whatever_happens_every_invariant_holds() {
     }
     println!("{seeds} seeds in {:.1} s: {counts:?}", started.elapsed().as_secs_f64());
     // The seeds reach what they are for.
-    for what in ["complete", "hedged", "isolated", "poisoned", "votes", "replaced", "quarantined", "disputed", "deadline"] {
+    for what in
+        ["complete", "hedged", "isolated", "poisoned", "votes", "replaced", "quarantined", "disputed", "deadline"]
+    {
         assert!(counts.contains_key(what), "nothing was ever {what}: {counts:?}");
     }
 }
@@ -87,7 +91,8 @@ fn every_planted_bug_is_noticed_by_its_invariant() {
             let found = World::new(seed, false, Some(Sabotage::new(bug))).run().err()?;
             (found.invariant == bug.noticed_by()).then_some((seed, found))
         });
-        let (seed, violation) = noticed.unwrap_or_else(|| panic!("{bug:?} was never noticed by {:?}", bug.noticed_by()));
+        let (seed, violation) =
+            noticed.unwrap_or_else(|| panic!("{bug:?} was never noticed by {:?}", bug.noticed_by()));
         println!("{bug:?} is noticed at seed {seed}: {violation}");
     }
 }

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::scheduler::{
-    AttemptId, ClassId, Command, Digest, Event, HostId, Limits, Loss, Piece, Priority, Request, ScanId, Scheduler, WorkerId,
+    AttemptId, ClassId, Command, Digest, Event, HostId, Limits, Loss, Piece, Priority, Request, ScanId, Scheduler,
+    WorkerId,
 };
 use trawl_protocol::ErrorKind;
 
@@ -34,6 +35,8 @@ const SETTLED_MS: u64 = FAULTS_UNTIL_MS + 300_000;
 /// A machine that cannot be reached for so long counts as lost.
 const DETECT_MS: u64 = 1_000;
 const TICK_MS: u64 = 50;
+/// No machine is slower: microseconds for one symbol.
+const SLOWEST_US: u64 = 20_000;
 /// Machines of one host id apart by their lives.
 const LIVES: u64 = 1_000;
 
@@ -45,16 +48,38 @@ enum Happening {
     Cancel(ScanId),
     Fault(Fault),
     /// A dispatch reaches its machine, if it came over the connection that still is.
-    Arrive { machine: usize, link: WorkerId, attempt: AttemptId, scan: ScanId, pieces: Vec<Piece> },
+    Arrive {
+        machine: usize,
+        link: WorkerId,
+        attempt: AttemptId,
+        scan: ScanId,
+        pieces: Vec<Piece>,
+    },
     /// A machine has computed something, in the life it began it in.
-    Computed { machine: usize, life: u64 },
+    Computed {
+        machine: usize,
+        life: u64,
+    },
     /// Something a machine said reaches the coordinator.
-    Said { machine: usize, event: Event },
+    Said {
+        machine: usize,
+        event: Event,
+    },
     /// A connection has been broken for long enough.
-    Detect { machine: usize, link: WorkerId },
-    Start { machine: usize },
-    Join { machine: usize },
-    Leave { machine: usize, link: WorkerId },
+    Detect {
+        machine: usize,
+        link: WorkerId,
+    },
+    Start {
+        machine: usize,
+    },
+    Join {
+        machine: usize,
+    },
+    Leave {
+        machine: usize,
+        link: WorkerId,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -139,6 +164,8 @@ pub struct World {
     sabotage: Option<Sabotage>,
     next_link: WorkerId,
     links: BTreeMap<WorkerId, usize>,
+    /// Whether every event and command is printed.
+    pub traced: bool,
 }
 
 impl World {
@@ -182,6 +209,7 @@ impl World {
             sabotage,
             next_link: 1,
             links: BTreeMap::new(),
+            traced: false,
             machines,
             random,
         };
@@ -342,6 +370,10 @@ impl World {
         if let Some(sabotage) = &mut self.sabotage {
             sabotage.commands(&mut commands);
         }
+        if self.traced && !(matches!(event, Event::Tick) && commands.is_empty()) {
+            println!("{clock:>7} {event:?}");
+            commands.iter().for_each(|command| println!("        -> {command:?}"));
+        }
         self.ledger.after(&event, &commands, (&LIMITS, clock), &self.facts)?;
         for command in commands {
             if let Command::Dispatch { attempt, scan, worker, pieces, .. } = command
@@ -434,7 +466,10 @@ impl World {
                 self.machines[machine].mute_until = until;
                 self.unreachable(machine);
             }
-            crate::faults::Kind::Slow => self.machines[machine].pace_us *= 10,
+            crate::faults::Kind::Slow => {
+                let state = &mut self.machines[machine];
+                state.pace_us = (state.pace_us * 10).min(SLOWEST_US);
+            }
             crate::faults::Kind::ClockJump => self.ahead_ms += fault.lasts_ms * 10,
             crate::faults::Kind::Drain => {
                 let state = &mut self.machines[machine];
@@ -518,9 +553,8 @@ impl World {
             let rows = pieces.into_iter().flat_map(|(piece, digest)| {
                 (piece.first..piece.first + piece.count).map(move |symbol| {
                     let right = digest.map(|digest| {
-                        let truth = digest_of(
-                            (piece.first..piece.first + piece.count).map(|s| value(scan, piece.segment, s)),
-                        );
+                        let truth =
+                            digest_of((piece.first..piece.first + piece.count).map(|s| value(scan, piece.segment, s)));
                         value(scan, piece.segment, symbol) ^ u64::from(truth != digest)
                     });
                     (piece.segment, symbol, right)

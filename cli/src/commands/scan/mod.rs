@@ -143,7 +143,8 @@ fn shard_spec(text: &str) -> Result<ShardSpec, String> {
 fn priority(text: &str) -> Result<Priority, String> {
     Priority::named(text).ok_or_else(|| {
         let names: Vec<&str> = Priority::ALL.iter().map(|p| p.name()).collect();
-        let near = suggest(text, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+        let near =
+            suggest(text, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
         format!("one of {} is expected{near}", names.join(", "))
     })
 }
@@ -208,11 +209,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 return explain_symbol(&args, &prepared, symbol);
             }
             if let Some(path) = &args.all_bars {
-                let options = LocalOptions {
-                    shards: args.shards,
-                    threads: routed(&args, &prepared).threads(),
-                    deadline: None,
-                };
+                let options =
+                    LocalOptions { shards: args.shards, threads: routed(&args, &prepared).threads(), deadline: None };
                 let written = all_bars::write(&prepared, options, path)?;
                 if !args.quiet {
                     let synthetic =
@@ -303,7 +301,8 @@ fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow:
 }
 
 fn embedded(args: &Args, prepared: &PreparedScan) -> anyhow::Result<Outcome> {
-    let options = LocalOptions { shards: args.shards, threads: routed(args, prepared).threads(), deadline: args.deadline };
+    let options =
+        LocalOptions { shards: args.shards, threads: routed(args, prepared).threads(), deadline: args.deadline };
     let source = prepared.source();
     // Told as a worker of a cluster tells it: the reason is part of the answer.
     let told = |error: &ExecuteError| {
