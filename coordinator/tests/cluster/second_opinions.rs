@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use trawl_coordinator::client::{ClientError, ScanCall};
+use trawl_coordinator::planner::{WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::report::RunPurpose;
 use trawl_coordinator::{ShardSpec, answer_digest};
 use trawl_protocol::{ErrorKind, Status};
@@ -25,30 +26,57 @@ async fn a_worker_that_hangs_is_hedged_by_one_that_idles() {
     assert!(report.shard_runs.iter().filter(beaten).all(|r| r.ending == "stopped"), "{report:?}");
 }
 
+/// A worker's name for which the planner gives it one shard of several segments when three are cut.
+fn name_of_one_with_several_segments(world: &World) -> String {
+    let costs = world.prepared().segment_costs();
+    let names = (0..100).map(|i| format!("a-liar-{i}"));
+    let fits = |name: &String| {
+        let seat = |(worker, name): (u64, &str)| WorkerSeat { worker, key: name_key(name) };
+        let seats = [(1, name.as_str()), (2, "b"), (3, "c")].map(seat);
+        let shards = plan_shards(&costs, &seats, ShardSpec::Count(3), name_key("market"));
+        let its: Vec<_> = shards.iter().filter(|s| s.preferred == Some(1)).collect();
+        its.len() == 1 && its[0].segments.len() == 2
+    };
+    names.into_iter().find(fits).expect("one of a hundred names")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lie_is_found_out_by_a_hedge_put_right_by_a_third_worker_and_the_liar_gets_nothing_more() {
     let mut world = World::new().await;
-    world.odd_worker("a-liar", Oddity::Lies(Duration::from_millis(650)), |_| {}).await;
+    let liar = name_of_one_with_several_segments(&world);
+    let seen = world.odd_worker(&liar, Oddity::Lies, |_| {}).await;
     world.slow_worker("b", Duration::from_millis(400)).await;
     world.slow_worker("c", Duration::from_millis(400)).await;
-    world.wait_for(&["a-liar", "b", "c"]).await;
-    let mut found_out = false;
-    // Who hedges whom is a matter of time: it takes a hedge that is still running when the lie comes.
-    for _ in 0..5 {
-        let scanned = world.scan(ShardSpec::Count(4)).await.unwrap();
-        let report = &scanned.report;
-        if report.contested.is_empty() {
-            continue;
+    world.wait_for(&[&liar, "b", "c"]).await;
+    let (url, document) = (world.url.clone(), World::document());
+    let scan = tokio::spawn(async move {
+        let call = ScanCall { document, shards: ShardSpec::Count(3), ..ScanCall::default() };
+        trawl_coordinator::client::scan(&url, &call, &trawl_coordinator::NoProgress).await
+    });
+    let mut client = world.client().await;
+    let hedged = async {
+        let mut alone = false;
+        loop {
+            let reply = client.list_workers(trawl_protocol::pb::ListWorkersRequest {}).await.unwrap().into_inner();
+            let busy = |w: &trawl_protocol::pb::WorkerInfo| w.shards_in_flight > 0;
+            let others = reply.workers.iter().any(|w| w.id != liar && busy(w));
+            if alone && others {
+                return;
+            }
+            // The others are done, the liar is late: what they get from now on is a hedge.
+            alone |= !others && reply.workers.iter().any(|w| w.id == liar && busy(w));
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(report.quarantined, ["a-liar"], "{report:?}");
-        assert!(report.shard_runs.iter().any(|r| r.purpose == RunPurpose::Vote), "{report:?}");
-        assert!(!report.disputed);
-        assert_eq!(answer_digest(&scanned.answer), world.expected());
-        world.wait_for(&["b", "c"]).await;
-        found_out = true;
-        break;
-    }
-    assert!(found_out, "the lie was never compared with anything");
+    };
+    tokio::time::timeout(crate::world::BOUND, hedged).await.expect("the liar is hedged");
+    seen.speak.notify_one();
+    let scanned = tokio::time::timeout(crate::world::BOUND, scan).await.expect("in time").unwrap().unwrap();
+    let report = &scanned.report;
+    assert_eq!(report.quarantined, [liar], "{report:?}");
+    assert!(report.contested.len() == 1 && !report.disputed, "{report:?}");
+    assert!(report.shard_runs.iter().any(|r| r.purpose == RunPurpose::Vote), "{report:?}");
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    world.wait_for(&["b", "c"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -206,8 +206,8 @@ pub enum Oddity {
     BreaksOnce,
     /// Never answers.
     Hangs,
-    /// Says something wrong of its first segment, so much later, and nothing of the others.
-    Lies(Duration),
+    /// Says something wrong of its first segment once it is told to, and nothing of the others.
+    Lies,
     /// Its connection breaks whenever it is asked for this symbol.
     DiesOf(&'static str),
 }
@@ -218,6 +218,8 @@ pub struct Seen {
     pub shards: AtomicUsize,
     /// Streams that were dropped by the coordinator.
     pub dropped: AtomicUsize,
+    /// Makes one that lies say what it has to say.
+    pub speak: tokio::sync::Notify,
 }
 
 struct OddWorker {
@@ -244,7 +246,7 @@ impl OddWorker {
         if let (Oddity::LosesSymbol, SegmentOutput::Rows(rows)) = (&self.oddity, &mut result.output) {
             rows.pop();
         }
-        if let (Oddity::Lies(_), SegmentOutput::Rows(rows)) = (self.oddity, &mut result.output) {
+        if let (Oddity::Lies, SegmentOutput::Rows(rows)) = (self.oddity, &mut result.output) {
             rows[0].status = trawl_protocol::Status::Unknown;
             rows[0].reason = "a lie".to_owned();
             rows[0].rank.clear();
@@ -291,10 +293,10 @@ impl pb::worker_server::Worker for OddWorker {
                     seen.dropped.fetch_add(1, Ordering::SeqCst);
                 });
             }
-            Oddity::Lies(after) => {
-                let lie = self.reply(segments[0], part);
+            Oddity::Lies => {
+                let (lie, seen) = (self.reply(segments[0], part), Arc::clone(&self.seen));
                 tokio::spawn(async move {
-                    tokio::time::sleep(after).await;
+                    seen.speak.notified().await;
                     let _ = sender.send(lie).await;
                     sender.closed().await;
                 });

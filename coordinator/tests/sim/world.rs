@@ -319,7 +319,12 @@ impl World {
                     state.alive = true;
                     state.draining = false;
                     state.life += 1;
+                    let before = state.link;
                     self.soon(5, Happening::Join { machine });
+                    // A new life registers: the one before is gone, noticed or not.
+                    if let Some(link) = before {
+                        return self.lose(machine, link, Loss::Died);
+                    }
                 }
                 Ok(())
             }
