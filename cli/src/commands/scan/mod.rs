@@ -150,7 +150,7 @@ fn priority(text: &str) -> Result<Priority, String> {
 }
 
 fn deadline(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|s| *s > 0.0 && *s <= DEADLINE_SECONDS_MAX);
+    let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s <= DEADLINE_SECONDS_MAX);
     let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|t| !t.is_zero());
     time.ok_or_else(|| format!("seconds above 0 and up to {DEADLINE_SECONDS_MAX} are expected, such as 30 or 0.5"))
 }
