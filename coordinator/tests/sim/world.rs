@@ -355,7 +355,7 @@ impl World {
             .enumerate()
             .filter_map(|(i, m)| Some(WorkerSeat { worker: m.link?, key: name_key(&format!("w{i}")) }))
             .collect();
-        let spec = if scan % 2 == 0 { ShardSpec::Automatic } else { ShardSpec::Count(6) };
+        let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
         let deadline_ms = asked.request.deadline_ms.map(|ms| self.clock() + ms);
         Request { shards: plan_shards(&costs, &seats, spec, 1), deadline_ms, ..asked.request.clone() }
     }

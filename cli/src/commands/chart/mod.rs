@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{SeriesError, ShardSpec, symbol_series};
+use trawl_coordinator::{SeriesError, symbol_series};
 use trawl_kernels::NoCancel;
 use trawl_plan::ScanDocument;
 use trawl_plan::graph::Kind;
