@@ -20,6 +20,7 @@ use trawl_protocol::{
 use crate::merge::{FailedSegment, MergeSpec, merge_results};
 use crate::planner::ShardSpec;
 use crate::report::{Progress, RunReport, ms_since};
+use crate::scheduler::Priority;
 
 /// How long connecting may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,6 +38,10 @@ pub struct ScanCall {
     pub shards: ShardSpec,
     /// What is shown to the coordinator and expected of it; by default plain text to this machine.
     pub security: ClientSecurity,
+    /// Its share of the workers while other scans want them too.
+    pub priority: Priority,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
 }
 
 /// What came back.
@@ -154,6 +159,13 @@ pub async fn scan(url: &str, call: &ScanCall, progress: &dyn Progress) -> Result
         as_of_us: call.as_of,
         shards: Some(pb::ShardSpec { spec }),
         trace: traced.clone(),
+        priority: match call.priority {
+            Priority::Low => pb::Priority::Low,
+            Priority::Normal => pb::Priority::Normal,
+            Priority::High => pb::Priority::High,
+        }
+        .into(),
+        deadline_ms: call.deadline.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
     });
     trace::inject(traced.as_ref(), request.metadata_mut());
     authorise(call.security.token.as_ref(), request.metadata_mut());
@@ -262,7 +274,9 @@ impl Gathered {
                     return Err(wrong(format!("the result of segment {} is not what was computed", done.segment)));
                 }
                 // A duplicate is the same bytes: the digest was checked.
-                self.results.entry(done.segment).or_insert(result);
+                if done.replaces || !self.results.contains_key(&done.segment) {
+                    self.results.insert(done.segment, result);
+                }
                 progress.segment_ended(done.segment, self.ended());
             }
             Some(Event::SegmentFailed(failed)) => {

@@ -1,7 +1,7 @@
 //! A worker process: bind, register, serve, leave.
 //!
-//! In that order, and leaving in the opposite one: the record is deleted first, so that nothing new is sent here, then
-//! what runs is finished within a bound.
+//! In that order, and leaving in the opposite one: the record says first that the worker drains, so that nothing new is
+//! sent here, then what runs is finished within a bound, then the record is deleted.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -105,6 +105,7 @@ pub async fn run(
         class: crate::execution_class(),
         threads: u32::try_from(pool.current_num_threads()).unwrap_or(u32::MAX),
         cache_bytes: options.cache_bytes,
+        draining: false,
     };
     let service = Arc::new(WorkerService::new(
         (options.id, options.boot),
@@ -141,12 +142,15 @@ pub async fn run(
         ended = &mut serving => Some(ended),
     };
     service.draining.store(true, Ordering::Relaxed);
-    registered.leave().await;
     if let Some(ended) = broken {
+        registered.leave().await;
         // A server that ends by itself is broken; one that panicked told so already.
         return ended.unwrap_or(Ok(())).map_err(ServerError::from);
     }
+    // The record stays and says so while the last shards run: those who read it wait for them.
+    registered.drain().await;
     drain(&service).await;
+    registered.leave().await;
     let _ = close.send(());
     let _ = tokio::time::timeout(STOP_TIMEOUT, serving).await;
     Ok(())
