@@ -30,7 +30,8 @@ use state::{Attempt, Delivered, Scan, Standing};
 pub type ScanId = u64;
 /// One registration of a worker: one that was lost and comes back has a new id.
 pub type WorkerId = u64;
-/// One life of a worker's process: the same for all its registrations. Votes and blame are its.
+/// A worker by its name, over all its registrations and restarts. Votes and blame are its: a broken machine that restarts
+/// is not a second witness.
 pub type HostId = u64;
 /// What pins the bits of an answer, numbered by the shell: all attempts of a scan run in one class.
 pub type ClassId = u32;

@@ -3,7 +3,7 @@
 //! There is one way to lose a worker, whatever the evidence (its record is gone, its connection broke): `lose`. One that
 //! is still registered is pinged until it answers, then it joins again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -105,6 +105,7 @@ impl Dispatcher {
             scans: BTreeMap::new(),
             attempts: BTreeMap::new(),
             held: None,
+            quarantined: BTreeSet::new(),
             ended: VecDeque::new(),
             next: 1,
             said,
@@ -139,7 +140,7 @@ impl Dispatcher {
 struct RegisteredWorker {
     record: WorkerRecord,
     channel: Channel,
-    /// Of this life of its process.
+    /// Of its name.
     host: HostId,
     /// Its id with the scheduler; `None` while it is lost and pinged.
     joined: Option<WorkerId>,
@@ -180,6 +181,8 @@ struct State {
     attempts: BTreeMap<AttemptId, Running>,
     /// The result that is being reported to the scheduler.
     held: Option<(AttemptId, Box<Found>)>,
+    /// Hosts whose results proved wrong, for as long as this process lives.
+    quarantined: BTreeSet<HostId>,
     /// Names of scans that ended, newest last.
     ended: VecDeque<(ScanId, String)>,
     /// Next id of a scan or a worker.
@@ -288,10 +291,10 @@ impl State {
                     Ok(channel) => {
                         let id = record.id.clone();
                         tracing::info!(worker = id, address = record.address, "registered");
-                        let host = name_key(&format!("{id} {}", record.boot));
-                        let leaves = record.draining;
+                        let host = name_key(&id);
+                        let (leaves, quarantined) = (record.draining, self.quarantined.contains(&host));
                         let worker =
-                            RegisteredWorker { record, channel, host, joined: None, quarantined: false, pinging: None };
+                            RegisteredWorker { record, channel, host, joined: None, quarantined, pinging: None };
                         self.registered.insert(id.clone(), worker);
                         if !leaves {
                             self.join(&id);
@@ -464,13 +467,14 @@ impl State {
 
     /// A worker whose results proved wrong.
     fn quarantine(&mut self, host: HostId, scan: ScanId, piece: Piece) {
+        self.quarantined.insert(host);
         let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
         worker.quarantined = true;
         let id = id.clone();
         tracing::error!(
             worker = id,
             segment = piece.segment,
-            "this worker's result is wrong, it is given nothing more: check its machine, then start it anew"
+            "this worker's result is wrong, it is given nothing more: check its machine, then start it under another id"
         );
         self.tell(scan, News::Quarantined { worker: id });
     }

@@ -37,8 +37,6 @@ const DETECT_MS: u64 = 1_000;
 const TICK_MS: u64 = 50;
 /// No machine is slower: microseconds for one symbol.
 const SLOWEST_US: u64 = 20_000;
-/// Machines of one host id apart by their lives.
-const LIVES: u64 = 1_000;
 
 /// What happens at a time.
 #[derive(Debug, Clone)]
@@ -145,7 +143,7 @@ impl Truth for Facts {
     }
 
     fn lies(&self, host: HostId) -> bool {
-        self.liars.contains(&(host / LIVES))
+        self.liars.contains(&host)
     }
 }
 
@@ -413,7 +411,7 @@ impl World {
         let worker = self.next_link;
         self.next_link += 1;
         state.link = Some(worker);
-        let (class, host) = (state.class, machine as u64 * LIVES + state.life);
+        let (class, host) = (state.class, machine as u64);
         self.links.insert(worker, machine);
         self.step(Event::WorkerJoined { worker, host, class, slots: SLOTS })
     }
@@ -517,7 +515,7 @@ impl World {
             self.die(machine, 200);
             return Ok(());
         }
-        let host = machine as u64 * LIVES + life;
+        let host = machine as u64;
         let mut digest = self.facts.digest(scan, piece);
         if self.machines[machine].liar && self.random.percent(40) {
             digest[31] ^= 1;
