@@ -77,9 +77,9 @@ pub enum Binary {
     Minimum,
     /// NA where the power is undefined.
     Power,
-    /// TA-Lib's quotient: 0 when the divisor is exactly 0.
+    /// TA-Lib's quotient: 0 when the divisor is exactly 0 and the dividend finite.
     RatioOrZero,
-    /// TA-Lib's quotient: 0 when |divisor| < 1e-14.
+    /// TA-Lib's quotient: 0 when |divisor| < 1e-14 and the dividend finite.
     RatioOrZeroEpsilon,
     /// The first value where the second is defined (finite), else NA: aligns outputs that TA-Lib starts together, and
     /// makes the parts of an indicator skip the same bars.

@@ -92,11 +92,11 @@ pub fn binary(op: Binary, a: f64, b: f64) -> f64 {
         Binary::Power => power(a, b),
         Binary::RatioOrZero => {
             let ratio = a / b;
-            if b == 0.0 && !a.is_nan() { 0.0 } else { ratio }
+            if b == 0.0 && a.is_finite() { 0.0 } else { ratio }
         }
         Binary::RatioOrZeroEpsilon => {
             let ratio = a / b;
-            if b.abs() < TALIB_EPSILON && !a.is_nan() { 0.0 } else { ratio }
+            if b.abs() < TALIB_EPSILON && a.is_finite() { 0.0 } else { ratio }
         }
         Binary::Gate => {
             if b.is_finite() {

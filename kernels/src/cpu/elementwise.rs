@@ -65,10 +65,10 @@ fn told<T: Real, V: Pack<T>>(a: V, b: V, truth: V::Mask) -> V {
     V::truth(truth).only(a.is_finite() & b.is_finite())
 }
 
-/// TA-Lib's quotient: 0 where `nothing` says that the divisor is none, NA where `a` is.
+/// TA-Lib's quotient: 0 where `nothing` says that the divisor is none and `a` is finite.
 #[inline(always)]
 pub(crate) fn ratio<T: Real, V: Pack<T>>(a: V, b: V, nothing: V::Mask) -> V {
-    V::select(nothing & a.eq(a), V::zero(), a / b)
+    V::select(nothing & a.is_finite(), V::zero(), a / b)
 }
 
 /// TA-Lib's idea of zero.

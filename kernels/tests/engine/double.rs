@@ -297,8 +297,8 @@ impl Number for Double {
                     b
                 }
             }
-            Binary::RatioOrZero if b == 0.0 && !a.is_nan() => Self::ZERO,
-            Binary::RatioOrZeroEpsilon if b.abs() < TALIB_EPSILON && !a.is_nan() => Self::ZERO,
+            Binary::RatioOrZero if b == 0.0 && a.is_finite() => Self::ZERO,
+            Binary::RatioOrZeroEpsilon if b.abs() < TALIB_EPSILON && a.is_finite() => Self::ZERO,
             Binary::RatioOrZero | Binary::RatioOrZeroEpsilon => a / b,
             Binary::Gate => {
                 if b.is_finite() {
