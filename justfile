@@ -24,7 +24,7 @@ lint:
 bless:
     tools/bless
 
-# Benchmarks: `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition
+# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition
 bench name:
     benches/{{ name }}.sh
 
@@ -67,3 +67,11 @@ docs:
 # Every golden case of Adaptive Trend Classification: cases, and the largest relative error of each column
 atc-golden:
     cargo test --profile ci -p trawl-kernels --lib trend::golden -- --nocapture
+
+# The scheduler in a simulated cluster with faults, so many seeds: `just sim 100000`
+sim seeds="2000" first="0":
+    TRAWL_SIM_SEEDS={{ seeds }} TRAWL_SIM_FIRST={{ first }} cargo test --profile ci -p trawl-coordinator --test sim whatever -- --nocapture
+
+# One seed of the simulation again
+sim-seed seed:
+    TRAWL_SIM_SEED={{ seed }} cargo test --profile ci -p trawl-coordinator --test sim whatever -- --nocapture

@@ -10,7 +10,9 @@ use tonic::transport::{Channel, Endpoint};
 use trawl_market::TimeMicros;
 use trawl_plan::{Diagnostic, ScanDocument};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::loopback::is_loopback;
 use trawl_protocol::pb::coordinator_client::CoordinatorClient;
+use trawl_protocol::security::{ClientSecurity, Connector, Expect, Role, authorise};
 use trawl_protocol::{
     Answer, ErrorKind, Failure, Identity, SegmentResultV2, answer_digest, envelope, pb, segment_digest, trace,
 };
@@ -18,6 +20,7 @@ use trawl_protocol::{
 use crate::merge::{FailedSegment, MergeSpec, merge_results};
 use crate::planner::ShardSpec;
 use crate::report::{Progress, RunReport, ms_since};
+use crate::scheduler::Priority;
 
 /// How long connecting may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,6 +36,12 @@ pub struct ScanCall {
     pub as_of: Option<TimeMicros>,
     /// How it is cut; the answer does not depend on it.
     pub shards: ShardSpec,
+    /// What is shown to the coordinator and expected of it; by default plain text to this machine.
+    pub security: ClientSecurity,
+    /// Its share of the workers while other scans want them too.
+    pub priority: Priority,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
 }
 
 /// What came back.
@@ -57,6 +66,22 @@ pub enum ClientError {
         /// As given.
         url: String,
         /// What is wrong.
+        why: String,
+    },
+    /// The user's mistake: nothing is sent this way.
+    #[error("{url}: {why}")]
+    Insecure {
+        /// As given.
+        url: String,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// One side refused the other's certificate, or does not speak TLS.
+    #[error("no secure connection to the coordinator at {url}: {why}")]
+    Untrusted {
+        /// As given.
+        url: String,
+        /// Which side, which file, what to do.
         why: String,
     },
     /// Nobody there.
@@ -93,7 +118,7 @@ impl ClientError {
     /// Whether the user can put it right.
     pub fn is_users_mistake(&self) -> bool {
         match self {
-            Self::Url { .. } | Self::Mistakes(_) => true,
+            Self::Url { .. } | Self::Insecure { .. } | Self::Mistakes(_) => true,
             Self::Refused(failure) => failure.kind == ErrorKind::Invalid,
             _ => false,
         }
@@ -121,7 +146,7 @@ pub async fn scan(url: &str, call: &ScanCall, progress: &dyn Progress) -> Result
             format!("the scan document has {} bytes, at most {DOCUMENT_BYTES_MAX} are taken", document_json.len());
         return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, message)));
     }
-    let mut client = connect(url).await?;
+    let (mut client, connector) = connect(url, &call.security).await?;
     let traced = trace::context_of(&tracing::Span::current());
     let spec = match call.shards {
         ShardSpec::Automatic => None,
@@ -134,11 +159,20 @@ pub async fn scan(url: &str, call: &ScanCall, progress: &dyn Progress) -> Result
         as_of_us: call.as_of,
         shards: Some(pb::ShardSpec { spec }),
         trace: traced.clone(),
+        priority: match call.priority {
+            Priority::Low => pb::Priority::Low,
+            Priority::Normal => pb::Priority::Normal,
+            Priority::High => pb::Priority::High,
+        }
+        .into(),
+        deadline_ms: call.deadline.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
     });
     trace::inject(traced.as_ref(), request.metadata_mut());
-    let broken = |status: tonic::Status| match Failure::from_status(&status) {
-        Some(failure) => ClientError::Refused(failure),
-        None => ClientError::Broken { url: url.to_owned(), why: status.message().to_owned() },
+    authorise(call.security.token.as_ref(), request.metadata_mut());
+    let broken = |status: tonic::Status| match (Failure::from_status(&status), connector.reason()) {
+        (Some(failure), _) => ClientError::Refused(failure),
+        (None, Some(why)) => ClientError::Untrusted { url: url.to_owned(), why },
+        (None, None) => ClientError::Broken { url: url.to_owned(), why: status.message().to_owned() },
     };
     let mut events = client.scan(request).await.map_err(broken)?.into_inner();
     let mut gathered = Gathered::default();
@@ -150,29 +184,57 @@ pub async fn scan(url: &str, call: &ScanCall, progress: &dyn Progress) -> Result
     Err(ClientError::Broken { url: url.to_owned(), why: "the stream ended without a summary".to_owned() })
 }
 
-async fn connect(url: &str) -> Result<CoordinatorClient<Channel>, ClientError> {
+/// A client, and the connector that knows why TLS refused.
+async fn connect(url: &str, security: &ClientSecurity) -> Result<(CoordinatorClient<Channel>, Connector), ClientError> {
     let malformed = |why: &str| ClientError::Url { url: url.to_owned(), why: why.to_owned() };
-    let host = match url.split_once("://") {
-        Some(("http", host)) => host.trim_end_matches('/'),
-        Some(("https", _)) => return Err(malformed("there is no TLS yet")),
-        _ => return Err(malformed("it does not begin with http://")),
+    let (host, encrypted) = match url.split_once("://") {
+        Some(("http", host)) => (host.trim_end_matches('/'), false),
+        Some(("https", host)) => (host.trim_end_matches('/'), true),
+        _ => return Err(malformed("it does not begin with http:// or https://")),
     };
     if host.rsplit_once(':').is_none_or(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
         return Err(malformed("it has no port"));
     }
+    // The connector says in which words to speak; tonic need not know.
     let endpoint = Endpoint::from_shared(format!("http://{host}")).map_err(|_| malformed("it is not a URL"))?;
+    check_secure(url, host, encrypted, security)?;
+    let connector = Connector::new(security.tls.clone(), Expect::Role(Role::Coordinator));
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(HTTP2_KEEP_ALIVE.0)
         .keep_alive_timeout(HTTP2_KEEP_ALIVE.1);
-    let channel = endpoint
-        .connect()
-        .await
-        .map_err(|error| ClientError::Unreachable { url: url.to_owned(), why: innermost(&error) })?;
-    Ok(CoordinatorClient::new(channel)
+    let channel =
+        endpoint.connect_with_connector(connector.clone()).await.map_err(|error| match connector.reason() {
+            Some(why) => ClientError::Untrusted { url: url.to_owned(), why },
+            None => ClientError::Unreachable { url: url.to_owned(), why: innermost(&error) },
+        })?;
+    let client = CoordinatorClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX))
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    Ok((client, connector))
+}
+
+/// Plain text stays on this machine unless somebody insists, and a token never leaves it in plain text.
+fn check_secure(url: &str, host: &str, encrypted: bool, security: &ClientSecurity) -> Result<(), ClientError> {
+    let insecure = |why: &str| Err(ClientError::Insecure { url: url.to_owned(), why: why.to_owned() });
+    match (encrypted, security.tls.is_some()) {
+        (true, true) => Ok(()),
+        (true, false) => insecure("https needs --tls-ca FILE, and --tls-cert and --tls-key of this side"),
+        (false, true) => insecure("certificates are given, but it is plain text: write https://"),
+        (false, false) if is_loopback(host) => Ok(()),
+        (false, false) if security.token.is_some() => {
+            insecure("a token is not sent in plain text to another machine: use https:// and --tls-ca")
+        }
+        (false, false) if !security.insecure => insecure(
+            "plain text to another machine is neither encrypted nor authenticated: use https:// with --tls-ca, \
+             --tls-cert and --tls-key, or insist with --insecure",
+        ),
+        (false, false) => {
+            tracing::warn!("--insecure: the scan and its answer travel in plain text to {host}, who may be anybody");
+            Ok(())
+        }
+    }
 }
 
 /// The cause at the bottom: what the operating system said.
@@ -212,7 +274,9 @@ impl Gathered {
                     return Err(wrong(format!("the result of segment {} is not what was computed", done.segment)));
                 }
                 // A duplicate is the same bytes: the digest was checked.
-                self.results.entry(done.segment).or_insert(result);
+                if done.replaces || !self.results.contains_key(&done.segment) {
+                    self.results.insert(done.segment, result);
+                }
                 progress.segment_ended(done.segment, self.ended());
             }
             Some(Event::SegmentFailed(failed)) => {
@@ -286,11 +350,25 @@ mod tests {
 
     #[test]
     fn what_is_not_a_coordinators_address_is_the_users_mistake() {
-        for url in ["127.0.0.1:7400", "https://127.0.0.1:7400", "http://127.0.0.1", "http://:7400", "http://a b:1", ""]
-        {
+        for url in ["127.0.0.1:7400", "ftp://127.0.0.1:7400", "http://127.0.0.1", "http://:7400", "http://a b:1", ""] {
             let error = error_of(url);
             assert!(matches!(error, ClientError::Url { .. }) && error.is_users_mistake(), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn plain_text_and_tokens_stay_on_this_machine() {
+        let told = |url: &str, security: ClientSecurity| {
+            let error = scan_blocking(url, &ScanCall { security, ..ScanCall::default() }, &NoProgress).unwrap_err();
+            assert!(matches!(error, ClientError::Insecure { .. }) && error.is_users_mistake(), "{url}: {error}");
+            error.to_string()
+        };
+        let token = trawl_protocol::security::Token::fresh().ok();
+        let insisting = ClientSecurity { token, insecure: true, tls: None };
+        assert!(told("https://127.0.0.1:7400", ClientSecurity::default()).contains("--tls-ca FILE"));
+        assert!(told("http://10.255.255.1:7400", ClientSecurity::default()).contains("--insecure"));
+        assert!(told("http://localhost.example.org:7400", ClientSecurity::default()).contains("--insecure"));
+        assert!(told("http://10.255.255.1:7400", insisting).contains("a token is not sent"));
     }
 
     #[test]

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use trawl_protocol::{Answer, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1};
+use trawl_protocol::{Answer, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1, segment_digest};
 use trawl_worker::Step;
 
 use crate::merge::{FailedSegment, merge};
@@ -17,10 +19,12 @@ use crate::passes::{PassError, Passes};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since, sharing_of};
-use crate::scheduler::{AttemptId, Command, Event, Limits, Scheduler};
+use crate::scheduler::{AttemptId, ClassId, Command, Event, Limits, Outcome, Piece, Request, Scheduler};
 
 /// The one worker of embedded mode.
 const WORKER: u64 = 1;
+/// Its class: this build's.
+const CLASS: ClassId = 0;
 /// Its name in reports.
 const WORKER_NAME: &str = "embedded";
 /// How often the scheduler is told that time goes by while nothing else happens.
@@ -33,6 +37,8 @@ pub struct LocalOptions {
     pub shards: ShardSpec,
     /// Threads that compute; 0 takes one for each core.
     pub threads: usize,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
 }
 
 /// Why nothing could run.
@@ -41,6 +47,9 @@ pub enum LocalError {
     /// The operating system gave no threads.
     #[error("cannot start the threads of the scan")]
     Threads(#[from] rayon::ThreadPoolBuildError),
+    /// It took longer than it was allowed to.
+    #[error("the scan was not done within {}", seconds(*.0))]
+    DeadlineExceeded(Duration),
     /// The cross-sections could not be made.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -76,6 +85,9 @@ pub fn run(
         // One input for all: no segment is given more than it could read.
         let input = passes.input(&prepared.segments);
         run.pass(&pool, step, &|segment| execute(segment, step, &input));
+        if let (true, Some(deadline)) = (run.over.load(Ordering::Relaxed), options.deadline) {
+            return Err(LocalError::DeadlineExceeded(deadline));
+        }
         if passes.is_last() {
             return Ok(run.finish());
         }
@@ -89,11 +101,14 @@ fn run_shard(
     attempt: AttemptId,
     segments: &[u32],
     execute: &Execute<'_>,
-    sender: &Sender<Said>,
-    parent: &tracing::Span,
+    over: &AtomicBool,
+    (sender, parent): (&Sender<Said>, &tracing::Span),
 ) {
     let span = tracing::info_span!(parent: parent, "shard", attempt, segments = segments.len(), worker = WORKER_NAME);
     segments.par_iter().for_each_with(sender.clone(), |sender, &segment| {
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
         let _entered = span.enter();
         let started = Instant::now();
         // A panic is a mistake of this program; it costs the segment, not the scan.
@@ -124,13 +139,15 @@ struct Run<'a> {
     failures: Vec<FailedSegment>,
     /// What the last attempt of a segment said.
     messages: BTreeMap<u32, String>,
+    /// Nobody waits for results any more: the deadline has passed.
+    over: Arc<AtomicBool>,
     report: RunReport,
 }
 
 impl<'a> Run<'a> {
     fn new(prepared: &'a PreparedScan, options: LocalOptions, threads: usize, progress: &'a dyn Progress) -> Self {
         let mut scheduler = Scheduler::new(Limits::default(), 0);
-        scheduler.step(Event::WorkerJoined { worker: WORKER, slots: threads }, 0);
+        scheduler.step(Event::WorkerJoined { worker: WORKER, host: WORKER, class: CLASS, slots: threads }, 0);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Self {
             prepared,
@@ -144,6 +161,7 @@ impl<'a> Run<'a> {
             results: Vec::with_capacity(prepared.segments.len()),
             failures: Vec::new(),
             messages: BTreeMap::new(),
+            over: Arc::default(),
             report: RunReport {
                 mode: "embedded".to_owned(),
                 precision: prepared.identity.precision.clone(),
@@ -169,11 +187,15 @@ impl<'a> Run<'a> {
         let parent = tracing::Span::current();
         let (sender, receiver) = channel();
         pool.in_place_scope(|scope| {
+            let over = Arc::clone(&self.over);
             let start = |attempt: AttemptId, segments: Vec<u32>| {
-                let (sender, parent) = (sender.clone(), parent.clone());
-                scope.spawn(move |_| run_shard(attempt, &segments, execute, &sender, &parent));
+                let (sender, parent, over) = (sender.clone(), parent.clone(), Arc::clone(&over));
+                scope.spawn(move |_| run_shard(attempt, &segments, execute, &over, (&sender, &parent)));
             };
-            self.event(Event::Submitted { scan: self.scan, shards }, &start);
+            let deadline_ms = self.options.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+            // Without the segments' symbols: nothing here dies of a segment but the process itself.
+            let request = Request { shards, class: CLASS, deadline_ms, ..Request::default() };
+            self.event(Event::Submitted { scan: self.scan, request }, &start);
             while !self.scheduler.is_idle() {
                 match receiver.recv_timeout(TICK) {
                     Ok(said) => self.hear(said, &start),
@@ -210,14 +232,16 @@ impl<'a> Run<'a> {
                             SegmentOutput::Rows(rows) => rows.len() as u64,
                             _ => 0,
                         };
-                        let run =
-                            SegmentRun { segment, attempt, worker, busy_ms, load_ms: None, symbols, resident: false };
+                        let (first, load_ms, resident) = (0, None, false);
+                        let run = SegmentRun { segment, first, attempt, worker, busy_ms, load_ms, symbols, resident };
+                        let digest = segment_digest(&result);
                         self.held = Some((result, run));
-                        self.event(Event::SegmentDone { scan: self.scan, attempt, segment }, start);
+                        let (scan, piece) = (self.scan, whole(segment));
+                        self.event(Event::PieceDone { scan, attempt, host: WORKER, piece, digest }, start);
                     }
                     Err((kind, message)) => {
                         self.messages.insert(segment, message);
-                        self.event(Event::SegmentFailed { attempt, segment, kind }, start);
+                        self.event(Event::PieceFailed { attempt, piece: whole(segment), kind }, start);
                     }
                 }
             }
@@ -235,7 +259,8 @@ impl<'a> Run<'a> {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         for command in self.scheduler.step(event, now_ms) {
             match command {
-                Command::Dispatch { attempt, segments, .. } => {
+                Command::Dispatch { attempt, pieces, purpose, .. } => {
+                    let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
                     self.report.shard_runs.push(ShardRun {
                         attempt,
                         worker: WORKER_NAME.to_owned(),
@@ -243,26 +268,33 @@ impl<'a> Run<'a> {
                         started_ms: ms_since(self.started),
                         ended_ms: None,
                         ending: "running".to_owned(),
+                        purpose: purpose.into(),
                     });
                     start(attempt, segments);
                 }
-                Command::Accept { segment, .. } => {
+                Command::Accept { piece: Piece { segment, .. }, .. } => {
                     if let Some((result, run)) = self.held.take() {
                         self.results.push(result);
                         self.report.segment_runs.push(run);
                     }
                     self.progress.segment_ended(segment, self.ended());
                 }
-                Command::Fail { segment, kind, attempts, .. } => {
+                Command::Fail { piece: Piece { segment, .. }, kind, attempts, .. } => {
                     let message = self.messages.remove(&segment).unwrap_or_else(|| gave_up(attempts));
                     self.progress.segment_failed(segment, kind, &message);
                     let symbols = self.prepared.symbols_of(segment);
                     self.failures.push(FailedSegment { segment, symbols, kind, message: message.clone() });
-                    self.report.failed.push(FailedRun { segment, kind, message, attempts });
+                    self.report.failed.push(FailedRun { segment, kind, message, attempts, symbols: Vec::new() });
                     self.progress.segment_ended(segment, self.ended());
                 }
-                // There is one worker and it is never lost: nothing is stopped, and the end is seen by `is_idle`.
-                Command::Stop { .. } | Command::End { .. } => {}
+                Command::End { outcome: Outcome::DeadlineExceeded, .. } => self.over.store(true, Ordering::Relaxed),
+                // There is one worker, it is never lost, and nobody contradicts it; the end is seen by `is_idle`.
+                Command::Stop { .. }
+                | Command::End { .. }
+                | Command::Replace { .. }
+                | Command::Contest { .. }
+                | Command::Quarantine { .. }
+                | Command::Doubt { .. } => {}
             }
         }
         self.held = None;
@@ -281,6 +313,16 @@ impl<'a> Run<'a> {
         self.report.close();
         (answer, self.report)
     }
+}
+
+/// A segment as the scheduler counts it here.
+fn whole(segment: u32) -> Piece {
+    Piece { segment, first: 0, count: 1 }
+}
+
+/// A time limit as its user wrote it.
+pub(crate) fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
 }
 
 /// What is said of a segment whose attempts ended without a word.

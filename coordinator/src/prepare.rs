@@ -16,6 +16,7 @@ use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, precision_of,
 
 use crate::merge::MergeSpec;
 use crate::planner::SegmentCost;
+use crate::scheduler::Piece;
 
 /// Why a scan cannot begin. All but [`PrepareError::Dataset`] are the user's to mend.
 #[derive(Debug, thiserror::Error)]
@@ -226,6 +227,21 @@ impl PreparedScan {
         indices.iter().map(|&i| self.dataset.manifest.symbols[i].symbol.as_str())
     }
 
+    /// Symbols of a piece: those of its segment, or a run of them.
+    pub(crate) fn symbols_of_piece(&self, piece: Piece) -> Vec<String> {
+        self.piece_names(piece).map(str::to_owned).collect()
+    }
+
+    fn piece_names(&self, piece: Piece) -> impl Iterator<Item = &str> {
+        self.symbol_names(piece.segment).skip(piece.first as usize).take(piece.count as usize)
+    }
+
+    /// A segment as a piece.
+    pub(crate) fn whole(&self, segment: u32) -> Piece {
+        let symbols = self.index.get(&segment).map_or(0, Vec::len);
+        Piece { segment, first: 0, count: u32::try_from(symbols).unwrap_or(u32::MAX) }
+    }
+
     /// Symbols of the whole scan.
     pub fn symbol_count(&self) -> usize {
         self.dataset.manifest.symbols.len()
@@ -270,6 +286,10 @@ impl PreparedScan {
     /// # Errors
     /// What is wrong with it.
     pub fn check_result(&self, result: &SegmentResultV2) -> Result<(), String> {
+        self.check_rows(self.whole(result.segment), result)
+    }
+
+    fn check_rows(&self, piece: Piece, result: &SegmentResultV2) -> Result<(), String> {
         let segment = result.segment;
         if !self.index.contains_key(&segment) {
             return Err(format!("segment {segment} is none of this scan's"));
@@ -277,7 +297,7 @@ impl PreparedScan {
         let SegmentOutput::Rows(rows) = &result.output else {
             return Err(format!("the result of segment {segment} has no rows"));
         };
-        let symbols = || self.symbol_names(segment);
+        let symbols = || self.piece_names(piece);
         let expected = (0u32..).zip(&self.plan.points).flat_map(|(point, _)| symbols().map(move |s| (point, s)));
         let there = match self.plan.best {
             None => expected.eq(rows.iter().map(|r| (r.point, r.symbol.as_str()))),
@@ -294,17 +314,18 @@ impl PreparedScan {
         Ok(())
     }
 
-    /// Whether every symbol has rows at as many points as it keeps, in order; one where it has no bar.
+    /// Whether every symbol has rows at as many points as it keeps, in order; one where it has no value.
     fn keeps_the_best<'s>(&self, best: Choice, symbols: impl Iterator<Item = &'s str>, rows: &[SymbolRow]) -> bool {
         let ordered = rows.is_sorted_by(|a, b| (a.point, &a.symbol) < (b.point, &b.symbol));
         let known = rows.iter().all(|r| (r.point as usize) < self.plan.points.len());
         let mut counts: BTreeMap<&str, (usize, bool)> = symbols.map(|symbol| (symbol, (0, false))).collect();
         for row in rows {
             let Some(count) = counts.get_mut(row.symbol.as_str()) else { return false };
-            *count = (count.0 + 1, row.status == trawl_protocol::Status::Stale);
+            let without = matches!(row.status, trawl_protocol::Status::Stale | trawl_protocol::Status::Failed);
+            *count = (count.0 + 1, without);
         }
         let kept = best.keep.min(self.plan.points.len());
-        ordered && known && counts.values().all(|&(count, stale)| count == if stale { 1 } else { kept })
+        ordered && known && counts.values().all(|&(count, without)| count == if without { 1 } else { kept })
     }
 
     /// Whether a result is what `step` gives for its segment.
@@ -312,14 +333,19 @@ impl PreparedScan {
     /// # Errors
     /// What is wrong with it.
     pub fn check_step(&self, step: Step, result: &SegmentResultV2) -> Result<(), String> {
+        self.check_piece(step, self.whole(result.segment), result)
+    }
+
+    /// The same of a piece of a segment.
+    pub(crate) fn check_piece(&self, step: Step, piece: Piece, result: &SegmentResultV2) -> Result<(), String> {
         let segment = result.segment;
         if step.stage + 1 == self.plan.stages().len() && step.kind == StepKind::Values {
-            return self.check_result(result);
+            return self.check_rows(piece, result);
         }
         if !self.index.contains_key(&segment) {
             return Err(format!("segment {segment} is none of this scan's"));
         }
-        let symbols = self.symbol_names(segment).count();
+        let symbols = self.piece_names(piece).count();
         let known = |cross: u16| usize::from(cross) < self.plan.crosses.len();
         let fits = match (&result.output, step.kind) {
             (SegmentOutput::Times(needs), StepKind::Times) => needs.iter().all(|n| known(n.cross)),

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use trawl_plan::{Plan, Sharing};
 use trawl_protocol::ErrorKind;
 
+use crate::scheduler::Purpose;
+
 /// Told as a scan goes on. Called from one thread at a time; must return quickly.
 pub trait Progress: Sync {
     /// The scan is accepted; `shards` is how it was cut at first.
@@ -65,6 +67,18 @@ pub struct RunReport {
     /// Of an update: what could be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdateReport>,
+    /// Second attempts at shards that were late.
+    #[serde(default)]
+    pub hedges: u32,
+    /// Segments for which workers gave different results, in the order it was seen.
+    #[serde(default)]
+    pub contested: Vec<u32>,
+    /// Workers whose results proved wrong; nothing of theirs is in the answer.
+    #[serde(default)]
+    pub quarantined: Vec<String>,
+    /// Whether it could not be settled which of different results is right: the answer holds the one that came first.
+    #[serde(default)]
+    pub disputed: bool,
 }
 
 /// What an update went on from.
@@ -88,17 +102,19 @@ pub(crate) fn sharing_of(plan: &Plan) -> Option<Sharing> {
 impl RunReport {
     /// Sorts what came in the order of events, and counts what was dispatched again.
     pub(crate) fn close(&mut self) {
-        self.segment_runs.sort_by_key(|r| r.segment);
+        self.segment_runs.sort_by_key(|r| (r.segment, r.first));
         self.failed.sort_by_key(|r| r.segment);
         let mut dispatched: Vec<u32> = self.shard_runs.iter().flat_map(|r| r.segments.iter().copied()).collect();
         dispatched.sort_unstable();
         let again = dispatched.chunk_by(|a, b| a == b).filter(|times| times.len() > 1).count();
-        self.retried_segments = u32::try_from(again).unwrap_or(u32::MAX);
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.retried_segments = count(again);
+        self.hedges = count(self.shard_runs.iter().filter(|r| r.purpose == RunPurpose::Hedge).count());
     }
 
-    /// Whether every segment was answered: the exit code is 0 only then.
+    /// Whether every segment was answered beyond doubt: the exit code is 0 only then.
     pub fn is_complete(&self) -> bool {
-        self.failed.is_empty()
+        self.failed.is_empty() && !self.disputed
     }
 }
 
@@ -117,6 +133,35 @@ pub struct ShardRun {
     pub ended_ms: Option<f64>,
     /// `running`, `done`, `stopped`, or how it failed.
     pub ending: String,
+    /// Why it was made.
+    #[serde(default)]
+    pub purpose: RunPurpose,
+}
+
+/// Why a shard was dispatched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunPurpose {
+    /// Nobody else ran it.
+    #[default]
+    Work,
+    /// A part of a segment that is suspected to kill workers.
+    Isolation,
+    /// Another worker ran it too, and was late.
+    Hedge,
+    /// To find out which of different results is right.
+    Vote,
+}
+
+impl From<Purpose> for RunPurpose {
+    fn from(purpose: Purpose) -> Self {
+        match purpose {
+            Purpose::Work => Self::Work,
+            Purpose::Isolation => Self::Isolation,
+            Purpose::Hedge => Self::Hedge,
+            Purpose::Vote => Self::Vote,
+        }
+    }
 }
 
 /// One accepted result.
@@ -124,6 +169,9 @@ pub struct ShardRun {
 pub struct SegmentRun {
     /// Which.
     pub segment: u32,
+    /// The first of its symbols that this is about: more than 0 only in a part of a segment that was cut in two.
+    #[serde(default)]
+    pub first: u32,
     /// The dispatch that gave it.
     pub attempt: u64,
     /// Where it ran.
@@ -149,6 +197,9 @@ pub struct FailedRun {
     pub message: String,
     /// Dispatches it had.
     pub attempts: u32,
+    /// The symbols that failed; empty when all of the segment's did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub symbols: Vec<String>,
 }
 
 /// Milliseconds since `start`.

@@ -1,368 +1,445 @@
-//! The scheduler's wanted properties, under random orders of everything that can happen.
+//! What the scheduler does, case by case. What holds whatever happens is in the simulator (`sim`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use proptest::prelude::*;
 use trawl_coordinator::planner::Shard;
-use trawl_coordinator::scheduler::{AttemptId, Command, Event, Limits, Outcome, ScanId, Scheduler, WorkerId};
+use trawl_coordinator::scheduler::{
+    AttemptId, ClassId, Command, DISPUTE_TIMEOUT_MS, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Priority,
+    Purpose, Request, ScanId, Scheduler, WorkerId,
+};
 use trawl_protocol::ErrorKind;
 
-const LIMITS: Limits = Limits { attempts_max: 3, retry_delay_ms: 10, no_worker_timeout_ms: 1000 };
+const LIMITS: Limits = Limits {
+    attempts_max: 3,
+    retry_delay_ms: 10,
+    no_worker_timeout_ms: 1000,
+    deaths_max: 2,
+    poisoned_max: 2,
+    hedge_min_ms: 100,
+    dispute_timeout_ms: DISPUTE_TIMEOUT_MS,
+};
 const SLOTS: usize = 2;
-/// An attempt that the scheduler no longer knows.
-const GIVEN_UP: AttemptId = AttemptId::MAX;
+const SYMBOLS: u32 = 4;
 
-/// What the world outside does next; numbers choose among what is possible then.
-#[derive(Debug, Clone)]
-enum Move {
-    Submit { shards: Vec<u8> },
-    Join,
-    Lose(usize),
-    Done(usize),
-    Fail(usize, ErrorKind),
-    EndAttempt(usize),
-    LateDone(usize),
-    Duplicate(usize),
-    Cancel(usize),
-    Wait(u16),
-}
-
-fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let kind = prop_oneof![
-        4 => Just(ErrorKind::Retryable),
-        1 => Just(ErrorKind::Permanent),
-        1 => Just(ErrorKind::OutOfMemory),
-        1 => Just(ErrorKind::Cancelled),
-    ];
-    let one = prop_oneof![
-        2 => proptest::collection::vec(1u8..5, 0..6).prop_map(|shards| Move::Submit { shards }),
-        3 => Just(Move::Join),
-        2 => any::<usize>().prop_map(Move::Lose),
-        12 => any::<usize>().prop_map(Move::Done),
-        4 => (any::<usize>(), kind).prop_map(|(i, kind)| Move::Fail(i, kind)),
-        5 => any::<usize>().prop_map(Move::EndAttempt),
-        2 => any::<usize>().prop_map(Move::LateDone),
-        2 => any::<usize>().prop_map(Move::Duplicate),
-        1 => any::<usize>().prop_map(Move::Cancel),
-        2 => (0u16..300).prop_map(Move::Wait),
-    ];
-    proptest::collection::vec(one, 1..200)
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    segments: BTreeSet<u32>,
-    accepted: BTreeSet<u32>,
-    failed: BTreeSet<u32>,
-    dispatched: BTreeMap<u32, u32>,
-    outcome: Option<Outcome>,
-}
-
-/// The world as the commands make it, checking every property after every step.
-struct World {
+/// A scheduler and what it said last.
+struct Case {
     scheduler: Scheduler,
+    commands: Vec<Command>,
     now_ms: u64,
-    scans: BTreeMap<ScanId, Seen>,
-    workers: BTreeSet<WorkerId>,
-    next_worker: WorkerId,
-    /// Attempts that run: scan, worker, unanswered segments.
-    running: BTreeMap<AttemptId, (ScanId, WorkerId, BTreeSet<u32>)>,
-    /// Segments of attempts that were stopped or lost, which may still be answered.
-    late: Vec<(ScanId, u32)>,
-    /// Answers given once already.
-    told: Vec<(ScanId, u32)>,
 }
 
-impl World {
-    fn new() -> Self {
-        Self {
-            scheduler: Scheduler::new(LIMITS, 0),
-            now_ms: 0,
-            scans: BTreeMap::new(),
-            workers: BTreeSet::new(),
-            next_worker: 1,
-            running: BTreeMap::new(),
-            late: Vec::new(),
-            told: Vec::new(),
-        }
-    }
-
-    fn step(&mut self, event: Event) {
-        let commands = self.scheduler.step(event.clone(), self.now_ms);
-        for command in commands {
-            self.obey(&event, command);
-        }
-        for &worker in &self.workers {
-            let running = self.running.values().filter(|(_, w, _)| *w == worker).count();
-            assert!(running <= SLOTS, "worker {worker} has {running} shards in flight");
-            assert_eq!(running, self.scheduler.in_flight(worker));
-        }
-    }
-
-    fn obey(&mut self, event: &Event, command: Command) {
-        match command {
-            Command::Dispatch { attempt, scan, worker, segments } => {
-                assert!(self.workers.contains(&worker), "dispatched to a worker that is not there");
-                assert!(!segments.is_empty() && segments.is_sorted());
-                let seen = self.scans.get_mut(&scan).expect("dispatch of an unknown scan");
-                assert_eq!(seen.outcome, None, "dispatch after the end");
-                for segment in &segments {
-                    assert!(seen.segments.contains(segment));
-                    assert!(
-                        !seen.accepted.contains(segment) && !seen.failed.contains(segment),
-                        "an ended segment runs"
-                    );
-                    let tries = seen.dispatched.entry(*segment).or_default();
-                    *tries += 1;
-                    assert!(*tries <= LIMITS.attempts_max, "segment {segment} dispatched {tries} times");
-                    let elsewhere = self.running.values().any(|(s, _, left)| *s == scan && left.contains(segment));
-                    assert!(!elsewhere, "segment {segment} runs twice");
-                }
-                let before = self.running.insert(attempt, (scan, worker, segments.into_iter().collect()));
-                assert!(before.is_none(), "attempt {attempt} twice");
-            }
-            Command::Stop { attempt } => {
-                let (scan, _, left) = self.running.remove(&attempt).expect("stop of an attempt that does not run");
-                self.late.extend(left.into_iter().map(|segment| (scan, segment)));
-            }
-            Command::Accept { scan, segment } => {
-                let reported =
-                    matches!(event, Event::SegmentDone { scan: s, segment: g, .. } if (*s, *g) == (scan, segment));
-                assert!(reported, "accepted what was not reported");
-                let seen = self.scans.get_mut(&scan).unwrap();
-                assert_eq!(seen.outcome, None);
-                assert!(!seen.failed.contains(&segment) && seen.accepted.insert(segment), "accepted twice");
-            }
-            Command::Fail { scan, segment, attempts, .. } => {
-                let seen = self.scans.get_mut(&scan).unwrap();
-                assert_eq!(seen.outcome, None);
-                assert_eq!(seen.dispatched.get(&segment), Some(&attempts));
-                assert!(!seen.accepted.contains(&segment) && seen.failed.insert(segment), "failed twice");
-            }
-            Command::End { scan, outcome } => {
-                let seen = self.scans.get_mut(&scan).unwrap();
-                assert_eq!(seen.outcome.replace(outcome), None, "ended twice");
-                let all: BTreeSet<u32> = seen.accepted.union(&seen.failed).copied().collect();
-                assert_eq!(outcome == Outcome::Complete, all == seen.segments);
-                for (s, _, left) in self.running.values() {
-                    assert!(*s != scan || left.is_empty(), "an ended scan has a running attempt");
-                }
-            }
-        }
-    }
-
-    fn pick<T: Clone>(items: impl Iterator<Item = T>, choice: usize) -> Option<T> {
-        let items: Vec<T> = items.collect();
-        (!items.is_empty()).then(|| items[choice % items.len()].clone())
-    }
-
-    fn unanswered(&self) -> impl Iterator<Item = (AttemptId, ScanId, u32)> + '_ {
-        self.running.iter().flat_map(|(&a, (s, _, left))| left.iter().map(move |&segment| (a, *s, segment)))
-    }
-
-    fn play(&mut self, next: &Move) {
-        match next {
-            Move::Submit { shards } => {
-                let scan = self.scans.len() as ScanId + 1;
-                let mut segment = 0;
-                let shards: Vec<Shard> = shards
-                    .iter()
-                    .map(|&size| {
-                        let segments: Vec<u32> = (segment..segment + u32::from(size)).collect();
-                        segment += u32::from(size);
-                        Shard { segments, cost: 1, preferred: Some(WorkerId::from(size)) }
-                    })
-                    .collect();
-                self.scans.insert(scan, Seen { segments: (0..segment).collect(), ..Seen::default() });
-                self.step(Event::Submitted { scan, shards });
-            }
-            Move::Join => {
-                let worker = self.next_worker;
-                self.next_worker += 1;
-                self.workers.insert(worker);
-                self.step(Event::WorkerJoined { worker, slots: SLOTS });
-            }
-            Move::Lose(choice) => {
-                if let Some(worker) = Self::pick(self.workers.iter().copied(), *choice) {
-                    self.workers.remove(&worker);
-                    // Attempts that had answered everything end with their worker, unnoticed.
-                    self.step_losing(worker);
-                }
-            }
-            Move::Done(choice) => {
-                if let Some((attempt, scan, segment)) = Self::pick(self.unanswered(), *choice) {
-                    self.running.get_mut(&attempt).unwrap().2.remove(&segment);
-                    self.told.push((scan, segment));
-                    self.step(Event::SegmentDone { scan, attempt, segment });
-                }
-            }
-            Move::Fail(choice, kind) => {
-                if let Some((attempt, _, segment)) = Self::pick(self.unanswered(), *choice) {
-                    self.running.get_mut(&attempt).unwrap().2.remove(&segment);
-                    self.step(Event::SegmentFailed { attempt, segment, kind: *kind });
-                }
-            }
-            Move::EndAttempt(choice) => {
-                if let Some(attempt) = Self::pick(self.running.keys().copied(), *choice) {
-                    let (scan, _, left) = self.running.remove(&attempt).unwrap();
-                    self.late.extend(left.into_iter().map(|segment| (scan, segment)));
-                    self.step(Event::AttemptEnded { attempt });
-                }
-            }
-            Move::LateDone(choice) => {
-                if let Some((scan, segment)) = Self::pick(self.late.iter().copied(), *choice) {
-                    for (s, _, left) in self.running.values_mut() {
-                        // The running attempt will answer it once more, as a duplicate.
-                        if *s == scan && left.remove(&segment) {
-                            self.told.push((scan, segment));
-                        }
-                    }
-                    self.step(Event::SegmentDone { scan, attempt: GIVEN_UP, segment });
-                }
-            }
-            Move::Duplicate(choice) => {
-                if let Some((scan, segment)) = Self::pick(self.told.iter().copied(), *choice) {
-                    self.step(Event::SegmentDone { scan, attempt: GIVEN_UP, segment });
-                }
-            }
-            Move::Cancel(choice) => {
-                if let Some(scan) = Self::pick(self.scans.keys().copied(), *choice) {
-                    self.step(Event::Cancelled { scan });
-                }
-            }
-            Move::Wait(ms) => {
-                self.now_ms += u64::from(*ms);
-                self.step(Event::Tick);
-            }
-        }
-    }
-
-    fn step_losing(&mut self, worker: WorkerId) {
-        self.step(Event::WorkerLost { worker });
-        assert!(self.running.values().all(|(_, w, _)| *w != worker), "an attempt outlives its worker");
-    }
-
-    /// Faults stop: workers are there, everything that runs is answered and ended.
-    fn settle(&mut self) {
-        self.play(&Move::Join);
-        for _ in 0..10_000 {
-            if self.scheduler.is_idle() {
-                return;
-            }
-            if self.unanswered().next().is_some() {
-                self.play(&Move::Done(0));
-            } else if !self.running.is_empty() {
-                self.play(&Move::EndAttempt(0));
-            } else {
-                self.play(&Move::Wait(50));
-            }
-        }
-        panic!("no progress although nothing fails: {:?}", self.scheduler);
-    }
+fn whole(segment: u32) -> Piece {
+    Piece { segment, first: 0, count: SYMBOLS }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-    #[test]
-    fn whatever_happens_every_segment_ends_once_and_every_scan_ends(moves in moves()) {
-        let mut world = World::new();
-        for next in &moves {
-            world.play(next);
-        }
-        world.settle();
-        for (scan, seen) in &world.scans {
-            prop_assert!(seen.outcome.is_some(), "scan {} never ended", scan);
-        }
-    }
+fn shard(segments: &[u32], preferred: Option<WorkerId>) -> Shard {
+    Shard { segments: segments.to_vec(), cost: segments.len() as u64, preferred }
 }
 
-fn one_scan(workers: u64, shards: &[&[u32]]) -> (Scheduler, Vec<Command>) {
-    let mut scheduler = Scheduler::new(LIMITS, 0);
-    for worker in 1..=workers {
-        scheduler.step(Event::WorkerJoined { worker, slots: SLOTS }, 0);
-    }
-    let shards = shards.iter().map(|s| Shard { segments: s.to_vec(), cost: 1, preferred: None }).collect();
-    let commands = scheduler.step(Event::Submitted { scan: 1, shards }, 0);
-    (scheduler, commands)
+fn request(shards: &[Shard]) -> Request {
+    let symbols = shards.iter().flat_map(|s| s.segments.iter().map(|g| (*g, SYMBOLS))).collect();
+    Request { shards: shards.to_vec(), symbols, ..Request::default() }
 }
 
-fn dispatched(commands: &[Command]) -> Vec<(WorkerId, Vec<u32>)> {
-    let pair = |c: &Command| match c {
-        Command::Dispatch { worker, segments, .. } => Some((*worker, segments.clone())),
-        _ => None,
-    };
-    commands.iter().filter_map(pair).collect()
+impl Case {
+    /// Workers 1, 2, ... of class 0, each its own host.
+    fn new(workers: u64, slots: usize) -> Self {
+        let mut case = Self { scheduler: Scheduler::new(LIMITS, 0), commands: Vec::new(), now_ms: 0 };
+        (1..=workers).for_each(|worker| case.join(worker, 0, slots));
+        case
+    }
+
+    /// The same, and scan 1 of these shards.
+    fn one_scan(workers: u64, shards: &[&[u32]]) -> Self {
+        let mut case = Self::new(workers, SLOTS);
+        let shards: Vec<Shard> = shards.iter().map(|s| shard(s, None)).collect();
+        case.step(Event::Submitted { scan: 1, request: request(&shards) });
+        case
+    }
+
+    fn step(&mut self, event: Event) -> &[Command] {
+        self.commands = self.scheduler.step(event, self.now_ms);
+        &self.commands
+    }
+
+    fn join(&mut self, worker: WorkerId, class: ClassId, slots: usize) {
+        self.step(Event::WorkerJoined { worker, host: worker, class, slots });
+    }
+
+    fn wait(&mut self, ms: u64) -> &[Command] {
+        self.now_ms += ms;
+        self.step(Event::Tick)
+    }
+
+    fn done(&mut self, attempt: AttemptId, host: HostId, piece: Piece, digest: u8) -> &[Command] {
+        let digest: Digest = [digest; 32];
+        self.step(Event::PieceDone { scan: 1, attempt, host, piece, digest })
+    }
+
+    fn failed(&mut self, attempt: AttemptId, segment: u32, kind: ErrorKind) -> &[Command] {
+        self.step(Event::PieceFailed { attempt, piece: whole(segment), kind })
+    }
+
+    fn died(&mut self, worker: WorkerId) -> &[Command] {
+        self.step(Event::WorkerLost { worker, loss: Loss::Died })
+    }
+
+    /// What was dispatched last: attempt, worker, pieces, why.
+    fn dispatched(&self) -> Vec<(AttemptId, WorkerId, Vec<Piece>, Purpose)> {
+        let taken = |c: &Command| match c {
+            Command::Dispatch { attempt, worker, pieces, purpose, .. } => {
+                Some((*attempt, *worker, pieces.clone(), *purpose))
+            }
+            _ => None,
+        };
+        self.commands.iter().filter_map(taken).collect()
+    }
+
+    /// Worker and segments of what was dispatched last.
+    fn places(&self) -> Vec<(WorkerId, Vec<u32>)> {
+        self.dispatched().into_iter().map(|(_, w, pieces, _)| (w, pieces.iter().map(|p| p.segment).collect())).collect()
+    }
+
+    fn says(&self, command: &Command) -> bool {
+        self.commands.contains(command)
+    }
 }
 
 #[test]
 fn what_a_lost_worker_left_goes_elsewhere_at_once() {
-    let (mut scheduler, commands) = one_scan(2, &[&[0, 1], &[2, 3]]);
-    assert_eq!(dispatched(&commands), [(1, vec![0, 1]), (2, vec![2, 3])]);
-    scheduler.step(Event::SegmentDone { scan: 1, attempt: 1, segment: 0 }, 1);
-    let commands = scheduler.step(Event::WorkerLost { worker: 1 }, 2);
-    assert_eq!(dispatched(&commands), [(2, vec![1])]);
+    let mut case = Case::one_scan(2, &[&[0, 1], &[2, 3]]);
+    assert_eq!(case.places(), [(1, vec![0, 1]), (2, vec![2, 3])]);
+    case.done(1, 1, whole(0), 0);
+    case.died(1);
+    assert_eq!(case.places(), [(2, vec![1])]);
 }
 
 #[test]
 fn what_a_living_worker_failed_goes_to_another_first_and_back_only_when_all_failed() {
-    let (mut scheduler, _) = one_scan(2, &[&[0]]);
-    let failed = |attempt| Event::SegmentFailed { attempt, segment: 0, kind: ErrorKind::Retryable };
-    assert_eq!(dispatched(&scheduler.step(failed(1), 0)), [], "a delay comes first");
-    assert_eq!(dispatched(&scheduler.step(Event::Tick, 10)), [(2, vec![0])]);
-    scheduler.step(failed(2), 10);
-    assert_eq!(dispatched(&scheduler.step(Event::Tick, 30)).len(), 1);
-    let commands = scheduler.step(failed(3), 30);
+    let mut case = Case::one_scan(2, &[&[0]]);
+    case.failed(1, 0, ErrorKind::Retryable);
+    assert_eq!(case.places(), [], "a delay comes first");
+    case.wait(10);
+    assert_eq!(case.places(), [(2, vec![0])]);
+    case.failed(2, 0, ErrorKind::Retryable);
+    case.wait(20);
+    assert_eq!(case.places().len(), 1);
+    case.failed(3, 0, ErrorKind::Retryable);
     assert_eq!(
-        commands,
+        case.commands,
         [
-            Command::Fail { scan: 1, segment: 0, kind: ErrorKind::Retryable, attempts: 3 },
-            Command::End { scan: 1, outcome: Outcome::Complete }
+            Command::Fail { scan: 1, piece: whole(0), kind: ErrorKind::Retryable, attempts: 3 },
+            Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }
         ]
     );
 }
 
 #[test]
 fn a_permanent_failure_is_not_tried_again() {
-    let (mut scheduler, _) = one_scan(2, &[&[0, 1]]);
-    let commands = scheduler.step(Event::SegmentFailed { attempt: 1, segment: 0, kind: ErrorKind::Permanent }, 0);
-    assert_eq!(commands, [Command::Fail { scan: 1, segment: 0, kind: ErrorKind::Permanent, attempts: 1 }]);
+    let mut case = Case::one_scan(2, &[&[0, 1]]);
+    case.failed(1, 0, ErrorKind::Permanent);
+    let failed = Command::Fail { scan: 1, piece: whole(0), kind: ErrorKind::Permanent, attempts: 1 };
+    assert_eq!(case.commands, [failed]);
 }
 
 #[test]
-fn without_a_worker_a_scan_ends_after_the_timeout_and_not_before() {
-    let (mut scheduler, commands) = one_scan(0, &[&[0]]);
-    assert_eq!(commands, []);
-    assert_eq!(scheduler.step(Event::Tick, 999), []);
-    assert_eq!(scheduler.step(Event::Tick, 1000), [Command::End { scan: 1, outcome: Outcome::NoWorker }]);
+fn without_a_worker_of_its_class_a_scan_ends_after_the_timeout_and_not_before() {
+    let mut case = Case::new(0, SLOTS);
+    case.join(1, 7, SLOTS);
+    case.step(Event::Submitted { scan: 1, request: request(&[shard(&[0], None)]) });
+    assert_eq!(case.commands, []);
+    assert_eq!(case.wait(999), []);
+    assert_eq!(case.wait(1), [Command::End { scan: 1, outcome: Outcome::NoWorker }]);
+}
+
+#[test]
+fn work_stays_in_its_class() {
+    let mut case = Case::new(0, SLOTS);
+    case.join(1, 7, SLOTS);
+    case.join(2, 8, SLOTS);
+    let request = Request { class: 8, ..request(&[shard(&[0], Some(1)), shard(&[1], None), shard(&[2], None)]) };
+    case.step(Event::Submitted { scan: 1, request });
+    assert!(case.places().iter().all(|(worker, _)| *worker == 2), "{:?}", case.commands);
+    assert_eq!(case.places().len(), 2, "and within its slots");
 }
 
 #[test]
 fn an_idle_worker_takes_work_that_prefers_a_busy_one() {
-    let mut scheduler = Scheduler::new(LIMITS, 0);
-    scheduler.step(Event::WorkerJoined { worker: 1, slots: 1 }, 0);
-    scheduler.step(Event::WorkerJoined { worker: 2, slots: 1 }, 0);
-    let shards = (0..3).map(|s| Shard { segments: vec![s], cost: 1, preferred: Some(1) }).collect();
-    let commands = scheduler.step(Event::Submitted { scan: 1, shards }, 0);
-    assert_eq!(dispatched(&commands), [(1, vec![0]), (2, vec![2])]);
+    let mut case = Case::new(2, 1);
+    let shards: Vec<Shard> = (0..3).map(|s| shard(&[s], Some(1))).collect();
+    case.step(Event::Submitted { scan: 1, request: request(&shards) });
+    assert_eq!(case.places(), [(1, vec![0]), (2, vec![2])]);
 }
 
 #[test]
-fn scans_take_turns() {
-    let mut scheduler = Scheduler::new(LIMITS, 0);
-    for scan in 1..=2 {
-        let shards = (0..4).map(|s| Shard { segments: vec![s], cost: 1, preferred: None }).collect();
-        scheduler.step(Event::Submitted { scan, shards }, 0);
-    }
-    let commands = scheduler.step(Event::WorkerJoined { worker: 1, slots: 4 }, 0);
-    let scans: Vec<ScanId> = commands
-        .iter()
-        .filter_map(|c| if let Command::Dispatch { scan, .. } = c { Some(*scan) } else { None })
-        .collect();
-    assert_eq!(scans, [1, 2, 1, 2]);
+fn scans_take_turns_and_more_of_them_with_a_higher_priority() {
+    let turns = |priorities: [Priority; 2]| {
+        let mut case = Case::new(0, SLOTS);
+        for (scan, priority) in (1..).zip(priorities) {
+            let shards: Vec<Shard> = (0..40).map(|s| shard(&[s], None)).collect();
+            case.step(Event::Submitted { scan, request: Request { priority, ..request(&shards) } });
+        }
+        case.join(1, 0, 20);
+        let scans = case.commands.iter().filter_map(|c| match c {
+            Command::Dispatch { scan, .. } => Some(*scan),
+            _ => None,
+        });
+        scans.collect::<Vec<ScanId>>()
+    };
+    assert_eq!(turns([Priority::Normal; 2])[..4], [1, 2, 1, 2]);
+    let served = |priorities| turns(priorities).iter().filter(|scan| **scan == 1).count();
+    assert_eq!(served([Priority::High, Priority::Normal]), 16);
+    assert_eq!(served([Priority::Low, Priority::Normal]), 4);
+    assert!(served([Priority::Low, Priority::High]) >= 1, "nobody starves");
 }
 
 #[test]
 fn a_scan_without_segments_ends_at_once() {
-    let (_, commands) = one_scan(1, &[]);
-    assert_eq!(commands, [Command::End { scan: 1, outcome: Outcome::Complete }]);
+    let case = Case::one_scan(1, &[]);
+    assert_eq!(case.commands, [Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }]);
+}
+
+#[test]
+fn a_deadline_ends_a_scan_and_stops_what_runs() {
+    let mut case = Case::new(1, SLOTS);
+    let request = Request { deadline_ms: Some(500), ..request(&[shard(&[0], None)]) };
+    case.step(Event::Submitted { scan: 1, request });
+    assert_eq!(case.wait(499), []);
+    let ended = Command::End { scan: 1, outcome: Outcome::DeadlineExceeded };
+    assert_eq!(case.wait(1), [Command::Stop { attempt: 1 }, ended]);
+    assert!(case.scheduler.is_idle());
+}
+
+#[test]
+fn a_draining_worker_finishes_what_it_has_and_is_given_nothing_more() {
+    let mut case = Case::new(2, 1);
+    let shards: Vec<Shard> = (0..4).map(|s| shard(&[s], Some(1))).collect();
+    case.step(Event::Submitted { scan: 1, request: request(&shards) });
+    assert_eq!(case.places(), [(1, vec![0]), (2, vec![3])]);
+    case.step(Event::WorkerDraining { worker: 1 });
+    assert_eq!(case.commands, []);
+    case.done(1, 1, whole(0), 0);
+    assert!(case.says(&Command::Accept { scan: 1, piece: whole(0) }));
+    case.step(Event::AttemptEnded { attempt: 1 });
+    assert_eq!(case.places(), []);
+    case.step(Event::WorkerLost { worker: 1, loss: Loss::Left });
+    case.done(2, 2, whole(3), 0);
+    case.step(Event::AttemptEnded { attempt: 2 });
+    assert_eq!(case.places(), [(2, vec![1])]);
+}
+
+#[test]
+fn work_of_workers_that_leave_is_never_used_up() {
+    let mut case = Case::one_scan(1, &[&[0]]);
+    for worker in 2..20 {
+        case.join(worker, 0, SLOTS);
+        case.step(Event::WorkerLost { worker: worker - 1, loss: Loss::Left });
+        assert_eq!(case.places(), [(worker, vec![0])]);
+    }
+}
+
+/// Most of a scan is done, its last piece is late, and a worker idles.
+fn straggler() -> Case {
+    let mut case = Case::new(2, 1);
+    let shards: Vec<Shard> = (0..5).map(|s| shard(&[s], None)).collect();
+    case.step(Event::Submitted { scan: 1, request: request(&shards) });
+    // Worker 1 has segment 0 and keeps it; worker 2 does the others.
+    for segment in 1..5 {
+        let attempt = AttemptId::from(segment) + 1;
+        case.now_ms += 10;
+        case.done(attempt, 2, whole(segment), 0);
+        case.step(Event::AttemptEnded { attempt });
+    }
+    case
+}
+
+#[test]
+fn a_straggler_is_hedged_once_and_the_beaten_attempt_is_stopped() {
+    let mut case = straggler();
+    assert_eq!(case.wait(59), [], "at 99 ms it is not late");
+    case.wait(1);
+    assert_eq!(case.dispatched(), [(6, 2, vec![whole(0)], Purpose::Hedge)]);
+    assert_eq!(case.wait(1000), [], "one hedge is enough");
+    case.done(6, 2, whole(0), 0);
+    let end = Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } };
+    assert_eq!(case.commands, [Command::Accept { scan: 1, piece: whole(0) }, Command::Stop { attempt: 1 }, end]);
+}
+
+#[test]
+fn a_hedge_that_is_lost_leaves_the_first_attempt_alone() {
+    let mut case = straggler();
+    case.wait(60);
+    case.died(2);
+    assert_eq!(case.places(), []);
+    case.done(1, 1, whole(0), 0);
+    assert!(case.says(&Command::Accept { scan: 1, piece: whole(0) }));
+}
+
+/// Two hosts gave different results for segment 0; segment 1 is still open on the second. Worker 3 is free.
+fn contested(workers: u64) -> Case {
+    let mut case = Case::new(2, 1);
+    let shards = [shard(&[0, 1], None), shard(&[2], None), shard(&[3], None), shard(&[4], None), shard(&[5], None)];
+    case.step(Event::Submitted { scan: 1, request: request(&shards) });
+    for segment in 2..6 {
+        let attempt = AttemptId::from(segment);
+        case.now_ms += 1;
+        case.done(attempt, 2, whole(segment), 0);
+        case.step(Event::AttemptEnded { attempt });
+    }
+    case.wait(200);
+    assert_eq!(case.dispatched(), [(6, 2, vec![whole(0), whole(1)], Purpose::Hedge)]);
+    case.done(1, 1, whole(0), 9);
+    (3..=workers).for_each(|worker| case.join(worker, 0, 1));
+    case.done(6, 2, whole(0), 0);
+    assert!(case.says(&Command::Contest { scan: 1, piece: whole(0) }));
+    case
+}
+
+#[test]
+fn a_third_host_decides_a_dispute_and_the_minority_is_quarantined() {
+    let mut case = contested(3);
+    let (attempt, worker, pieces, purpose) = case.dispatched()[0].clone();
+    assert_eq!((worker, pieces, purpose), (3, vec![whole(0)], Purpose::Vote));
+    case.done(attempt, 3, whole(0), 0);
+    assert!(case.says(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }), "{:?}", case.commands);
+    assert!(case.says(&Command::Replace { scan: 1, piece: whole(0) }), "{:?}", case.commands);
+    assert!(case.says(&Command::Stop { attempt: 1 }), "the liar's work is taken away: {:?}", case.commands);
+    case.step(Event::AttemptEnded { attempt });
+    case.done(6, 2, whole(1), 0);
+    assert!(case.says(&Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }));
+    // It comes back in vain.
+    case.step(Event::WorkerLost { worker: 1, loss: Loss::Died });
+    case.step(Event::WorkerJoined { worker: 10, host: 1, class: 0, slots: 4 });
+    case.step(Event::Submitted { scan: 2, request: request(&[shard(&[0], Some(10)), shard(&[1], None)]) });
+    assert!(case.places().iter().all(|(worker, _)| *worker != 10), "{:?}", case.commands);
+}
+
+#[test]
+fn what_only_a_quarantined_host_answered_is_asked_for_again() {
+    let mut case = Case::new(3, 1);
+    case.step(Event::Submitted { scan: 1, request: request(&[shard(&[0, 1, 2], Some(1))]) });
+    case.done(1, 1, whole(0), 9);
+    case.done(1, 1, whole(1), 9);
+    case.done(AttemptId::MAX, 2, whole(0), 0);
+    let vote = case.dispatched()[0].0;
+    case.done(vote, 3, whole(0), 0);
+    // Segment 1 had no answer but the liar's; segment 2 was the liar's to do.
+    let mut asked: Vec<(Vec<Piece>, Purpose)> = case.dispatched().into_iter().map(|(_, _, p, why)| (p, why)).collect();
+    case.step(Event::AttemptEnded { attempt: vote });
+    asked.extend(case.dispatched().into_iter().map(|(_, _, p, why)| (p, why)));
+    assert!(asked.contains(&(vec![whole(1)], Purpose::Vote)), "{asked:?}");
+    assert!(asked.contains(&(vec![whole(2)], Purpose::Work)), "{asked:?}");
+}
+
+#[test]
+fn a_dispute_that_nobody_can_settle_marks_the_scan() {
+    let mut case = contested(2);
+    case.done(6, 2, whole(1), 0);
+    assert_eq!(case.wait(DISPUTE_TIMEOUT_MS - 1), []);
+    case.wait(1);
+    assert_eq!(case.commands, [Command::End { scan: 1, outcome: Outcome::Complete { disputed: true } }]);
+}
+
+#[test]
+fn another_result_for_a_delivered_scan_is_said_once() {
+    let mut case = Case::one_scan(1, &[&[0]]);
+    case.done(1, 1, whole(0), 0);
+    assert_eq!(case.done(AttemptId::MAX, 2, whole(0), 0), []);
+    assert_eq!(case.done(AttemptId::MAX, 2, whole(0), 9), [Command::Doubt { scan: 1 }]);
+    assert_eq!(case.done(AttemptId::MAX, 3, whole(0), 9), []);
+}
+
+/// Workers die of `poison`, which is a symbol of segment 0, until the scan ends. How each symbol ended.
+fn bisect(poison: &[u32]) -> (BTreeMap<u32, &'static str>, Outcome, usize) {
+    let mut case = Case::one_scan(1, &[&[0]]);
+    let (mut ends, mut deaths, mut worker) = (BTreeMap::new(), 0, 1);
+    for _ in 0..100 {
+        let mut next = case.dispatched();
+        let end = case.commands.iter().find_map(|c| match c {
+            Command::End { outcome, .. } => Some(*outcome),
+            _ => None,
+        });
+        if let Some(outcome) = end {
+            return (ends, outcome, deaths);
+        }
+        let Some((attempt, host, pieces, purpose)) = next.pop() else {
+            // A worker took its work with it: the next one starts.
+            worker += 1;
+            case.join(worker, 0, SLOTS);
+            continue;
+        };
+        assert!(next.is_empty(), "one worker, one suspect at a time");
+        let piece = pieces[0];
+        assert_eq!(purpose == Purpose::Isolation, piece.count < SYMBOLS, "{piece:?}");
+        let symbols = piece.first..piece.first + piece.count;
+        if symbols.clone().any(|s| poison.contains(&s)) {
+            deaths += 1;
+            let commands = case.died(host).to_vec();
+            for command in &commands {
+                if let Command::Fail { piece, kind, .. } = command {
+                    assert_eq!((*kind, piece.count), (ErrorKind::Poisoned, 1));
+                    ends.insert(piece.first, "poisoned");
+                }
+            }
+        } else {
+            case.done(attempt, host, piece, 0);
+            let ended = case.commands.clone();
+            symbols.for_each(|s| assert_eq!(ends.insert(s, "answered"), None));
+            if ended.iter().all(|c| !matches!(c, Command::End { .. })) {
+                case.step(Event::AttemptEnded { attempt });
+            }
+        }
+    }
+    panic!("it never ends: {:?}", case.scheduler);
+}
+
+#[test]
+fn a_segment_that_kills_workers_is_cut_down_to_the_symbol_that_does_it() {
+    for poison in 0..SYMBOLS {
+        let (ends, outcome, deaths) = bisect(&[poison]);
+        assert_eq!(outcome, Outcome::Complete { disputed: false });
+        let wanted = |s| (s, if s == poison { "poisoned" } else { "answered" });
+        assert_eq!(ends, (0..SYMBOLS).map(wanted).collect());
+        assert_eq!(deaths, 5, "twice whole, once halved, twice alone");
+    }
+}
+
+#[test]
+fn a_scan_of_too_many_poisoned_symbols_ends() {
+    let (ends, outcome, _) = bisect(&[0, 1, 3]);
+    assert_eq!(outcome, Outcome::Poisoned);
+    assert_eq!(ends.values().filter(|end| **end == "poisoned").count(), 2);
+}
+
+#[test]
+fn a_suspect_runs_with_nothing_beside_it_and_is_not_starved() {
+    let mut case = Case::one_scan(3, &[&[0]]);
+    case.died(1);
+    assert_eq!(case.places(), [(2, vec![0])]);
+    // Other scans keep the last worker busy before the second death.
+    let shards: Vec<Shard> = (0..9).map(|s| shard(&[s], None)).collect();
+    case.step(Event::Submitted { scan: 2, request: request(&shards) });
+    case.died(2);
+    let half = |first| Piece { segment: 0, first, count: 2 };
+    assert!(case.dispatched().iter().all(|d| d.3 != Purpose::Isolation), "worker 3 is busy");
+    let mut seen = Vec::new();
+    for attempt in 2..12 {
+        case.step(Event::AttemptEnded { attempt });
+        for (id, worker, pieces, purpose) in case.dispatched() {
+            if purpose == Purpose::Isolation {
+                assert_eq!(case.scheduler.in_flight(worker), 1, "it runs alone");
+                seen.extend(pieces.clone());
+                case.done(id, worker, pieces[0], 0);
+                case.step(Event::AttemptEnded { attempt: id });
+                for (_, _, pieces, purpose) in case.dispatched() {
+                    if purpose == Purpose::Isolation {
+                        seen.extend(pieces);
+                    }
+                }
+                assert_eq!(seen, [half(0), half(2)]);
+                return;
+            }
+        }
+    }
+    panic!("the suspect never ran");
 }

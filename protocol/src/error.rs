@@ -23,12 +23,21 @@ pub enum ErrorKind {
     Poisoned,
     /// Smaller pieces may succeed.
     OutOfMemory,
+    /// The time it was given is over.
+    DeadlineExceeded,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Invalid, Self::Retryable, Self::Permanent, Self::Cancelled, Self::Poisoned, Self::OutOfMemory];
+    pub const ALL: [Self; 7] = [
+        Self::Invalid,
+        Self::Retryable,
+        Self::Permanent,
+        Self::Cancelled,
+        Self::Poisoned,
+        Self::OutOfMemory,
+        Self::DeadlineExceeded,
+    ];
 
     /// As written in reports and metadata.
     pub fn name(self) -> &'static str {
@@ -39,6 +48,7 @@ impl ErrorKind {
             Self::Cancelled => "cancelled",
             Self::Poisoned => "poisoned",
             Self::OutOfMemory => "out_of_memory",
+            Self::DeadlineExceeded => "deadline_exceeded",
         }
     }
 
@@ -59,6 +69,7 @@ impl From<ErrorKind> for pb::ErrorKind {
             ErrorKind::Cancelled => Self::Cancelled,
             ErrorKind::Poisoned => Self::Poisoned,
             ErrorKind::OutOfMemory => Self::OutOfMemory,
+            ErrorKind::DeadlineExceeded => Self::DeadlineExceeded,
         }
     }
 }
@@ -73,6 +84,7 @@ impl From<pb::ErrorKind> for ErrorKind {
             pb::ErrorKind::Cancelled => Self::Cancelled,
             pb::ErrorKind::Poisoned => Self::Poisoned,
             pb::ErrorKind::OutOfMemory => Self::OutOfMemory,
+            pb::ErrorKind::DeadlineExceeded => Self::DeadlineExceeded,
         }
     }
 }
@@ -101,6 +113,7 @@ impl Failure {
             ErrorKind::Permanent | ErrorKind::Poisoned => tonic::Code::FailedPrecondition,
             ErrorKind::Cancelled => tonic::Code::Cancelled,
             ErrorKind::OutOfMemory => tonic::Code::ResourceExhausted,
+            ErrorKind::DeadlineExceeded => tonic::Code::DeadlineExceeded,
         };
         status_of(code, self.kind, &self.message)
     }

@@ -1,7 +1,7 @@
 //! The words the processes share: services, envelope, records, error kinds, limits, digests, trace context.
 //!
-//! It decides nothing: what is done with these words stands in `worker` and `coordinator`. The one module that does
-//! I/O is `control`, the store that the processes share.
+//! It decides nothing of scans: what is done with these words stands in `worker` and `coordinator`. The modules that do
+//! I/O are `control`, the store that the processes share, and `security`: who is on the other end, and what they may do.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ pub mod limits;
 pub mod loopback;
 pub mod record;
 pub mod result;
+pub mod security;
 pub mod trace;
 
 /// Generated from `proto/trawl.proto`.

@@ -1,4 +1,4 @@
-//! Until mutual TLS exists, nothing listens or connects beyond this machine: addresses are checked here, once.
+//! Plain text stays on this machine unless somebody insists: addresses are checked here, once.
 
 use std::net::SocketAddr;
 
@@ -10,20 +10,42 @@ pub enum AddressError {
     Malformed(String),
     /// An address that other machines reach.
     #[error(
-        "{0} is not a loopback address: traffic is neither encrypted nor authenticated yet, so only 127.0.0.1 or [::1] \
-         may be listened on"
+        "{0} is not a loopback address: other machines reach it, and without certificates traffic is neither encrypted \
+         nor authenticated"
     )]
     NotLoopback(SocketAddr),
 }
 
-/// The socket address of a text like `127.0.0.1:7400`, `[::1]:0` or `localhost:7400`.
+/// The socket address of a text like `0.0.0.0:7400`, `[::1]:0` or `localhost:7400`.
+///
+/// # Errors
+/// [`AddressError::Malformed`].
+pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
+    let numeric = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    numeric.parse().map_err(|_| AddressError::Malformed(text.to_owned()))
+}
+
+/// The same for an address that this machine alone can reach.
 ///
 /// # Errors
 /// [`AddressError`].
 pub fn parse_listen(text: &str) -> Result<SocketAddr, AddressError> {
-    let numeric = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    let address: SocketAddr = numeric.parse().map_err(|_| AddressError::Malformed(text.to_owned()))?;
+    check_listen(parse_address(text)?)
+}
+
+/// An address that plain text may be spoken on.
+///
+/// # Errors
+/// [`AddressError::NotLoopback`].
+pub fn check_listen(address: SocketAddr) -> Result<SocketAddr, AddressError> {
     if address.ip().is_loopback() { Ok(address) } else { Err(AddressError::NotLoopback(address)) }
+}
+
+/// Whether `HOST:PORT` certainly is this machine; a name other than `localhost` may be any.
+pub fn is_loopback(host_and_port: &str) -> bool {
+    let host = host_and_port.rsplit_once(':').map_or(host_and_port, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -37,6 +59,18 @@ mod tests {
         assert!(parse_listen("[::1]:0").is_ok());
         for open in ["0.0.0.0:7400", "10.0.0.7:7400", "[::]:7400"] {
             assert!(matches!(parse_listen(open), Err(AddressError::NotLoopback(_))), "{open}");
+        }
+        assert!(parse_address("0.0.0.0:7400").is_ok());
+        for (host, wanted) in [
+            ("127.0.0.1:1", true),
+            ("localhost:1", true),
+            ("[::1]:1", true),
+            ("10.0.0.7:1", false),
+            ("[::]:1", false),
+            ("localhost.example.org:1", false),
+            ("example.org:1", false),
+        ] {
+            assert_eq!(is_loopback(host), wanted, "{host}");
         }
         for bad in ["", "7400", "example.com:7400", "127.0.0.1", "127.0.0.1:99999"] {
             assert!(matches!(parse_listen(bad), Err(AddressError::Malformed(_))), "{bad}");

@@ -55,6 +55,9 @@ pub struct WorkerRecord {
     pub threads: u32,
     /// Bytes of bars it keeps in memory at most.
     pub cache_bytes: u64,
+    /// Whether it is leaving: it finishes what it has and is to be given nothing more.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 /// A new id for a process's life, 16 hex digits: random, and mixed with the time and the process's number.
@@ -117,6 +120,7 @@ mod tests {
             },
             threads: 2,
             cache_bytes: 3,
+            draining: false,
         };
         let mut json = serde_json::to_value(&record).unwrap();
         json["later"] = 1.into();

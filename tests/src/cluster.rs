@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use trawl_protocol::pb::ListWorkersRequest;
+use tonic::transport::{Channel, Endpoint};
 use trawl_protocol::pb::coordinator_client::CoordinatorClient;
+use trawl_protocol::pb::{ListWorkersRequest, WorkerInfo};
+use trawl_protocol::security::{ClientSecurity, Connector, Expect, Role, authorise};
 
 use crate::etcd;
 use crate::home::Home;
@@ -23,6 +25,15 @@ pub struct Cluster {
     pub coordinator: Background,
     pub workers: Vec<Background>,
     etcd: String,
+    options: Options,
+}
+
+/// What else the processes are started with, and how the test itself talks to the coordinator.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub coordinator: Vec<String>,
+    pub worker: Vec<String>,
+    pub security: ClientSecurity,
 }
 
 impl Cluster {
@@ -33,13 +44,18 @@ impl Cluster {
 
     /// The same with an etcd of one's own and further environment variables for every process.
     pub fn start_with(home: &Home, workers: usize, etcd: &str, environment: &[(&str, &str)]) -> Self {
+        Self::start_as(home, workers, etcd, environment, Options::default())
+    }
+
+    /// The same with further options.
+    pub fn start_as(home: &Home, workers: usize, etcd: &str, environment: &[(&str, &str)], options: Options) -> Self {
         let name = etcd::fresh_cluster_name();
         let flags = ["coordinator", "--etcd", etcd, "--cluster-name", &name, "--listen", "127.0.0.1:0"];
         let mut command = home.command(&flags);
-        command.envs(environment.iter().copied());
+        command.args(&options.coordinator).envs(environment.iter().copied());
         let mut coordinator = Background::start("coordinator", &mut command);
         let url = coordinator.wait_for_line(START_BOUND, ready_url);
-        let mut cluster = Self { name, url, coordinator, workers: Vec::new(), etcd: etcd.to_owned() };
+        let mut cluster = Self { name, url, coordinator, workers: Vec::new(), etcd: etcd.to_owned(), options };
         for _ in 0..workers {
             cluster.start_worker(home, environment);
         }
@@ -54,7 +70,7 @@ impl Cluster {
         let flags =
             ["worker", "--etcd", &self.etcd, "--cluster-name", &self.name, "--listen", "127.0.0.1:0", "--id", &id];
         let mut command = home.command(&flags);
-        command.envs(environment.iter().copied());
+        command.args(&self.options.worker).envs(environment.iter().copied());
         self.workers.push(Background::start(&format!("worker {id}"), &mut command));
     }
 
@@ -77,14 +93,33 @@ impl Cluster {
 
     /// Ids of the workers that the coordinator knows, and how many shards each has in flight.
     pub fn registered(&self) -> Vec<(String, u32)> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
-        let url = self.url.clone();
-        runtime.block_on(async move {
-            let Ok(mut client) = CoordinatorClient::connect(url).await else { return Vec::new() };
-            let Ok(reply) = client.list_workers(ListWorkersRequest {}).await else { return Vec::new() };
-            reply.into_inner().workers.into_iter().map(|w| (w.id, w.shards_in_flight)).collect()
+        self.workers_seen().into_iter().map(|w| (w.id, w.shards_in_flight)).collect()
+    }
+
+    /// What the coordinator says of its workers.
+    pub fn workers_seen(&self) -> Vec<WorkerInfo> {
+        let security = &self.options.security;
+        block_on(async {
+            let channel = channel_to(&self.url, security, Role::Coordinator);
+            let mut request = tonic::Request::new(ListWorkersRequest {});
+            authorise(security.token.as_ref(), request.metadata_mut());
+            let reply = CoordinatorClient::new(channel).list_workers(request).await;
+            reply.map(|reply| reply.into_inner().workers).unwrap_or_default()
         })
     }
+}
+
+/// A lazy connection to `http(s)://HOST:PORT`; the scheme counts for nothing, `security` does. Call it inside a runtime.
+pub fn channel_to(url: &str, security: &ClientSecurity, role: Role) -> Channel {
+    let host = url.rsplit("//").next().unwrap_or(url);
+    let endpoint = Endpoint::from_shared(format!("http://{host}")).expect("a URL");
+    endpoint.connect_with_connector_lazy(Connector::new(security.tls.clone(), Expect::Role(role)))
+}
+
+/// Runs a future on a runtime of its own.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+    runtime.block_on(future)
 }
 
 /// The URL out of the line `ready coordinator listen=IP:PORT url=URL`.

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::certs::Files;
 use crate::executable::repository;
 use crate::process::Background;
 use crate::wait;
@@ -73,10 +74,28 @@ pub struct OwnEtcd {
 impl OwnEtcd {
     /// Starts one and waits until it accepts connections.
     pub fn start() -> Self {
+        Self::start_with("http", &[])
+    }
+
+    /// One that takes connections with a certificate of the CA of `files` alone.
+    pub fn start_secure(files: &Files) -> Self {
+        let text = |path: &std::path::Path| path.display().to_string();
+        Self::start_with(
+            "https",
+            &[
+                format!("--cert-file={}", text(&files.certificate)),
+                format!("--key-file={}", text(&files.key)),
+                format!("--trusted-ca-file={}", text(&files.ca)),
+                "--client-cert-auth".to_owned(),
+            ],
+        )
+    }
+
+    fn start_with(scheme: &str, flags: &[String]) -> Self {
         for _ in 0..ATTEMPTS_MAX {
             let folder = tempfile::tempdir().expect("a temporary directory");
             let (client, peer) = (free_port(), free_port());
-            let (url, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+            let (url, peer) = (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
             let mut command = Command::new(executable());
             command.arg("--name=own").arg("--data-dir").arg(folder.path().join("data")).args([
                 format!("--listen-client-urls={url}"),
@@ -86,6 +105,7 @@ impl OwnEtcd {
                 format!("--initial-cluster=own={peer}"),
                 "--log-level=error".to_owned(),
             ]);
+            command.args(flags);
             let mut process = Background::start("etcd", &mut command);
             let address = format!("127.0.0.1:{client}");
             let up = wait::until(HEALTHY_BOUND, || {

@@ -5,6 +5,7 @@
 //! `reference` is apart: an evaluator of its own, which `tests/agreement` holds against the engine.
 #![forbid(unsafe_code)]
 
+pub mod certs;
 pub mod cluster;
 pub mod etcd;
 pub mod executable;

@@ -108,6 +108,42 @@ fn a_worker_killed_in_the_middle_of_a_scan_changes_nothing() {
 }
 
 #[test]
+fn a_worker_that_stops_is_hedged_before_it_is_given_up() {
+    let home = Home::new();
+    home.synth("market", SYMBOLS, BARS);
+    let reference = answer_files(&home, "market", "embedded", &[]);
+    let cluster = Cluster::start(&home, 3);
+    cluster.workers[1].signal("STOP");
+    let mut arguments = vec!["scan", "--dataset", "market", "--coordinator", &cluster.url, "--priority", "high"];
+    arguments.extend(["--shards", "per-group", "--output", "stopped.json", "--report", "stopped.report.json"]);
+    arguments.extend(CLAUSES);
+    home.trawl(&arguments).expect_code(0);
+    let wanted = &reference.iter().find(|(format, _)| format == "json").expect("JSON").1;
+    assert!(home.read("stopped.json") == *wanted, "another answer than without the stop");
+    let report = report(&home, "stopped.report.json");
+    assert!(report["hedges"].as_u64().is_some_and(|n| n > 0), "{report:#}");
+    assert_eq!(report["workers_lost"], serde_json::json!([]), "it was given up first: {report:#}");
+}
+
+#[test]
+fn a_deadline_is_kept_here_and_there() {
+    let home = Home::new();
+    home.synth("market", SYMBOLS, BARS);
+    let cluster = Cluster::start(&home, 0);
+    let scan = ["scan", "--dataset", "market", "--where", "close > 0", "--quiet"];
+    let coordinator = ["--coordinator", &cluster.url, "--deadline", "0.2"];
+    let ended = home.trawl(&[&scan[..], &coordinator].concat()).expect_code(1);
+    assert!(ended.stderr.contains("not done within 0.2 s"), "{}", ended.stderr);
+    home.trawl(&[&scan[..], &["--deadline", "600"]].concat()).expect_code(0);
+    for wrong in ["0", "-1", "soon", "1e30"] {
+        let ended = home.trawl(&[&scan[..], &["--deadline", wrong]].concat()).expect_code(2);
+        assert!(ended.stderr.contains("seconds above 0"), "{}", ended.stderr);
+    }
+    let ended = home.trawl(&[&scan[..], &coordinator, &["--priority", "hihg"]].concat()).expect_code(2);
+    assert!(ended.stderr.contains("did you mean 'high'?"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_scan_survives_workers_that_come_and_go() {
     let home = Home::new();
     home.synth("market", 60, 100);

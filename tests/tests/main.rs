@@ -17,5 +17,6 @@ mod live;
 mod messages;
 mod mistakes;
 mod notify;
+mod security;
 mod traces;
 mod update;

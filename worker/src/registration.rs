@@ -7,7 +7,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use trawl_protocol::WorkerRecord;
 use trawl_protocol::control::{ControlError, ControlStore, LeaseId};
 use trawl_protocol::record::worker_key;
@@ -40,6 +40,8 @@ pub struct Registration {
 #[derive(Debug)]
 pub struct Registered {
     stop: oneshot::Sender<()>,
+    /// Asks for a record that says draining; told once it stands.
+    drain: mpsc::Sender<oneshot::Sender<()>>,
     thread: JoinHandle<()>,
 }
 
@@ -49,11 +51,12 @@ pub struct Registered {
 /// The store's, when it could not be reached within `start_timeout`.
 pub async fn register(store: impl ControlStore, registration: Registration) -> Result<Registered, ControlError> {
     let (stop, stopped) = oneshot::channel();
+    let (drain, drained) = mpsc::channel(1);
     let (tell, told) = oneshot::channel();
     let thread = std::thread::Builder::new().name("trawl-lease".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(keep(store, registration, tell, stopped)),
+            Ok(runtime) => runtime.block_on(keep(store, registration, tell, (stopped, drained))),
             Err(error) => {
                 let _ = tell.send(Err(no_thread(&error)));
             }
@@ -62,7 +65,7 @@ pub async fn register(store: impl ControlStore, registration: Registration) -> R
     let thread = thread.map_err(|error| no_thread(&error))?;
     // The sender is dropped only by a thread that died.
     told.await.unwrap_or_else(|error| Err(no_thread(&error)))?;
-    Ok(Registered { stop, thread })
+    Ok(Registered { stop, drain, thread })
 }
 
 fn no_thread(error: &dyn std::error::Error) -> ControlError {
@@ -70,6 +73,15 @@ fn no_thread(error: &dyn std::error::Error) -> ControlError {
 }
 
 impl Registered {
+    /// Makes the record say that the worker drains; bounded in time. The lease is kept.
+    pub async fn drain(&self) {
+        let (tell, told) = oneshot::channel();
+        if self.drain.send(tell).await.is_ok() && !matches!(tokio::time::timeout(LEAVE_TIMEOUT, told).await, Ok(Ok(())))
+        {
+            tracing::warn!("the record could not be changed; whoever sends work here is refused");
+        }
+    }
+
     /// Takes the record out of the store (bounded in time) and ends the thread.
     pub async fn leave(self) {
         let _ = self.stop.send(());
@@ -79,9 +91,9 @@ impl Registered {
 
 async fn keep(
     store: impl ControlStore,
-    registration: Registration,
+    mut registration: Registration,
     tell: oneshot::Sender<Result<(), ControlError>>,
-    mut stopped: oneshot::Receiver<()>,
+    (mut stopped, mut drained): (oneshot::Receiver<()>, mpsc::Receiver<oneshot::Sender<()>>),
 ) {
     let key = worker_key(&registration.cluster_name, &registration.record.id);
     let first = tokio::time::timeout(registration.start_timeout, first_lease(&store, &key, &registration));
@@ -104,6 +116,14 @@ async fn keep(
             () = tokio::time::sleep(wait) => {}
             // Also when the handle was dropped without leaving.
             _ = &mut stopped => break,
+            Some(tell) = drained.recv() => {
+                registration.record.draining = true;
+                let record = serde_json::to_vec(&registration.record).unwrap_or_default();
+                match store.put(&key, record, Some(lease)).await {
+                    Ok(()) => drop(tell.send(())),
+                    Err(error) => tracing::warn!(%error, "the record could not be changed"),
+                }
+            }
         }
         let renewed = async {
             match store.keep_alive(lease).await {
@@ -175,6 +195,7 @@ mod tests {
             class: crate::execution_class(),
             threads: 1,
             cache_bytes: 0,
+            draining: false,
         };
         let lease_ttl = Duration::from_millis(150);
         Registration { cluster_name: "c".to_owned(), record, lease_ttl, start_timeout: Duration::from_millis(400) }
@@ -191,6 +212,9 @@ mod tests {
         store.expire_leases();
         assert!(matches!(next().await, Some(Change::Deleted { .. })));
         assert!(is_record(next().await), "it comes back by itself");
+        registered.drain().await;
+        let says_so = |change| matches!(change, Some(Change::Put(e)) if String::from_utf8_lossy(&e.value).contains("\"draining\":true"));
+        assert!(says_so(next().await), "the record says that it drains");
         registered.leave().await;
         assert_eq!(store.list("c/").await.unwrap().entries, []);
     }

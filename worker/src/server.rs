@@ -1,7 +1,7 @@
 //! A worker process: bind, register, serve, leave.
 //!
-//! In that order, and leaving in the opposite one: the record is deleted first, so that nothing new is sent here, then
-//! what runs is finished within a bound.
+//! In that order, and leaving in the opposite one: the record says first that the worker drains, so that nothing new is
+//! sent here, then what runs is finished within a bound, then the record is deleted.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::security::{ServerSecurity, incoming};
 use trawl_protocol::{WorkerRecord, envelope, pb};
 
 use crate::registration::{Registration, register};
@@ -31,8 +31,12 @@ const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration
 /// What a worker is started with.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one. Loopback, see `trawl_protocol::loopback`.
+    /// Where to listen; port 0 takes a free one. Whether plain text may be spoken there is checked by the caller.
     pub listen: SocketAddr,
+    /// `HOST:PORT` under which coordinators reach it, when it is not what it listens on.
+    pub advertise: Option<String>,
+    /// Its certificate, and whom it trusts: it takes work from coordinators only.
+    pub security: ServerSecurity,
     /// Prefix of the keys in the control store.
     pub cluster_name: String,
     /// Unique in the cluster.
@@ -94,13 +98,14 @@ pub async fn run(
         .build()?;
     let record = WorkerRecord {
         id: options.id.clone(),
-        address: address.to_string(),
+        address: options.advertise.unwrap_or_else(|| address.to_string()),
         boot: options.boot.clone(),
         protocol_version: PROTOCOL_VERSION,
         result_schema: format!("{:016x}", envelope::schema_fingerprint()),
         class: crate::execution_class(),
         threads: u32::try_from(pool.current_num_threads()).unwrap_or(u32::MAX),
         cache_bytes: options.cache_bytes,
+        draining: false,
     };
     let service = Arc::new(WorkerService::new(
         (options.id, options.boot),
@@ -113,8 +118,9 @@ pub async fn run(
     let server = pb::worker_server::WorkerServer::new(Handle(Arc::clone(&service)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    // The builder's own setting does not reach an incoming stream; without it small replies wait 40 ms for an ACK.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    options.security.keep_fresh();
+    let server = options.security.access().guard(server);
+    let incoming = incoming(listener, options.security.tls);
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
         .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))
@@ -136,12 +142,15 @@ pub async fn run(
         ended = &mut serving => Some(ended),
     };
     service.draining.store(true, Ordering::Relaxed);
-    registered.leave().await;
     if let Some(ended) = broken {
+        registered.leave().await;
         // A server that ends by itself is broken; one that panicked told so already.
         return ended.unwrap_or(Ok(())).map_err(ServerError::from);
     }
+    // The record stays and says so while the last shards run: those who read it wait for them.
+    registered.drain().await;
     drain(&service).await;
+    registered.leave().await;
     let _ = close.send(());
     let _ = tokio::time::timeout(STOP_TIMEOUT, serving).await;
     Ok(())

@@ -1,6 +1,7 @@
 //! The gRPC service of a worker: checks a request, runs its segments on the compute threads, streams each as it ends.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,6 +60,8 @@ struct Shard {
     reference: Arc<str>,
     columns: Arc<[String]>,
     segments: Vec<u32>,
+    /// Which of the one segment's symbols are wanted; all when `None`.
+    part: Option<Range<usize>>,
 }
 
 /// Cancels when the coordinator no longer listens, or when the worker has to stop.
@@ -122,6 +125,11 @@ impl WorkerService {
         if request.segments.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err(invalid("segments have to ascend"));
         }
+        let first = request.part_first as usize;
+        let part = (request.part_count > 0).then(|| first..first.saturating_add(request.part_count as usize));
+        if part.is_some() && request.segments.len() != 1 {
+            return Err(invalid("a part is of one segment"));
+        }
         let document = ScanDocument::from_json(&request.document_json)
             .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
         // The class that is asked for says what the document does, or the two are not of one scan.
@@ -169,6 +177,7 @@ impl WorkerService {
             reference,
             columns,
             segments: request.segments,
+            part,
         })
     }
 
@@ -219,12 +228,16 @@ impl WorkerService {
         let (bars, resident) = self.cache.get_or_load(&key, load).map_err(Failure::from)?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
+        let symbols = bars.len();
+        let bars = shard.part.as_ref().map_or(Some(&bars[..]), |part| bars.get(part.clone())).ok_or_else(|| {
+            invalid(format!("symbols {:?} of segment {segment} were asked for, it has {symbols}", shard.part))
+        })?;
         timings.symbols = bars.len() as u64;
         timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
         let started = Instant::now();
         let result = shard
             .source
-            .evaluate(segment, shard.step, &shard.input, &bars, &shard.references, cancel)
+            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
         envelope::encode(&result).map_err(Failure::from)

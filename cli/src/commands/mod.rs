@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::telemetry::Role;
 
 mod bench;
+mod certs;
 mod chart;
 mod cluster;
 mod completions;
@@ -17,8 +18,10 @@ mod import;
 mod indicators;
 mod inspect;
 mod scan;
+mod security;
 mod serving;
 mod synth;
+mod tokens;
 mod worker;
 
 /// What `trawl` is asked to do.
@@ -38,6 +41,8 @@ pub enum Command {
     Cluster(cluster::Args),
     Worker(worker::Args),
     Coordinator(coordinator::Args),
+    Certs(certs::Args),
+    Tokens(tokens::Args),
     Completions(completions::Args),
 }
 
@@ -71,6 +76,8 @@ impl Command {
             Self::Cluster(args) => cluster::run(args, context),
             Self::Coordinator(args) => coordinator::run(args, context),
             Self::Worker(args) => worker::run(args, context),
+            Self::Certs(args) => certs::run(args),
+            Self::Tokens(args) => tokens::run(args),
             Self::Completions(args) => completions::run(args),
         }
     }

@@ -2,13 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use trawl_protocol::control::EtcdStore;
+use trawl_protocol::loopback::is_loopback;
 use trawl_protocol::record::checked_name;
+use trawl_protocol::security::Credentials;
 
+use super::security::{TlsArgs, credentials};
 use crate::failure::UserMistake;
 
 /// Threads that serve connections; computing has its own.
@@ -17,9 +22,21 @@ const SERVER_THREADS: usize = 2;
 /// Options of every process of a cluster.
 #[derive(Debug, clap::Args)]
 pub struct ClusterArgs {
-    /// Addresses of etcd, separated by commas
+    /// Addresses of etcd, separated by commas; https:// with certificates
     #[arg(long, value_name = "URL,...", default_value = "http://127.0.0.1:2379")]
     pub etcd: String,
+
+    /// PEM file of the CA of etcd's certificate [default: --tls-ca]
+    #[arg(long, value_name = "FILE", help_heading = "Security")]
+    pub etcd_ca: Option<PathBuf>,
+
+    /// PEM certificate to show to etcd [default: --tls-cert]
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_ca", "etcd_key"], help_heading = "Security")]
+    pub etcd_cert: Option<PathBuf>,
+
+    /// PEM private key of --etcd-cert
+    #[arg(long, value_name = "FILE", requires = "etcd_cert", help_heading = "Security")]
+    pub etcd_key: Option<PathBuf>,
 
     /// Name of the cluster: its workers and coordinators find each other under it
     #[arg(long, value_name = "NAME", default_value = "trawl", value_parser = checked_name)]
@@ -35,15 +52,44 @@ pub struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// The store; nothing is connected yet.
-    pub fn store(&self) -> Result<EtcdStore, UserMistake> {
-        EtcdStore::new(&self.etcd).map_err(|error| UserMistake::plain(error.to_string()))
+    /// The store; nothing is connected yet. Without files of its own, etcd is shown what everybody is shown.
+    pub fn store(&self, tls: &TlsArgs, own: Option<&Arc<Credentials>>) -> Result<EtcdStore, UserMistake> {
+        let plain = |text: String| UserMistake::plain(text);
+        if !self.etcd.split(',').any(|address| address.trim().starts_with("https://")) {
+            let remote = self.etcd.split(',').filter_map(|address| address.trim().strip_prefix("http://"));
+            if let Some(remote) = remote.map(|host| host.trim_end_matches('/')).find(|host| !is_loopback(host)) {
+                if !tls.insecure {
+                    return Err(UserMistake::with_help(
+                        format!("--etcd: plain text to {remote} is neither encrypted nor authenticated"),
+                        "write https:// and give --etcd-ca, --etcd-cert and --etcd-key, or insist with --insecure",
+                    ));
+                }
+                tracing::warn!("--insecure: whoever is on the way to etcd at {remote} can say who the workers are");
+            }
+            return EtcdStore::new(&self.etcd).map_err(|error| plain(error.to_string()));
+        }
+        let shown = match (&self.etcd_ca, own) {
+            (Some(ca), _) => credentials((ca, self.etcd_cert.as_ref(), self.etcd_key.as_ref()), None)?,
+            (None, Some(own)) => Arc::clone(own),
+            (None, None) => {
+                return Err(UserMistake::with_help(
+                    "--etcd: https needs to know whom to trust",
+                    "give --etcd-ca FILE, and --etcd-cert and --etcd-key where etcd asks for a certificate",
+                ));
+            }
+        };
+        EtcdStore::with_tls(&self.etcd, Some(shown)).map_err(|error| plain(error.to_string()))
     }
 
     /// See [`Self::etcd_timeout_s`].
     pub fn start_timeout(&self) -> Duration {
         Duration::from_secs(self.etcd_timeout_s)
     }
+}
+
+/// For clap: an address; whether it may be listened on depends on the certificates.
+pub fn any_address(text: &str) -> Result<SocketAddr, String> {
+    trawl_protocol::loopback::parse_address(text).map_err(|error| error.to_string())
 }
 
 /// For clap: an address this machine alone can reach.

@@ -5,12 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use trawl_protocol::record::{checked_name, fresh_boot};
+use trawl_protocol::security::Role;
 use trawl_worker::cache::CACHE_BYTES_DEFAULT;
 use trawl_worker::registration::LEASE_TTL_DEFAULT;
 use trawl_worker::server;
 
-use super::serving::{ClusterArgs, listen_address, runtime, say_ready, stop_signal};
+use super::security::TlsArgs;
+use super::serving::{ClusterArgs, any_address, runtime, say_ready, stop_signal};
 use crate::context::Context;
+use crate::failure::UserMistake;
 
 const AFTER_HELP: &str = "\
 A worker registers in etcd under a lease and computes what coordinators send it. It reads datasets under its data root, \
@@ -24,9 +27,13 @@ pub struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Address to listen on, loopback only; port 0 takes a free one
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = listen_address)]
+    /// Address to listen on, loopback only unless there are certificates; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = any_address)]
     listen: SocketAddr,
+
+    /// Address under which coordinators reach it [default: the one it listens on]
+    #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
+    advertise: Option<String>,
 
     /// Name of this worker, unique in the cluster [default: a random one]
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
@@ -45,18 +52,41 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(2..=300))]
     lease_ttl_s: u64,
 
+    #[command(flatten)]
+    tls: TlsArgs,
+
     /// For tests: wait before each segment, so that a fault certainly hits a scan in its middle
     #[arg(long, value_name = "MS", default_value_t = 0, hide = true)]
     fault_delay_ms_per_segment: u64,
 }
 
+/// For clap: a host and a port.
+fn advertised(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or_default();
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    if host.is_empty() || !host.chars().all(legal) || port.parse::<u16>().is_err() {
+        return Err("expected HOST:PORT, for instance worker-1.example.org:7500".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// Runs until it is told to stop.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let store = args.cluster.store()?;
+    let security = args.tls.server(Role::Worker, args.listen, None)?;
+    if args.listen.ip().is_unspecified() && args.advertise.is_none() {
+        return Err(UserMistake::with_help(
+            format!("nobody can reach a worker at {}", args.listen),
+            "give --advertise HOST:PORT, the address under which coordinators reach it",
+        )
+        .into());
+    }
+    let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
     let boot = fresh_boot();
     let id = args.id.unwrap_or_else(|| format!("w-{boot}"));
     let options = server::Options {
         listen: args.listen,
+        advertise: args.advertise,
+        security,
         cluster_name: args.cluster.cluster_name.clone(),
         id: id.clone(),
         boot,
@@ -71,6 +101,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let stop = stop_signal(args.cluster.until_stdin_ends)?;
+        store.keep_fresh();
         server::run(options, store, ready, stop).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
+use trawl_protocol::error::text_of;
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::pb::worker_client::WorkerClient;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, trace};
+use trawl_protocol::security::Connector;
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
 use trawl_worker::Step;
 
 use crate::prepare::PreparedScan;
-use crate::scheduler::{AttemptId, ScanId};
+use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
 
 /// How long connecting to a worker may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,10 +36,19 @@ pub(crate) enum Ending {
     Broken(String),
 }
 
+/// Which attempt, of which scan, where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub attempt: AttemptId,
+    pub scan: ScanId,
+    pub host: HostId,
+}
+
 /// A valid result, and where its time went.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub result: SegmentResultV2,
+    pub digest: Digest,
     pub envelope: pb::Envelope,
     pub timings: pb::SegmentTimings,
 }
@@ -45,19 +56,19 @@ pub(crate) struct Found {
 /// What an attempt says.
 #[derive(Debug)]
 pub(crate) enum Said {
-    Segment { attempt: AttemptId, scan: ScanId, segment: u32, outcome: Result<Box<Found>, Failure> },
+    Piece { ticket: Ticket, piece: Piece, outcome: Result<Box<Found>, Failure> },
     End { attempt: AttemptId, ending: Ending },
 }
 
-/// A lazy connection to a worker.
-pub(crate) fn channel_to(address: &str) -> Result<Channel, tonic::transport::Error> {
+/// A lazy connection to a worker; `connector` says whether it is encrypted, and checks that a worker is there.
+pub(crate) fn channel_to(address: &str, connector: &Connector) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(HTTP2_KEEP_ALIVE.0)
         .keep_alive_timeout(HTTP2_KEEP_ALIVE.1)
         .keep_alive_while_idle(true);
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint.connect_with_connector_lazy(connector.clone()))
 }
 
 /// Whether the process that registered as `boot` answers there.
@@ -71,19 +82,19 @@ pub(crate) async fn ping(channel: Channel, boot: &str) -> bool {
 pub(crate) async fn run(
     channel: Channel,
     request: pb::ShardRequest,
-    (attempt, scan): (AttemptId, ScanId),
+    (ticket, pieces): (Ticket, Vec<Piece>),
     (prepared, step): (Arc<PreparedScan>, Step),
     said: mpsc::Sender<Said>,
 ) {
-    let ending = replies(channel, request, (attempt, scan), (&prepared, step), &said).await;
+    let ending = replies(channel, request, (ticket, &pieces), (&prepared, step), &said).await;
     // Refused only when the coordinator is ending.
-    let _ = said.send(Said::End { attempt, ending }).await;
+    let _ = said.send(Said::End { attempt: ticket.attempt, ending }).await;
 }
 
 async fn replies(
     channel: Channel,
     request: pb::ShardRequest,
-    (attempt, scan): (AttemptId, ScanId),
+    (ticket, pieces): (Ticket, &[Piece]),
     (prepared, step): (&PreparedScan, Step),
     said: &mpsc::Sender<Said>,
 ) -> Ending {
@@ -100,9 +111,10 @@ async fn replies(
     loop {
         match stream.message().await {
             Ok(Some(reply)) => {
-                let segment = reply.segment;
-                let outcome = outcome_of(reply, prepared, step);
-                if said.send(Said::Segment { attempt, scan, segment, outcome }).await.is_err() {
+                // What was not asked for is of no use.
+                let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
+                let outcome = outcome_of(reply, piece, prepared, step);
+                if said.send(Said::Piece { ticket, piece, outcome }).await.is_err() {
                     return Ending::Done;
                 }
             }
@@ -115,12 +127,17 @@ async fn replies(
 fn ending_of(status: &tonic::Status) -> Ending {
     match Failure::from_status(status) {
         Some(failure) => Ending::Refused(failure),
-        None => Ending::Broken(format!("{:?}: {}", status.code(), status.message())),
+        None => Ending::Broken(format!("{:?}: {}", status.code(), text_of(status))),
     }
 }
 
 /// The result in a reply, checked against envelope, segment and the snapshot's symbols.
-fn outcome_of(reply: pb::SegmentReply, prepared: &PreparedScan, step: Step) -> Result<Box<Found>, Failure> {
+fn outcome_of(
+    reply: pb::SegmentReply,
+    piece: Piece,
+    prepared: &PreparedScan,
+    step: Step,
+) -> Result<Box<Found>, Failure> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
     match reply.outcome {
         Some(pb::segment_reply::Outcome::Result(envelope)) => {
@@ -128,8 +145,9 @@ fn outcome_of(reply: pb::SegmentReply, prepared: &PreparedScan, step: Step) -> R
             if result.segment != reply.segment {
                 return Err(retryable(format!("segment {} came for segment {}", result.segment, reply.segment)));
             }
-            prepared.check_step(step, &result).map_err(retryable)?;
-            Ok(Box::new(Found { result, envelope, timings: reply.timings.unwrap_or_default() }))
+            prepared.check_piece(step, piece, &result).map_err(retryable)?;
+            let (digest, timings) = (segment_digest(&result), reply.timings.unwrap_or_default());
+            Ok(Box::new(Found { result, digest, envelope, timings }))
         }
         Some(pb::segment_reply::Outcome::Failure(failure)) => Err(failure.into()),
         None => Err(retryable(format!("an empty reply for segment {}", reply.segment))),

@@ -3,7 +3,7 @@
 //! There is one way to lose a worker, whatever the evidence (its record is gone, its connection broke): `lose`. One that
 //! is still registered is pinged until it answers, then it joins again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,20 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::security::Connector;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, WorkerRecord, envelope, pb};
 
 use trawl_worker::{StepKind, execution_class, execution_class_in};
 
-use super::attempt::{self, Ending, Found, Said};
+use super::attempt::{self, Ending, Found, Said, Ticket};
 use super::membership::Member;
 use crate::passes::Passes;
 use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
-use crate::report::SegmentRun;
+use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, Command, Event, Limits, Outcome, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, Scheduler, WorkerId,
+    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Loss, Outcome, Piece, Priority, Purpose,
+    Request, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, Scheduler, WorkerId,
 };
 
 /// Replies and news that wait for the dispatcher; whoever has more to say waits.
@@ -34,14 +36,21 @@ const PING_BACK_OFF: Duration = Duration::from_millis(250);
 /// Longest wait between pings.
 const PING_BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
+/// The one class that a coordinator dispatches to, its own build's: workers of another are not joined.
+const CLASS: ClassId = 0;
+/// The reason of a symbol that kills workers; it enters the answer, so it names none of them.
+const POISONED: &str = "evaluating this symbol kills the worker that does it";
+
 /// What the dispatcher tells one scan; bounded by the scan's own segments and attempts.
 #[derive(Debug)]
 pub(crate) enum News {
-    Started { attempt: AttemptId, worker: String, segments: Vec<u32> },
+    Started { attempt: AttemptId, worker: String, segments: Vec<u32>, purpose: RunPurpose },
     Over { attempt: AttemptId, ending: String },
-    Result { result: SegmentResultV2, envelope: pb::Envelope, run: SegmentRun },
-    Failed { segment: u32, failure: Failure, attempts: u32 },
+    Result { piece: Piece, result: SegmentResultV2, envelope: pb::Envelope, run: SegmentRun, replaces: bool },
+    Failed { piece: Piece, failure: Failure, attempts: u32 },
     WorkerLost { worker: String },
+    Contested { segment: u32 },
+    Quarantined { worker: String },
     End(Outcome),
 }
 
@@ -52,6 +61,9 @@ pub(crate) struct Submission {
     /// Where the scan is in its steps; this is one of them.
     pub passes: Arc<Passes>,
     pub shards: ShardSpec,
+    pub priority: Priority,
+    /// When it ends, done or not.
+    pub deadline: Option<Instant>,
     /// Parent of every shard's span.
     pub trace: Option<pb::TraceContext>,
     pub news: mpsc::UnboundedSender<News>,
@@ -80,18 +92,21 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts the task; `members` is what [`super::membership::follow`] tells.
-    pub fn start(limits: Limits, members: mpsc::Receiver<Member>) -> Self {
+    /// Starts the task; `members` is what [`super::membership::follow`] tells, `connector` how workers are reached.
+    pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
         let state = State {
             started: Instant::now(),
+            connector,
             scheduler: Scheduler::new(limits, 0),
             registered: BTreeMap::new(),
             workers: BTreeMap::new(),
             scans: BTreeMap::new(),
             attempts: BTreeMap::new(),
             held: None,
+            quarantined: BTreeSet::new(),
+            ended: VecDeque::new(),
             next: 1,
             said,
             // Weak, so that the task does not keep itself alive.
@@ -125,16 +140,27 @@ impl Dispatcher {
 struct RegisteredWorker {
     record: WorkerRecord,
     channel: Channel,
+    /// Of its name.
+    host: HostId,
     /// Its id with the scheduler; `None` while it is lost and pinged.
     joined: Option<WorkerId>,
+    /// Its results proved wrong: it stays joined and is given nothing.
+    quarantined: bool,
     /// The task that pings it.
     pinging: Option<AbortHandle>,
 }
 
+impl RegisteredWorker {
+    /// Whether it is given work.
+    fn serves(&self) -> bool {
+        self.joined.is_some() && !self.quarantined && !self.record.draining
+    }
+}
+
 struct Scan {
     submission: Submission,
-    /// What the last attempt of a segment said.
-    messages: BTreeMap<u32, String>,
+    /// What the last attempt of a piece said.
+    messages: BTreeMap<Piece, String>,
 }
 
 struct Running {
@@ -145,6 +171,7 @@ struct Running {
 
 struct State {
     started: Instant,
+    connector: Connector,
     scheduler: Scheduler,
     /// By worker's id in the store.
     registered: BTreeMap<String, RegisteredWorker>,
@@ -154,6 +181,10 @@ struct State {
     attempts: BTreeMap<AttemptId, Running>,
     /// The result that is being reported to the scheduler.
     held: Option<(AttemptId, Box<Found>)>,
+    /// Hosts whose results proved wrong, for as long as this process lives.
+    quarantined: BTreeSet<HostId>,
+    /// Names of scans that ended, newest last.
+    ended: VecDeque<(ScanId, String)>,
     /// Next id of a scan or a worker.
     next: u64,
     said: mpsc::Sender<Said>,
@@ -195,13 +226,22 @@ impl State {
             Ask::Submit(submission, reply) => {
                 let scan = self.fresh();
                 let shards = self.shards_of(&submission);
-                let joined = self.registered.values().filter(|w| w.joined.is_some());
+                let (prepared, planned) = (&submission.prepared, shards.len());
+                let deadline = submission.deadline.map(|at| at.saturating_duration_since(self.started));
+                let request = Request {
+                    shards,
+                    symbols: prepared.segments.iter().map(|&s| (s, prepared.whole(s).count)).collect(),
+                    class: CLASS,
+                    priority: submission.priority,
+                    deadline_ms: deadline.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+                };
+                let joined = self.registered.values().filter(|w| w.serves());
                 let threads = joined.map(|w| w.record.threads).sum();
-                let submitted = Submitted { scan, shards: shards.len(), threads };
+                let submitted = Submitted { scan, shards: planned, threads };
                 self.scans.insert(scan, Scan { submission: *submission, messages: BTreeMap::new() });
                 // Before the first step: a scan without segments ends in it.
                 let wanted = reply.send(submitted).is_ok();
-                self.step(Event::Submitted { scan, shards });
+                self.step(Event::Submitted { scan, request });
                 if !wanted {
                     self.step(Event::Cancelled { scan });
                 }
@@ -209,6 +249,9 @@ impl State {
             Ask::Cancel(scan) => self.step(Event::Cancelled { scan }),
             Ask::List(reply) => {
                 let info = |worker: &RegisteredWorker| {
+                    if !worker.serves() {
+                        return None;
+                    }
                     let in_flight = self.scheduler.in_flight(worker.joined?);
                     Some(pb::WorkerInfo {
                         id: worker.record.id.clone(),
@@ -230,8 +273,9 @@ impl State {
     }
 
     fn shards_of(&self, submission: &Submission) -> Vec<Shard> {
-        let seat = |(id, name): (&WorkerId, &String)| WorkerSeat { worker: *id, key: name_key(name) };
-        let seats: Vec<WorkerSeat> = self.workers.iter().map(seat).collect();
+        let serving = self.registered.values().filter(|worker| worker.serves());
+        let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id) });
+        let seats: Vec<WorkerSeat> = serving.filter_map(seat).collect();
         let affinity = name_key(&submission.prepared.identity.dataset);
         plan_shards(&submission.prepared.segment_costs(), &seats, submission.shards, affinity)
     }
@@ -243,15 +287,28 @@ impl State {
                     tracing::warn!(worker = record.id, why, "this worker is given no work");
                     return;
                 }
-                match attempt::channel_to(&record.address) {
+                match attempt::channel_to(&record.address, &self.connector) {
                     Ok(channel) => {
                         let id = record.id.clone();
                         tracing::info!(worker = id, address = record.address, "registered");
-                        let worker = RegisteredWorker { record, channel, joined: None, pinging: None };
+                        let host = name_key(&id);
+                        let (leaves, quarantined) = (record.draining, self.quarantined.contains(&host));
+                        let worker =
+                            RegisteredWorker { record, channel, host, joined: None, quarantined, pinging: None };
                         self.registered.insert(id.clone(), worker);
-                        self.join(&id);
+                        if !leaves {
+                            self.join(&id);
+                        }
                     }
                     Err(error) => tracing::warn!(worker = record.id, %error, "this worker's address cannot be used"),
+                }
+            }
+            Member::Draining { id, boot } => {
+                let Some(worker) = self.registered.get_mut(&id).filter(|w| w.record.boot == boot) else { return };
+                tracing::info!(worker = id, "drains");
+                worker.record.draining = true;
+                if let Some(worker) = worker.joined {
+                    self.step(Event::WorkerDraining { worker });
                 }
             }
             Member::Gone { id, boot } => {
@@ -270,21 +327,27 @@ impl State {
         if let Some(registered) = self.registered.get_mut(id) {
             registered.joined = Some(worker);
             registered.pinging = None;
+            let host = registered.host;
             self.workers.insert(worker, id.to_owned());
-            self.step(Event::WorkerJoined { worker, slots: SHARDS_IN_FLIGHT_PER_WORKER });
+            self.step(Event::WorkerJoined { worker, host, class: CLASS, slots: SHARDS_IN_FLIGHT_PER_WORKER });
         }
     }
 
     /// The one way to lose a worker.
     fn lose(&mut self, id: &str, reason: &str) {
-        let Some(worker) = self.registered.get_mut(id).and_then(|w| w.joined.take()) else { return };
-        tracing::warn!(worker = id, reason, "lost a worker");
+        let Some(registered) = self.registered.get_mut(id) else { return };
+        let Some(worker) = registered.joined.take() else { return };
+        let loss = if registered.record.draining { Loss::Left } else { Loss::Died };
+        match loss {
+            Loss::Left => tracing::info!(worker = id, "left"),
+            Loss::Died => tracing::warn!(worker = id, reason, "lost a worker"),
+        }
         self.workers.remove(&worker);
         let touched: Vec<ScanId> = self.attempts.values().filter(|r| r.worker == worker).map(|r| r.scan).collect();
         for scan in self.scans.iter().filter(|(scan, _)| touched.contains(scan)).map(|(_, s)| s) {
             let _ = scan.submission.news.send(News::WorkerLost { worker: id.to_owned() });
         }
-        self.step(Event::WorkerLost { worker });
+        self.step(Event::WorkerLost { worker, loss });
     }
 
     /// Pings a lost worker that is still registered until it answers.
@@ -310,17 +373,18 @@ impl State {
 
     fn hear(&mut self, said: Said) {
         match said {
-            Said::Segment { attempt, scan, segment, outcome } => match outcome {
+            Said::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome } => match outcome {
                 Ok(found) => {
+                    let digest = found.digest;
                     self.held = Some((attempt, found));
-                    self.step(Event::SegmentDone { scan, attempt, segment });
+                    self.step(Event::PieceDone { scan, attempt, host, piece, digest });
                     self.held = None;
                 }
                 Err(failure) => {
                     if let Some(scan) = self.scans.get_mut(&scan) {
-                        scan.messages.insert(segment, failure.message);
+                        scan.messages.insert(piece, failure.message);
                     }
-                    self.step(Event::SegmentFailed { attempt, segment, kind: failure.kind });
+                    self.step(Event::PieceFailed { attempt, piece, kind: failure.kind });
                 }
             },
             Said::End { attempt, ending } => {
@@ -357,33 +421,71 @@ impl State {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         for command in self.scheduler.step(event, now_ms) {
             match command {
-                Command::Dispatch { attempt, scan, worker, segments } => self.dispatch(attempt, scan, worker, segments),
+                Command::Dispatch { attempt, scan, worker, pieces, purpose } => {
+                    self.dispatch(attempt, scan, worker, pieces, purpose);
+                }
                 Command::Stop { attempt } => {
                     if let Some(running) = self.attempts.remove(&attempt) {
                         running.task.abort();
                         self.tell(running.scan, News::Over { attempt, ending: "stopped".to_owned() });
                     }
                 }
-                Command::Accept { scan, segment } => self.accept(scan, segment),
-                Command::Fail { scan, segment, kind, attempts } => {
-                    let message = self.scans.get_mut(&scan).and_then(|s| s.messages.remove(&segment));
-                    let message = message.unwrap_or_else(|| crate::local::gave_up(attempts));
-                    self.tell(scan, News::Failed { segment, failure: Failure::new(kind, message), attempts });
+                Command::Accept { scan, piece } => self.accept(scan, piece, false),
+                Command::Replace { scan, piece } => self.accept(scan, piece, true),
+                Command::Fail { scan, piece, kind, attempts } => {
+                    let message = self.scans.get_mut(&scan).and_then(|s| s.messages.remove(&piece));
+                    let message = match kind {
+                        ErrorKind::Poisoned => POISONED.to_owned(),
+                        _ => message.unwrap_or_else(|| crate::local::gave_up(attempts)),
+                    };
+                    self.tell(scan, News::Failed { piece, failure: Failure::new(kind, message), attempts });
+                }
+                Command::Contest { scan, piece } => {
+                    tracing::warn!(scan, segment = piece.segment, "workers gave different results");
+                    self.tell(scan, News::Contested { segment: piece.segment });
+                }
+                Command::Quarantine { host, scan, piece } => self.quarantine(host, scan, piece),
+                Command::Doubt { scan } => {
+                    let name = self.ended.iter().find(|(id, _)| *id == scan).map_or("", |(_, name)| name);
+                    tracing::error!(
+                        scan = name,
+                        "a result of this scan, which has ended, came to be in doubt: run it again"
+                    );
                 }
                 Command::End { scan, outcome } => {
                     self.tell(scan, News::End(outcome));
-                    self.scans.remove(&scan);
+                    if let Some(over) = self.scans.remove(&scan) {
+                        if self.ended.len() == DELIVERED_KEPT {
+                            self.ended.pop_front();
+                        }
+                        self.ended.push_back((scan, over.submission.scan_name));
+                    }
                 }
             }
         }
     }
 
-    fn accept(&mut self, scan: ScanId, segment: u32) {
+    /// A worker whose results proved wrong.
+    fn quarantine(&mut self, host: HostId, scan: ScanId, piece: Piece) {
+        self.quarantined.insert(host);
+        let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
+        worker.quarantined = true;
+        let id = id.clone();
+        tracing::error!(
+            worker = id,
+            segment = piece.segment,
+            "this worker's result is wrong, it is given nothing more: check its machine, then start it under another id"
+        );
+        self.tell(scan, News::Quarantined { worker: id });
+    }
+
+    fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
-        let Found { result, envelope, timings } = *found;
+        let Found { result, envelope, timings, .. } = *found;
         let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
         let run = SegmentRun {
-            segment,
+            segment: piece.segment,
+            first: piece.first,
             attempt,
             worker: worker.cloned().unwrap_or_default(),
             busy_ms: (timings.load_us + timings.compute_us) as f64 / 1e3,
@@ -391,15 +493,26 @@ impl State {
             symbols: timings.symbols,
             resident: timings.resident,
         };
-        self.tell(scan, News::Result { result, envelope, run });
+        self.tell(scan, News::Result { piece, result, envelope, run, replaces });
     }
 
-    fn dispatch(&mut self, attempt: AttemptId, scan_id: ScanId, worker: WorkerId, segments: Vec<u32>) {
+    fn dispatch(
+        &mut self,
+        attempt: AttemptId,
+        scan_id: ScanId,
+        worker: WorkerId,
+        pieces: Vec<Piece>,
+        purpose: Purpose,
+    ) {
         let (Some(scan), Some(id)) = (self.scans.get(&scan_id), self.workers.get(&worker)) else { return };
         let Some(registered) = self.registered.get(id) else { return };
         let submission = &scan.submission;
         let prepared = &submission.prepared;
-        let _ = submission.news.send(News::Started { attempt, worker: id.clone(), segments: segments.clone() });
+        let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
+        let purpose = purpose.into();
+        let started = News::Started { attempt, worker: id.clone(), segments: segments.clone(), purpose };
+        let _ = submission.news.send(started);
+        let part = pieces.iter().find(|p| **p != prepared.whole(p.segment));
         let step = submission.passes.step();
         // Only what these segments read: a shard never carries the whole market's tables.
         let input = match envelope::encode_input(&submission.passes.input(&segments)) {
@@ -431,11 +544,14 @@ impl State {
             times_only: step.kind == StepKind::Times,
             input: Some(input),
             adjustment: prepared.identity.adjustment.clone(),
+            part_first: part.map_or(0, |p| p.first),
+            part_count: part.map_or(0, |p| p.count),
         };
+        let ticket = Ticket { attempt, scan: scan_id, host: registered.host };
         let running = attempt::run(
             registered.channel.clone(),
             request,
-            (attempt, scan_id),
+            (ticket, pieces),
             (Arc::clone(prepared), step),
             self.said.clone(),
         );

@@ -22,6 +22,13 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 pub(crate) enum Member {
     /// A worker's record is there: it came, or came back.
     Here(WorkerRecord),
+    /// A worker's record says that it leaves.
+    Draining {
+        /// Its id.
+        id: String,
+        /// Which of its lives.
+        boot: String,
+    },
     /// A worker's record is gone.
     Gone {
         /// Its id.
@@ -114,6 +121,14 @@ async fn learn(known: &mut Known, key: &str, value: &[u8], news: &mpsc::Sender<M
     if known.get(key) == Some(&record) {
         return;
     }
+    if let Some(before) = known.get_mut(key)
+        && record.draining
+        && (WorkerRecord { draining: true, ..before.clone() }) == record
+    {
+        before.draining = true;
+        let _ = news.send(Member::Draining { id: record.id, boot: record.boot }).await;
+        return;
+    }
     // The same id with another boot: the worker was started anew, the one before is gone.
     forget(known, key, news).await;
     known.insert(key.to_owned(), record.clone());
@@ -145,6 +160,7 @@ mod tests {
             class: execution_class(),
             threads: 1,
             cache_bytes: 0,
+            draining: false,
         }
     }
 
@@ -183,6 +199,21 @@ mod tests {
         put(&store, "w3", "d").await;
         assert_eq!(next(&mut news).await, gone("w1", "a"));
         assert_eq!(next(&mut news).await, here("w3", "d"));
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_drains_is_told_as_such_and_not_as_gone() {
+        let store = Arc::new(MemoryStore::default());
+        put(&store, "w1", "a").await;
+        let (sender, mut news) = mpsc::channel(16);
+        follow(Arc::clone(&store), "c", Duration::from_secs(1), sender).await.unwrap();
+        assert_eq!(next(&mut news).await, here("w1", "a"));
+        let leaving = serde_json::to_vec(&WorkerRecord { draining: true, ..record("w1", "a") }).unwrap();
+        store.put(&worker_key("c", "w1"), leaving, None).await.unwrap();
+        let draining = Member::Draining { id: "w1".to_owned(), boot: "a".to_owned() };
+        assert_eq!(next(&mut news).await, Some(draining));
+        store.delete(&worker_key("c", "w1")).await.unwrap();
+        assert_eq!(next(&mut news).await, gone("w1", "a"));
     }
 
     #[tokio::test]

@@ -1,11 +1,12 @@
 //! A coordinator process: bind, see who is registered, serve, finish.
 //!
 //! `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker,
-//! `service` is what clients see.
+//! `service` is what clients see, `quota` what each of them may ask for.
 
 mod attempt;
 mod dispatcher;
 mod membership;
+mod quota;
 mod service;
 
 use std::net::SocketAddr;
@@ -15,16 +16,17 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tonic::transport::server::TcpIncoming;
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::pb;
+use trawl_protocol::security::{Connector, Expect, Role, ServerSecurity, incoming};
 
 use crate::scheduler::Limits;
 use dispatcher::Dispatcher;
 use service::{CoordinatorService, Handle};
 
+pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use service::SCANS_MAX;
 
 /// How long running scans may take to finish once the coordinator ends.
@@ -37,8 +39,12 @@ const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration
 /// What a coordinator is started with.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one. Loopback, see `trawl_protocol::loopback`.
+    /// Where to listen; port 0 takes a free one. Whether plain text may be spoken there is checked by the caller.
     pub listen: SocketAddr,
+    /// Its certificate, whom it trusts, and users' tokens. With a certificate it speaks TLS to workers too.
+    pub security: ServerSecurity,
+    /// What each caller may ask for.
+    pub quotas: QuotaLimits,
     /// Prefix of the keys in the control store.
     pub cluster_name: String,
     /// New at every start; becomes part of the scans' ids.
@@ -87,15 +93,22 @@ pub async fn run(
     membership::follow(control, &options.cluster_name, options.start_timeout, members).await?;
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
     let limits = Limits { no_worker_timeout_ms, ..Limits::default() };
-    let dispatcher = Dispatcher::start(limits, told);
-    let service =
-        CoordinatorService::new(Store::new(options.data_root), dispatcher, options.boot, no_worker_timeout_ms);
+    let connector = Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker));
+    let dispatcher = Dispatcher::start(limits, told, connector);
+    let service = CoordinatorService::new(
+        Store::new(options.data_root),
+        dispatcher,
+        options.boot,
+        no_worker_timeout_ms,
+        options.quotas,
+    );
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let server = pb::coordinator_server::CoordinatorServer::new(Handle(Arc::new(service)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    // The builder's own setting does not reach an incoming stream; without it small replies wait 40 ms for an ACK.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    options.security.keep_fresh();
+    let server = options.security.access().guard(server);
+    let incoming = incoming(listener, options.security.tls);
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
         .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))

@@ -3,6 +3,7 @@
 //! One task per scan. It holds the scan's results for the merge; the client's stream is bounded, and a client that
 //! reads nothing for too long loses its scan, not the coordinator.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,15 +16,19 @@ use trawl_plan::ScanDocument;
 use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, bounded_reason};
 use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, answer_digest, pb, segment_digest, trace};
+use trawl_protocol::security::Caller;
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, answer_digest, envelope, pb, segment_digest, trace};
 
 use super::dispatcher::{Dispatcher, News, Submission, Submitted, no_worker};
+use super::quota::{QuotaLimits, Quotas};
+use crate::glue::{Glue, Part};
+use crate::local::seconds;
 use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::ShardSpec;
 use crate::prepare::{PrepareError, PreparedScan, prepare};
 use crate::report::{FailedRun, RunReport, ShardRun, ms_since, sharing_of};
-use crate::scheduler::Outcome;
+use crate::scheduler::{Outcome, POISONED_MAX, Priority};
 
 /// Scans that run at once; more are refused with `RESOURCE_EXHAUSTED`.
 pub const SCANS_MAX: usize = 64;
@@ -37,6 +42,7 @@ pub(crate) struct CoordinatorService {
     store: Store,
     dispatcher: Dispatcher,
     admission: Arc<Semaphore>,
+    quotas: Quotas,
     no_worker_timeout_ms: u64,
     /// Makes ids of scans unique over restarts.
     boot: String,
@@ -62,9 +68,15 @@ fn refused(failure: Failure) -> Event {
 }
 
 impl CoordinatorService {
-    pub fn new(store: Store, dispatcher: Dispatcher, boot: String, no_worker_timeout_ms: u64) -> Self {
-        let admission = Arc::new(Semaphore::new(SCANS_MAX));
-        Self { store, dispatcher, admission, no_worker_timeout_ms, boot, scans: 0.into() }
+    pub fn new(
+        store: Store,
+        dispatcher: Dispatcher,
+        boot: String,
+        no_worker_timeout_ms: u64,
+        quotas: QuotaLimits,
+    ) -> Self {
+        let (admission, quotas) = (Arc::new(Semaphore::new(SCANS_MAX)), Quotas::new(quotas));
+        Self { store, dispatcher, admission, quotas, no_worker_timeout_ms, boot, scans: 0.into() }
     }
 
     /// Limits that need no look at the document.
@@ -122,8 +134,11 @@ impl pb::coordinator_server::Coordinator for Handle {
     async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
         let service = Arc::clone(&self.0);
         let carried = trace::extract(request.metadata());
+        // Put there by the guard in front of this service.
+        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::local);
         let request = request.into_inner();
-        let permit = service.admit(&request)?;
+        let admitted = service.quotas.admit(&caller, request.document_json.len(), Instant::now());
+        let permits = (admitted?, service.admit(&request)?);
         let number = service.scans.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", service.boot);
         let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
@@ -131,7 +146,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
         tokio::spawn(
             async move {
-                let _permit = permit;
+                let _permits = permits;
                 if run(&service, request, name, &client).await.is_err() {
                     tracing::info!("the client went away, its scan is cancelled");
                 }
@@ -163,6 +178,14 @@ async fn run(
         Some(pb::shard_spec::Spec::Count(count)) => ShardSpec::Count(count),
         Some(pb::shard_spec::Spec::PerSegment(true)) => ShardSpec::PerSegment,
     };
+    let priority = match request.priority() {
+        pb::Priority::Low => Priority::Low,
+        pb::Priority::Normal => Priority::Normal,
+        pb::Priority::High => Priority::High,
+    };
+    let allowed = request.deadline_ms.map(Duration::from_millis);
+    // A limit beyond what the clock can say is none.
+    let deadline = allowed.and_then(|time| started.checked_add(time));
     let (store, inner) = (service.store.clone(), span.clone());
     let preparing = tokio::task::spawn_blocking(move || inner.in_scope(|| prepared_from(&store, &request)));
     let prepared = match preparing.await {
@@ -186,6 +209,8 @@ async fn run(
             prepared: Arc::clone(&prepared),
             passes: Arc::clone(&passes),
             shards,
+            priority,
+            deadline,
             trace: trace::context_of(&span),
             news,
         };
@@ -197,6 +222,7 @@ async fn run(
             Some(running) => running,
             None => {
                 let running = scan.insert(RunningScan::new(name.clone(), Arc::clone(&prepared), submitted, started));
+                running.allowed = allowed;
                 send(client, running.header()).await?;
                 running
             }
@@ -210,7 +236,7 @@ async fn run(
                 return Err(lost);
             }
         }
-        let (results, failures) = (std::mem::take(&mut running.results), std::mem::take(&mut running.failures));
+        let (results, failures) = running.take_pass();
         let advanced = tokio::task::spawn_blocking(move || {
             // The dispatcher may hold its share of the pass before for a moment longer.
             let mut passes = Arc::try_unwrap(passes).unwrap_or_else(|shared| Passes::clone(&shared));
@@ -247,8 +273,12 @@ struct RunningScan {
     prepared: Arc<PreparedScan>,
     accepted: Instant,
     submitted: Submitted,
-    results: Vec<SegmentResultV2>,
+    results: BTreeMap<u32, SegmentResultV2>,
     failures: Vec<FailedSegment>,
+    /// Of the present step.
+    glue: Glue,
+    /// How long the scan may take.
+    allowed: Option<Duration>,
     /// Whether the step that runs gives the answer's rows.
     last: bool,
     report: RunReport,
@@ -270,8 +300,23 @@ impl RunningScan {
             prepare_ms: ms_since(started),
             ..RunReport::default()
         };
-        let (results, failures) = (Vec::new(), Vec::new());
-        Self { prepared, accepted: Instant::now(), submitted, results, failures, last: true, report }
+        Self {
+            prepared,
+            accepted: Instant::now(),
+            submitted,
+            results: BTreeMap::new(),
+            failures: Vec::new(),
+            glue: Glue::default(),
+            allowed: None,
+            last: true,
+            report,
+        }
+    }
+
+    /// What a step that is not the last gave.
+    fn take_pass(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
+        self.glue = Glue::default();
+        (std::mem::take(&mut self.results).into_values().collect(), std::mem::take(&mut self.failures))
     }
 
     /// Passes on what the dispatcher tells until the scan ends.
@@ -288,8 +333,22 @@ impl RunningScan {
                 () = client.closed() => return Err(ClientLost),
             };
             match news {
-                Some(News::End(Outcome::Complete)) if !self.last => return Ok(Followed::PassDone),
-                Some(News::End(Outcome::Complete)) => return over(send(client, self.summary()).await),
+                Some(News::End(Outcome::Complete { disputed })) => {
+                    self.report.disputed |= disputed;
+                    if !self.last {
+                        return Ok(Followed::PassDone);
+                    }
+                    return over(send(client, self.summary()).await);
+                }
+                Some(News::End(Outcome::DeadlineExceeded)) => {
+                    let message = format!("the scan was not done within {}", seconds(self.allowed.unwrap_or_default()));
+                    let failure = Failure::new(ErrorKind::DeadlineExceeded, message);
+                    return over(send(client, refused(failure)).await);
+                }
+                Some(News::End(Outcome::Poisoned)) => {
+                    let message = format!("{POISONED_MAX} symbols of this scan kill the workers that evaluate them");
+                    return over(send(client, refused(Failure::new(ErrorKind::Poisoned, message))).await);
+                }
                 Some(News::End(Outcome::NoWorker)) => {
                     return over(send(client, refused(no_worker(no_worker_timeout_ms))).await);
                 }
@@ -328,9 +387,11 @@ impl RunningScan {
     /// Keeps what is new; an event when the client has to know.
     fn take(&mut self, news: News) -> Option<Event> {
         match news {
-            News::Started { attempt, worker, segments } => {
+            News::Started { attempt, worker, segments, purpose } => {
                 let (started_ms, ending) = (ms_since(self.accepted), "running".to_owned());
-                self.report.shard_runs.push(ShardRun { attempt, worker, segments, started_ms, ended_ms: None, ending });
+                let ended_ms = None;
+                let run = ShardRun { attempt, worker, segments, started_ms, ended_ms, ending, purpose };
+                self.report.shard_runs.push(run);
                 None
             }
             News::Over { attempt, ending } => {
@@ -342,33 +403,62 @@ impl RunningScan {
                 }
                 None
             }
-            News::Result { result, envelope, run } => {
-                let digest = segment_digest(&result).to_vec();
-                let segment = result.segment;
-                self.results.push(result);
+            News::Result { piece, result, envelope, run, replaces } => {
+                if replaces {
+                    // What was replaced is not in the answer.
+                    self.report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
+                }
                 self.report.segment_runs.push(run);
-                if !self.last {
-                    return None;
-                }
-                Some(Event::SegmentDone(pb::SegmentDone { segment, result: Some(envelope), digest }))
+                let whole = (piece == self.prepared.whole(piece.segment)).then_some(envelope);
+                let part = self.glue.take(&self.prepared, piece, Ok(result), self.last)?;
+                self.segment(piece.segment, part, whole, replaces)
             }
-            News::Failed { segment, failure, attempts } => {
-                let symbols = self.prepared.symbols_of(segment);
-                let Failure { kind, message } = failure.clone();
+            News::Failed { piece, failure, attempts } => {
+                let (segment, Failure { kind, message }) = (piece.segment, failure.clone());
                 if self.last {
-                    self.report.failed.push(FailedRun { segment, kind, message: message.clone(), attempts });
+                    let part = piece != self.prepared.whole(segment);
+                    let symbols = if part { self.prepared.symbols_of_piece(piece) } else { Vec::new() };
+                    self.report.failed.push(FailedRun { segment, kind, message, attempts, symbols });
                 }
-                self.failures.push(FailedSegment { segment, symbols: symbols.clone(), kind, message });
-                if !self.last {
-                    return None;
-                }
-                Some(Event::SegmentFailed(pb::SegmentFailed { segment, failure: Some(failure.into()), symbols }))
+                let part = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
+                self.segment(segment, part, None, false)
+            }
+            News::Contested { segment } => {
+                self.report.contested.push(segment);
+                None
+            }
+            News::Quarantined { worker } => {
+                self.report.quarantined.push(worker);
+                None
             }
             News::WorkerLost { worker } => {
                 self.report.workers_lost.push(worker);
                 None
             }
             News::End(_) => None,
+        }
+    }
+
+    /// A segment that is whole; an event when the client has to know. `envelope`: as it came, if in one piece.
+    fn segment(&mut self, segment: u32, part: Part, envelope: Option<pb::Envelope>, replaces: bool) -> Option<Event> {
+        let encoded = part.and_then(|result| match envelope {
+            Some(envelope) => Ok((result, envelope)),
+            None => envelope::encode(&result).map(|envelope| (result, envelope)).map_err(Failure::from),
+        });
+        match encoded {
+            Ok((result, envelope)) => {
+                let digest = segment_digest(&result).to_vec();
+                self.results.insert(segment, result);
+                let done = pb::SegmentDone { segment, result: Some(envelope), digest, replaces };
+                self.last.then_some(Event::SegmentDone(done))
+            }
+            Err(failure) => {
+                let symbols = self.prepared.symbols_of(segment);
+                let Failure { kind, message } = failure.clone();
+                self.failures.push(FailedSegment { segment, symbols: symbols.clone(), kind, message });
+                let failed = pb::SegmentFailed { segment, failure: Some(failure.into()), symbols };
+                self.last.then_some(Event::SegmentFailed(failed))
+            }
         }
     }
 
@@ -380,7 +470,7 @@ impl RunningScan {
         }
         let started = Instant::now();
         let span = tracing::info_span!("merge", segments = self.results.len());
-        let (results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));
+        let (results, failures) = self.take_pass();
         let answer_digest = span.in_scope(|| answer_digest(&merge(&self.prepared, results, failures)));
         self.report.merge_ms = ms_since(started);
         self.report.close();

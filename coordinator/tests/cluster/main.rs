@@ -4,5 +4,6 @@
 //! cannot be made to.
 
 mod refusals;
+mod second_opinions;
 mod wire;
 mod world;

@@ -1,6 +1,7 @@
 //! Servers on free loopback ports, real and misbehaving workers, and a small synthetic market.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use trawl_plan::ScanDocument;
 use trawl_protocol::control::{ControlStore as _, MemoryStore};
 use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::record::worker_key;
+use trawl_protocol::security::ServerSecurity;
 use trawl_protocol::{ErrorKind, Failure, SegmentOutput, StepInputV1, WorkerRecord, envelope, pb};
 use trawl_worker::{References, Step, StepKind, execution_class};
 
@@ -45,6 +47,8 @@ impl World {
         let control = Arc::new(MemoryStore::default());
         let options = server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
+            security: ServerSecurity::default(),
+            quotas: server::QuotaLimits::default(),
             cluster_name: CLUSTER.to_owned(),
             boot: "boot".to_owned(),
             data_root: data.path().to_owned(),
@@ -83,14 +87,19 @@ impl World {
             let source = scan.source();
             source.execute(segment, step, input, &References::new(), &NoCancel).map_err(|e| (e.kind(), e.to_string()))
         };
-        let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1 };
+        let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1, ..LocalOptions::default() };
         let (answer, report) = local::run(&scan, options, execute, &NoProgress).unwrap();
         assert!(report.is_complete() && report.segments > 3, "{report:?}");
         answer_digest(&answer)
     }
 
     pub async fn scan(&self, shards: ShardSpec) -> Result<Scanned, ClientError> {
-        let call = ScanCall { document: Self::document(), as_of: None, shards };
+        self.call(ScanCall { shards, ..ScanCall::default() }).await
+    }
+
+    /// The usual document, otherwise as told.
+    pub async fn call(&self, call: ScanCall) -> Result<Scanned, ClientError> {
+        let call = ScanCall { document: Self::document(), ..call };
         tokio::time::timeout(BOUND, scan(&self.url, &call, &NoProgress)).await.expect("the scan ends in time")
     }
 
@@ -116,8 +125,20 @@ impl World {
 
     /// A real worker; its address.
     pub async fn real_worker(&mut self, id: &str) -> String {
+        self.slow_worker(id, Duration::ZERO).await
+    }
+
+    /// Tells the worker that was started last to leave.
+    pub fn stop_the_last(&mut self) {
+        drop(self.stops.pop());
+    }
+
+    /// A real worker that waits before each segment.
+    pub async fn slow_worker(&mut self, id: &str, fault_delay: Duration) -> String {
         let options = trawl_worker::server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
+            advertise: None,
+            security: ServerSecurity::default(),
             cluster_name: CLUSTER.to_owned(),
             id: id.to_owned(),
             boot: format!("{id}-boot"),
@@ -126,7 +147,7 @@ impl World {
             cache_bytes: 1 << 20,
             lease_ttl: Duration::from_secs(5),
             start_timeout: Duration::from_secs(1),
-            fault_delay: Duration::ZERO,
+            fault_delay,
         };
         let (ready, bound) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
@@ -151,6 +172,7 @@ impl World {
             class: execution_class(),
             threads: 1,
             cache_bytes: 0,
+            draining: false,
         };
         change(&mut record);
         let seen = Arc::new(Seen::default());
@@ -189,6 +211,10 @@ pub enum Oddity {
     BreaksOnce,
     /// Never answers.
     Hangs,
+    /// Says something wrong of its first segment once it is told to, and nothing of the others.
+    Lies,
+    /// Its connection breaks whenever it is asked for this symbol.
+    DiesOf(&'static str),
 }
 
 /// What it saw.
@@ -197,6 +223,8 @@ pub struct Seen {
     pub shards: AtomicUsize,
     /// Streams that were dropped by the coordinator.
     pub dropped: AtomicUsize,
+    /// Makes one that lies say what it has to say.
+    pub speak: tokio::sync::Notify,
 }
 
 struct OddWorker {
@@ -207,10 +235,12 @@ struct OddWorker {
 }
 
 impl OddWorker {
-    fn reply(&self, segment: u32) -> Result<pb::SegmentReply, Status> {
+    fn reply(&self, segment: u32, part: Option<Range<usize>>) -> Result<pb::SegmentReply, Status> {
         let execute = |segment| {
             let (step, input) = (Step { stage: 0, kind: StepKind::Values }, StepInputV1::default());
-            self.scan.source().execute(segment, step, &input, &References::new(), &NoCancel).unwrap()
+            let bars = self.scan.source().load_segment(segment).unwrap();
+            let bars = part.clone().map_or(&bars[..], |part| &bars[part]);
+            self.scan.source().evaluate(segment, step, &input, bars, &References::new(), &NoCancel).unwrap()
         };
         let mut result = execute(segment);
         if let Oddity::OtherSegment = self.oddity {
@@ -220,6 +250,17 @@ impl OddWorker {
         }
         if let (Oddity::LosesSymbol, SegmentOutput::Rows(rows)) = (&self.oddity, &mut result.output) {
             rows.pop();
+        }
+        if let (Oddity::Lies, SegmentOutput::Rows(rows)) = (self.oddity, &mut result.output) {
+            rows[0].status = trawl_protocol::Status::Unknown;
+            rows[0].reason = "a lie".to_owned();
+            rows[0].rank.clear();
+            rows[0].values.clear();
+        }
+        if let (Oddity::DiesOf(symbol), SegmentOutput::Rows(rows)) = (self.oddity, &result.output)
+            && rows.iter().any(|row| row.symbol == symbol)
+        {
+            return Err(Status::unknown("connection reset"));
         }
         let mut envelope = envelope::encode(&result).unwrap();
         if let Oddity::Corrupt = self.oddity {
@@ -239,7 +280,10 @@ impl pb::worker_server::Worker for OddWorker {
 
     async fn execute(&self, request: Request<pb::ShardRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
         let before = self.seen.shards.fetch_add(1, Ordering::SeqCst);
-        let segments = request.into_inner().segments;
+        let request = request.into_inner();
+        let (first, count) = (request.part_first as usize, request.part_count as usize);
+        let part = (count > 0).then_some(first..first + count);
+        let segments = request.segments;
         let (sender, receiver) = mpsc::channel(segments.len() + 1);
         match self.oddity {
             Oddity::Refuses => return Err(Failure::new(ErrorKind::Retryable, "as told").to_status()),
@@ -254,9 +298,17 @@ impl pb::worker_server::Worker for OddWorker {
                     seen.dropped.fetch_add(1, Ordering::SeqCst);
                 });
             }
+            Oddity::Lies => {
+                let (lie, seen) = (self.reply(segments[0], part), Arc::clone(&self.seen));
+                tokio::spawn(async move {
+                    seen.speak.notified().await;
+                    let _ = sender.send(lie).await;
+                    sender.closed().await;
+                });
+            }
             _ => {
                 for segment in segments {
-                    sender.send(self.reply(segment)).await.unwrap();
+                    sender.send(self.reply(segment, part.clone())).await.unwrap();
                 }
             }
         }

@@ -4,14 +4,16 @@
 //! answer in time is tried again on the next endpoint, a bounded number of times; HTTP/2 keep-alive is always on, since
 //! without it a stopped server holds watches and keep-alives for as long as it is stopped.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error, EventType, GetOptions, PutOptions, WatchOptions};
+use etcd_client::{Client, Error, EventType, GetOptions, PutOptions, WatchOptions};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tonic::transport::Endpoint;
 
 use super::{Change, ControlError, ControlStore, Entry, LeaseId, Listing, WATCH_BACKLOG_MAX, Watch};
+use crate::security::{Connector, Credentials, Expect};
 
 /// Tries of one call, over the endpoints in turn.
 const CALL_TRIES_MAX: u32 = 4;
@@ -26,7 +28,10 @@ const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration
 
 /// etcd, by its addresses.
 pub struct EtcdStore {
+    /// `HOST:PORT` each.
     endpoints: Vec<String>,
+    /// Shared by all connections; knows why TLS refused.
+    connector: Connector,
     connection: Mutex<Connection>,
 }
 
@@ -50,17 +55,44 @@ impl EtcdStore {
     /// # Errors
     /// [`ControlError::Address`].
     pub fn new(addresses: &str) -> Result<Self, ControlError> {
+        Self::with_tls(addresses, None)
+    }
+
+    /// From addresses that all begin with `https://` with `tls`, and with `http://` without.
+    ///
+    /// # Errors
+    /// [`ControlError::Address`].
+    pub fn with_tls(addresses: &str, tls: Option<Arc<Credentials>>) -> Result<Self, ControlError> {
         let malformed = |text: &str| ControlError::Address(text.to_owned());
+        let scheme = if tls.is_some() { "https://" } else { "http://" };
         let mut endpoints = Vec::new();
         for address in addresses.split(',').map(str::trim) {
-            let host = address.strip_prefix("http://").ok_or_else(|| malformed(address))?.trim_end_matches('/');
+            let host = address.strip_prefix(scheme).ok_or_else(|| malformed(address))?.trim_end_matches('/');
             let port = host.rsplit_once(':').and_then(|(name, port)| (!name.is_empty()).then_some(port));
             if port.and_then(|p| p.parse::<u16>().ok()).is_none() {
                 return Err(malformed(address));
             }
             endpoints.push(host.to_owned());
         }
-        Ok(Self { endpoints, connection: Mutex::default() })
+        let connector = Connector::new(tls, Expect::Host);
+        Ok(Self { endpoints, connector, connection: Mutex::default() })
+    }
+
+    /// Reads the certificates again when they change. Call it inside a runtime that lives as long as the store.
+    pub fn keep_fresh(&self) {
+        self.connector.keep_fresh();
+    }
+
+    /// What TLS said, else what the call said. etcd may hang up on who shows no certificate before its reason is read.
+    fn cause_of(&self, error: &Error) -> String {
+        match self.connector.reason() {
+            Some(reason) => reason,
+            None if self.connector.shows_nothing() => format!(
+                "{error}; no certificate of this side is shown to it: if it asks for one, give --etcd-cert FILE and \
+                 --etcd-key FILE"
+            ),
+            None => error.to_string(),
+        }
     }
 
     fn unreachable(&self, cause: String) -> ControlError {
@@ -79,12 +111,17 @@ impl EtcdStore {
         // The client would wait in silence for a server that is not there: ask first, to have a reason to tell.
         let reached = timeout(CONNECT_TIMEOUT, tokio::net::TcpStream::connect(host)).await;
         reached.map_err(|_| "no connection in time".to_owned())?.map_err(|e| e.to_string())?;
-        let options = ConnectOptions::new()
-            .with_keep_alive(HTTP2_KEEP_ALIVE.0, HTTP2_KEEP_ALIVE.1)
-            .with_keep_alive_while_idle(true)
-            .with_connect_timeout(CONNECT_TIMEOUT);
-        let client =
-            Client::connect([format!("http://{host}")], Some(options)).await.map_err(|error| error.to_string())?;
+        // The connector says in which words to speak; tonic need not know.
+        let endpoint = Endpoint::from_shared(format!("http://{host}"))
+            .map_err(|error| error.to_string())?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(HTTP2_KEEP_ALIVE.0)
+            .keep_alive_timeout(HTTP2_KEEP_ALIVE.1)
+            .keep_alive_while_idle(true);
+        let channel = endpoint.connect_with_connector_lazy(self.connector.clone());
+        let client = Client::from_channel(etcd_client::Channel::Tonic(channel), None)
+            .await
+            .map_err(|error| error.to_string())?;
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).client = Some(client.clone());
         Ok(client)
     }
@@ -118,7 +155,7 @@ impl EtcdStore {
                     // etcd says so of leases only.
                     return Err(ControlError::LeaseOver);
                 }
-                Ok(Ok(Err(error))) => cause = error.to_string(),
+                Ok(Ok(Err(error))) => cause = self.cause_of(&error),
                 Ok(Err(error)) => cause = error,
                 Err(_) => cause = "no answer in time".to_owned(),
             }

@@ -31,7 +31,9 @@ pub enum ControlError {
     #[error("the lease is over")]
     LeaseOver,
     /// An address that is none.
-    #[error("'{0}' is not an etcd address: write http://HOST:PORT, several separated by commas")]
+    #[error(
+        "'{0}' is not an etcd address: write http://HOST:PORT (https:// with --tls-ca), several separated by commas"
+    )]
     Address(String),
 }
 

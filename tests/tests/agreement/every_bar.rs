@@ -19,7 +19,7 @@ fn digest(prepared: &PreparedScan, shards: u32) -> String {
     let execute = |segment, step, input: &StepInputV1| {
         source.execute(segment, step, input, &references, &NoCancel).map_err(|e| (e.kind(), e.to_string()))
     };
-    let options = LocalOptions { shards: ShardSpec::Count(shards), threads: 2 };
+    let options = LocalOptions { shards: ShardSpec::Count(shards), threads: 2, ..LocalOptions::default() };
     let (answer, report) = local::run(prepared, options, execute, &NoProgress).expect("a run");
     assert!(report.is_complete());
     answer_digest(&answer)

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use trawl_coordinator::local::LocalOptions;
-use trawl_coordinator::{SeriesError, ShardSpec, symbol_series};
+use trawl_coordinator::{SeriesError, symbol_series};
 use trawl_kernels::NoCancel;
 use trawl_plan::ScanDocument;
 use trawl_plan::graph::Kind;
@@ -126,7 +126,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         return Err(UserMistake::with_help("a named set of columns cannot be drawn", help).into());
     }
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let options = LocalOptions { shards: ShardSpec::Automatic, threads };
+    let options = LocalOptions { threads, ..LocalOptions::default() };
     let found = symbol_series(&prepared, &args.symbol, args.bars as usize, options, &NoCancel).map_err(told)?;
     if found.times.len() < 2 {
         let message = format!("'{}' has {} to draw", found.symbol, counted(found.times.len(), "bar"));

@@ -17,22 +17,25 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::{
     NoSymbol, PrepareError, PreparedScan, Question, Route, RunReport, SeriesError, ShardSpec, WhyError, answer_digest,
     route,
 };
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
-use trawl_plan::{Diagnostic, ScanDocument};
+use trawl_plan::{Diagnostic, ScanDocument, suggest};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{Answer, Failure, Status, StepInputV1};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
+use super::security::TlsArgs;
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
@@ -45,6 +48,8 @@ pub(super) use clauses::as_of;
 
 /// Threads that may be asked for.
 const THREADS_MAX: u32 = 1024;
+/// Longest deadline: 30 days.
+const DEADLINE_SECONDS_MAX: f64 = 2_592_000.0;
 
 const AFTER_HELP: &str = "\
 Every symbol of the dataset is accounted for with one status, the first that applies: failed (its bars could not be \
@@ -76,7 +81,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     as_of: Option<String>,
 
-    /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process
+    /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process; https:// with
+    /// certificates
     #[arg(long, value_name = "URL", help_heading = "Running")]
     coordinator: Option<String>,
 
@@ -88,6 +94,15 @@ pub struct Args {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
         conflicts_with = "coordinator", help_heading = "Running")]
     threads: Option<u32>,
+
+    /// Share of the workers' time while other scans want it too: a high one gets four times a normal one's, a low one a
+    /// quarter
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = priority, requires = "coordinator", help_heading = "Running")]
+    priority: Priority,
+
+    /// Give up when the scan is not done within so many seconds
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = deadline, conflicts_with_all = ["explain", "why", "all_bars"], help_heading = "Running")]
+    deadline: Option<Duration>,
 
     /// Write the answer to a file ending in .csv, .json, .parquet or .arrow
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
@@ -119,6 +134,13 @@ pub struct Args {
 
     #[command(flatten)]
     notify: notify::Args,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    /// File that holds the token to show to the coordinator
+    #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
+    token_file: Option<PathBuf>,
 }
 
 fn shard_spec(text: &str) -> Result<ShardSpec, String> {
@@ -130,6 +152,21 @@ fn shard_spec(text: &str) -> Result<ShardSpec, String> {
             _ => Err("a number from 1, 'per-group' or 'auto' is expected".to_owned()),
         },
     }
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    Priority::named(text).ok_or_else(|| {
+        let names: Vec<&str> = Priority::ALL.iter().map(|p| p.name()).collect();
+        let near =
+            suggest(text, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+        format!("one of {} is expected{near}", names.join(", "))
+    })
+}
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s <= DEADLINE_SECONDS_MAX);
+    let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|t| !t.is_zero());
+    time.ok_or_else(|| format!("seconds above 0 and up to {DEADLINE_SECONDS_MAX} are expected, such as 30 or 0.5"))
 }
 
 /// Where a run is written to, checked before it begins.
@@ -181,7 +218,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 return explain_symbol(&args, &prepared, symbol);
             }
             if let Some(path) = &args.all_bars {
-                let options = LocalOptions { shards: args.shards, threads: routed(&args, &prepared).threads() };
+                let options =
+                    LocalOptions { shards: args.shards, threads: routed(&args, &prepared).threads(), deadline: None };
                 let written = all_bars::write(&prepared, options, path)?;
                 if !args.quiet {
                     let synthetic =
@@ -284,7 +322,8 @@ fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow:
 
 /// Runs the scan here; an update goes on from `checkpoints`.
 fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkpoints>>) -> anyhow::Result<Outcome> {
-    let options = LocalOptions { shards: args.shards, threads: routed(args, prepared).threads() };
+    let options =
+        LocalOptions { shards: args.shards, threads: routed(args, prepared).threads(), deadline: args.deadline };
     let source = ScanSource { checkpoints, ..prepared.source() };
     // Told as a worker of a cluster tells it: the reason is part of the answer.
     let told = |error: &ExecuteError| {
@@ -303,7 +342,14 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
 }
 
 fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<Outcome> {
-    let call = ScanCall { document: document.clone(), as_of, shards: args.shards };
+    let call = ScanCall {
+        document: document.clone(),
+        as_of,
+        shards: args.shards,
+        security: args.tls.client(args.token_file.as_ref())?,
+        priority: args.priority,
+        deadline: args.deadline,
+    };
     let waiting = Waiting::new(args.quiet);
     let scanned = client::scan_blocking(url, &call, &waiting).map_err(|error| match error {
         ClientError::Mistakes(mistakes) => drawn(mistakes),
@@ -338,6 +384,11 @@ fn finish(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCod
     let failed = answer.counts()[Status::Failed as usize];
     if failed == 0 && report.is_complete() {
         return Ok(ExitCode::from(if posted { DONE } else { NOT_DONE }));
+    }
+    if failed == 0 {
+        let message = "workers gave different results and it could not be settled which are right: run the scan again";
+        crate::diagnostics::error_line(message, None);
+        return Ok(ExitCode::from(NOT_DONE));
     }
     let first = answer.rows.iter().find(|r| r.row.status == Status::Failed).map(|r| &r.row);
     let example = first.map_or_else(String::new, |r| format!(" ({}: {})", r.symbol, r.reason));

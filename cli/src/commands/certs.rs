@@ -1,0 +1,193 @@
+//! `trawl certs dev`: a CA and certificates to develop and try with. Not for production: the CA's key lies beside them.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData as _, SanType, date_time_ymd,
+};
+use sha2::{Digest as _, Sha256};
+use trawl_protocol::record::checked_name;
+use trawl_protocol::security::{Credentials, Identity, Role, TlsFiles};
+
+use super::security::mistake;
+use crate::failure::UserMistake;
+
+/// Days that the CA is good for.
+const CA_DAYS: u64 = 3650;
+/// Certificates begin so much earlier: clocks differ.
+const CLOCK_SLACK: Duration = Duration::from_secs(3600);
+
+/// Make certificates
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Dev(DevArgs),
+}
+
+const AFTER_HELP: &str = "\
+Writes ca.pem and ca.key, and for each of coordinator, worker, client and etcd a NAME.pem and a NAME.key. Where ca.pem and \
+ca.key are there already, new certificates of that CA are made: that is a rotation, which running processes notice by \
+themselves. They are for development: whoever reads ca.key can be anybody.
+
+Example:
+  trawl certs dev --dir certs
+  trawl coordinator --tls-ca certs/ca.pem --tls-cert certs/coordinator.pem --tls-key certs/coordinator.key
+  trawl worker --tls-ca certs/ca.pem --tls-cert certs/worker.pem --tls-key certs/worker.key
+  trawl scan --coordinator https://127.0.0.1:7400 --tls-ca certs/ca.pem --tls-cert certs/client.pem \\
+      --tls-key certs/client.key --dataset us5 --where 'close > sma(close, 200)'";
+
+/// Make a development CA, and certificates of it for every role
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+struct DevArgs {
+    /// Directory to write to; made when it is not there
+    #[arg(long, value_name = "DIR", default_value = "certs")]
+    dir: PathBuf,
+
+    /// Name of the client, as limits and the log know it
+    #[arg(long, value_name = "NAME", default_value = "dev", value_parser = checked_name)]
+    client: String,
+
+    /// Further host names and IP addresses of etcd (localhost, 127.0.0.1 and ::1 are always there)
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+
+    /// Days that the certificates are good for
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=825))]
+    days: u64,
+}
+
+/// Writes the files and says how they are used.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Command::Dev(args) = args.command;
+    let cannot = |what: &str| format!("cannot {what} '{}'", args.dir.display());
+    std::fs::create_dir_all(&args.dir).with_context(|| cannot("make the directory"))?;
+    let (issuer, made) = authority(&args.dir)?;
+    let hosts: Vec<String> =
+        ["localhost", "127.0.0.1", "::1"].into_iter().map(str::to_owned).chain(args.host.iter().cloned()).collect();
+    let roles = [(Role::Coordinator, "coordinator"), (Role::Worker, "worker"), (Role::Client, args.client.as_str())];
+    for (role, name) in roles {
+        let identity = Identity { role, name: name.to_owned() }.to_string();
+        let uri = identity.as_str().try_into().context("an identity that no certificate can carry")?;
+        issue(&args, &issuer, role.name(), name, vec![SanType::URI(uri)], role != Role::Client)?;
+    }
+    let names = CertificateParams::new(hosts)
+        .map_err(|error| UserMistake::plain(format!("--host: {error}: a host name or an IP address is expected")))?;
+    issue(&args, &issuer, "etcd", "etcd", names.subject_alt_names, true)?;
+    // What was written is what is going to be read: a CA whose key is another's shows here.
+    let file = |name: &str| args.dir.join(name);
+    for role in Role::ALL {
+        let own = Some((file(&format!("{role}.pem")), file(&format!("{role}.key"))));
+        let expected = (role != Role::Client).then_some(role);
+        Credentials::load(TlsFiles { ca: file("ca.pem"), own }, expected).map_err(|error| mistake(&error))?;
+    }
+    let ca = if made { "a new CA" } else { "the CA that was there" };
+    println!("wrote {} ({ca}): ca, coordinator, worker, client, etcd; for development only", args.dir.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The CA in `dir`, and whether it was made.
+fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
+    let (certificate, key_file) = (dir.join("ca.pem"), dir.join("ca.key"));
+    match (certificate.exists(), key_file.exists()) {
+        (true, true) => {
+            let pem =
+                std::fs::read_to_string(&key_file).with_context(|| format!("cannot read '{}'", key_file.display()))?;
+            let key = KeyPair::from_pem(&pem).map_err(|_| {
+                UserMistake::with_help(
+                    format!("'{}' holds no key that can be used", key_file.display()),
+                    "give another --dir, or remove ca.pem and ca.key to make a new CA",
+                )
+            })?;
+            Ok((Issuer::new(authority_params(&key), key), false))
+        }
+        (false, false) => {
+            let key = KeyPair::generate().context("cannot make a key")?;
+            let params = authority_params(&key);
+            let own = params.self_signed(&key).context("cannot make the CA's certificate")?;
+            write(&key_file, key.serialize_pem().as_bytes(), true)?;
+            write(&certificate, own.pem().as_bytes(), false)?;
+            Ok((Issuer::new(params, key), true))
+        }
+        (one, _) => {
+            let (there, missing) = if one { ("ca.pem", "ca.key") } else { ("ca.key", "ca.pem") };
+            let message = format!("'{}' holds {there} without {missing}", dir.display());
+            Err(UserMistake::with_help(message, "give another --dir, or both files of one CA").into())
+        }
+    }
+}
+
+/// The same for the same key, so that a CA is found again by its key alone; another for another key, so that a
+/// certificate of another CA is told as that and not as one with a bad signature.
+fn authority_params(key: &KeyPair) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let digest = Sha256::digest(key.der_bytes());
+    let short: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    params.distinguished_name = named(&format!("Trawl development CA {short}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    validity(&mut params, CA_DAYS);
+    params
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+fn validity(params: &mut CertificateParams, days: u64) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let epoch = date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(CLOCK_SLACK);
+    params.not_after = epoch + now + Duration::from_secs(days * 86_400);
+}
+
+fn issue(
+    args: &DevArgs,
+    issuer: &Issuer<'static, KeyPair>,
+    file: &str,
+    name: &str,
+    names: Vec<SanType>,
+    serves: bool,
+) -> anyhow::Result<()> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named(name);
+    params.subject_alt_names = names;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    // Servers call too: a coordinator its workers, every process etcd. A client never serves.
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if serves {
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    params.use_authority_key_identifier_extension = true;
+    validity(&mut params, args.days);
+    let key = KeyPair::generate().context("cannot make a key")?;
+    let certificate = params.signed_by(&key, issuer).context("cannot make a certificate")?;
+    write(&args.dir.join(format!("{file}.key")), key.serialize_pem().as_bytes(), true)?;
+    write(&args.dir.join(format!("{file}.pem")), certificate.pem().as_bytes(), false)
+}
+
+/// In one step, so that a process that reads it now sees the whole file; a secret for its owner alone.
+fn write(path: &Path, bytes: &[u8], secret: bool) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write '{}'", path.display());
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(cannot)?;
+    file.write_all(bytes).with_context(cannot)?;
+    if !secret {
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).with_context(cannot)?;
+    }
+    file.persist(path).with_context(cannot)?;
+    Ok(())
+}

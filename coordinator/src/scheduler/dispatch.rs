@@ -1,0 +1,146 @@
+//! Brings waiting work and free workers together: the scan whose turn it is, and the worker that would best run it.
+
+use super::fleet::Worker;
+use super::line::{Claim, Work, WorkKey};
+use super::state::{Attempt, Progress, Scan, Standing};
+use super::{AttemptId, Command, HostId, Piece, Purpose, ScanId, Scheduler, WorkerId};
+
+/// Turns are counted in work over weight; the numerator, so that cheap work is not free.
+const TURN_SCALE: u128 = 1 << 20;
+
+impl Scheduler {
+    /// Gives free workers what waits, until one of both is used up.
+    pub(super) fn dispatch(&mut self, now_ms: u64, out: &mut Vec<Command>) {
+        let woken: Vec<ScanId> =
+            self.scans.iter_mut().filter_map(|(&id, scan)| scan.line.wake(now_ms).then_some(id)).collect();
+        woken.into_iter().for_each(|id| self.queue(id));
+        while let Some((id, worker, key)) = self.isolate() {
+            self.start(id, worker, key, now_ms, out);
+        }
+        while let Some((id, worker, key)) = self.next_pair() {
+            self.start(id, worker, key, now_ms, out);
+        }
+    }
+
+    /// Puts a scan in line for its turn, or takes it out when nothing of it could run.
+    pub(super) fn queue(&mut self, id: ScanId) {
+        let Some(scan) = self.scans.get_mut(&id) else { return };
+        if !scan.line.is_ready() {
+            self.turns.remove(&(scan.turn, id));
+        } else if !self.turns.contains(&(scan.turn, id)) {
+            // Time without work is not saved up.
+            scan.turn = scan.turn.max(self.turn);
+            self.turns.insert((scan.turn, id));
+        }
+    }
+
+    /// Work that has to run alone, and a worker with nothing to do. Keeps one free when there is none.
+    fn isolate(&mut self) -> Option<(ScanId, WorkerId, WorkKey)> {
+        let mut wanting = None;
+        for (_, id) in &self.turns {
+            let Some(scan) = self.scans.get(id).filter(|scan| scan.line.wants_isolation()) else { continue };
+            for (worker, state) in self.fleet.idle(scan.class) {
+                if let Some(key) = scan.line.alone(|avoid| self.fleet.may_run(state, avoid)) {
+                    return Some((*id, worker, key));
+                }
+            }
+            wanting = wanting.or(Some(scan.class));
+        }
+        match wanting {
+            Some(class) => self.fleet.hold(class),
+            None => self.fleet.let_go(),
+        }
+        None
+    }
+
+    /// The first scan in turn that a free worker can serve, that worker and the work.
+    fn next_pair(&self) -> Option<(ScanId, WorkerId, WorkKey)> {
+        self.turns.iter().find_map(|(_, id)| {
+            let (worker, key) = self.best_in(self.scans.get(id)?)?;
+            Some((*id, worker, key))
+        })
+    }
+
+    fn best_in(&self, scan: &Scan) -> Option<(WorkerId, WorkKey)> {
+        let free = || self.fleet.free(scan.class);
+        // Nobody is free: said without a look at the line.
+        free().next()?;
+        let line = &scan.line;
+        let find = |takes: &dyn Fn(WorkerId, &Worker) -> Option<WorkKey>| {
+            free().find_map(|(worker, state)| Some((worker, takes(worker, state)?)))
+        };
+        find(&|worker, _| line.own(worker))
+            .or_else(|| find(&|_, state| line.anyone(|avoid| self.fleet.may_run(state, avoid))))
+            .or_else(|| find(&|_, state| line.others(state.host)))
+            .or_else(|| find(&|_, _| line.longest()))
+    }
+
+    fn start(&mut self, id: ScanId, worker: WorkerId, key: WorkKey, now_ms: u64, out: &mut Vec<Command>) {
+        let Some(scan) = self.scans.get_mut(&id) else { return };
+        let Some(Work { pieces, avoid, claim }) = scan.line.take(key) else { return };
+        let vote = claim == Claim::Others;
+        // Late results may have answered some of it, or settled it.
+        let wanted = |piece: &Piece| if vote { scan.unsettled.contains(piece) } else { scan.is_open(piece) };
+        let pieces: Vec<Piece> = pieces.into_iter().filter(wanted).collect();
+        if vote {
+            for piece in &pieces {
+                if let Some(verdict) = scan.pieces.get_mut(piece).and_then(Progress::verdict) {
+                    verdict.asking = false;
+                }
+            }
+        }
+        let purpose = match claim {
+            Claim::Others => Purpose::Vote,
+            Claim::Alone => Purpose::Isolation,
+            Claim::Anyone | Claim::Prefers(_) => Purpose::Work,
+        };
+        if purpose == Purpose::Isolation {
+            self.fleet.let_go();
+        }
+        if !pieces.is_empty() {
+            self.launch(id, worker, pieces, avoid, purpose, now_ms, out);
+        }
+        self.queue(id);
+    }
+
+    /// Makes an attempt and charges the scan for it.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn launch(
+        &mut self,
+        id: ScanId,
+        worker: WorkerId,
+        pieces: Vec<Piece>,
+        avoid: Vec<HostId>,
+        purpose: Purpose,
+        now_ms: u64,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(host) = self.fleet.get(worker).map(|w| w.host) else { return };
+        let Some(scan) = self.scans.get_mut(&id) else { return };
+        let attempt: AttemptId = self.next_attempt;
+        self.next_attempt += 1;
+        let mut cost = 0u64;
+        for piece in &pieces {
+            let Some(progress) = scan.pieces.get_mut(piece) else { continue };
+            cost = cost.saturating_add(progress.cost);
+            progress.running.push(attempt);
+            match (&mut progress.standing, purpose) {
+                (Standing::Open, Purpose::Work | Purpose::Isolation) => progress.tries += 1,
+                (Standing::Accepted(verdict), Purpose::Vote) => verdict.asked += 1,
+                _ => {}
+            }
+        }
+        scan.attempts.insert(attempt);
+        let queued = self.turns.remove(&(scan.turn, id));
+        self.turn = self.turn.max(scan.turn);
+        scan.turn += u128::from(cost) * TURN_SCALE / u128::from(scan.weight);
+        if queued {
+            self.turns.insert((scan.turn, id));
+        }
+        let left = pieces.iter().copied().collect();
+        let made = Attempt { scan: id, worker, host, left, avoid, purpose, started_ms: now_ms, cost, hedged: false };
+        self.attempts.insert(attempt, made);
+        self.fleet.start_attempt(worker, attempt, purpose == Purpose::Isolation);
+        out.push(Command::Dispatch { attempt, scan: id, worker, pieces, purpose });
+    }
+}

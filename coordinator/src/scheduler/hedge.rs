@@ -1,0 +1,56 @@
+//! Second attempts at stragglers: a worker that is slow or stopped, but not lost, holds nobody up for long.
+//!
+//! Only when most of a scan has ended, an attempt takes several times what the median took, and another worker of the
+//! class idles: then it costs nothing but that worker's idleness. The first answer counts, the other attempt is
+//! stopped as soon as it has nothing left to give, and digests are compared where both answered.
+
+use super::state::Scan;
+use super::{AttemptId, Command, HEDGE_AFTER_PERCENT, HEDGE_MULTIPLE, Piece, Purpose, ScanId, Scheduler};
+
+impl Scheduler {
+    pub(super) fn hedge(&mut self, now_ms: u64, out: &mut Vec<Command>) {
+        let almost_done: Vec<ScanId> =
+            self.scans.iter().filter(|(_, scan)| is_almost_done(scan)).map(|(&id, _)| id).collect();
+        for id in almost_done {
+            for late in self.stragglers(id, now_ms) {
+                self.hedge_one(late, now_ms, out);
+            }
+        }
+    }
+
+    /// Attempts of a scan that are late and have no second one.
+    fn stragglers(&self, id: ScanId, now_ms: u64) -> Vec<AttemptId> {
+        let Some(scan) = self.scans.get(&id) else { return Vec::new() };
+        if self.fleet.idle(scan.class).next().is_none() {
+            return Vec::new();
+        }
+        let late = |attempt: &&AttemptId| {
+            let Some(state) = self.attempts.get(attempt) else { return false };
+            let Some(expected_ms) = scan.paces.expected_ms(state.cost) else { return false };
+            let age_ms = now_ms.saturating_sub(state.started_ms);
+            state.purpose == Purpose::Work
+                && !state.hedged
+                && age_ms >= self.limits.hedge_min_ms.max(expected_ms.saturating_mul(HEDGE_MULTIPLE))
+        };
+        scan.attempts.iter().filter(late).copied().collect()
+    }
+
+    fn hedge_one(&mut self, late: AttemptId, now_ms: u64, out: &mut Vec<Command>) {
+        let Some(attempt) = self.attempts.get(&late) else { return };
+        let Some(scan) = self.scans.get(&attempt.scan) else { return };
+        let id = attempt.scan;
+        let left: Vec<Piece> = attempt.left.iter().filter(|piece| scan.is_open(piece)).copied().collect();
+        let other = self.fleet.idle(scan.class).find(|(_, w)| w.host != attempt.host).map(|(worker, _)| worker);
+        let (Some(worker), false) = (other, left.is_empty()) else { return };
+        if let Some(attempt) = self.attempts.get_mut(&late) {
+            attempt.hedged = true;
+        }
+        self.launch(id, worker, left, Vec::new(), Purpose::Hedge, now_ms, out);
+    }
+}
+
+/// Whether most of a scan has ended. What still waits while a worker idles may not run there.
+fn is_almost_done(scan: &Scan) -> bool {
+    let ended = scan.pieces.len() - scan.open;
+    scan.open > 0 && ended * 100 >= scan.pieces.len() * HEDGE_AFTER_PERCENT
+}

@@ -1,0 +1,444 @@
+//! Who runs what when: `step(event, now) -> commands`.
+//!
+//! Pure: integers and ids, no I/O, no clock, no randomness; the same events give the same commands. It drives threads
+//! (`local`), a cluster (`server`) and the simulator alike. It never sees a result, only its digest. Wanted properties:
+//! see `README.md` beside this room's sources.
+//!
+//! `state` is what is known; `line` the work of one scan that waits; `fleet` the workers and who of them has room;
+//! `dispatch` brings both together, scan by scan in fair turns; `retry` is what becomes of work that failed or died,
+//! bisection included; `hedge` is second attempts at stragglers; `verdict` compares digests and settles disputes.
+
+mod dispatch;
+mod fleet;
+mod hedge;
+mod limits;
+mod line;
+mod retry;
+mod state;
+mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use trawl_protocol::ErrorKind;
+
+use crate::planner::Shard;
+use fleet::Fleet;
+pub use limits::*;
+use state::{Attempt, Delivered, Scan, Standing};
+
+/// A scan, as long as it runs.
+pub type ScanId = u64;
+/// One registration of a worker: one that was lost and comes back has a new id.
+pub type WorkerId = u64;
+/// A worker by its name, over all its registrations and restarts. Votes and blame are its: a broken machine that restarts
+/// is not a second witness.
+pub type HostId = u64;
+/// What pins the bits of an answer, numbered by the shell: all attempts of a scan run in one class.
+pub type ClassId = u32;
+/// One dispatch of some pieces to one worker.
+pub type AttemptId = u64;
+/// Of a piece's result; equal digests are equal results.
+pub type Digest = [u8; 32];
+
+/// What is dispatched, answered and counted: a segment, or after bisection a run of its symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Piece {
+    /// Group id.
+    pub segment: u32,
+    /// Index of its first symbol among the segment's.
+    pub first: u32,
+    /// Symbols, at least 1.
+    pub count: u32,
+}
+
+impl Piece {
+    /// Two halves; none of a single symbol.
+    pub fn halves(self) -> Option<[Self; 2]> {
+        let half = self.count / 2;
+        let second = Self { first: self.first + half, count: self.count - half, ..self };
+        (half > 0).then_some([Self { count: half, ..self }, second])
+    }
+}
+
+/// How much of the workers' time a scan gets while others want it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Priority {
+    /// A quarter of a normal one's.
+    Low,
+    #[default]
+    Normal,
+    /// Four times a normal one's.
+    High,
+}
+
+impl Priority {
+    /// Every priority, lowest first.
+    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
+
+    /// As written on command lines and in requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        }
+    }
+
+    /// The reverse of [`Self::name`].
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+
+    /// Share of the workers' time, relative to other scans'.
+    fn weight(self) -> u64 {
+        match self {
+            Self::Low => 1,
+            Self::Normal => 4,
+            Self::High => 16,
+        }
+    }
+}
+
+/// A scan as it is handed in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Request {
+    /// Each segment of the scan is in one of them.
+    pub shards: Vec<Shard>,
+    /// Symbols of each segment; one that is not named has one and is never bisected.
+    pub symbols: BTreeMap<u32, u32>,
+    /// Where it may run.
+    pub class: ClassId,
+    /// See [`Priority`].
+    pub priority: Priority,
+    /// When it ends, done or not.
+    pub deadline_ms: Option<u64>,
+}
+
+/// Why a worker is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// It died or cannot be reached, perhaps of what it was doing.
+    Died,
+    /// It left on purpose: nothing it was doing is to blame.
+    Left,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A scan was accepted.
+    Submitted { scan: ScanId, request: Request },
+    /// Nobody wants the scan any more.
+    Cancelled { scan: ScanId },
+    /// A worker of a class may be given `slots` shards at a time.
+    WorkerJoined { worker: WorkerId, host: HostId, class: ClassId, slots: usize },
+    /// A worker finishes what it has and is given nothing more.
+    WorkerDraining { worker: WorkerId },
+    /// A worker is gone, whatever the evidence.
+    WorkerLost { worker: WorkerId, loss: Loss },
+    /// A valid result arrived. Also taken from attempts that were given up: a result is a pure function of its piece.
+    PieceDone { scan: ScanId, attempt: AttemptId, host: HostId, piece: Piece, digest: Digest },
+    /// An attempt says that one of its pieces failed.
+    PieceFailed { attempt: AttemptId, piece: Piece, kind: ErrorKind },
+    /// An attempt is over; what it has not answered is tried elsewhere.
+    AttemptEnded { attempt: AttemptId },
+    /// Time went by.
+    Tick,
+}
+
+/// How a scan ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every piece was accepted or failed. `disputed`: workers gave different results for one, and it could not be
+    /// settled which is right.
+    Complete { disputed: bool },
+    /// On request.
+    Cancelled,
+    /// There was no worker of its class for too long.
+    NoWorker,
+    /// Its time was over.
+    DeadlineExceeded,
+    /// Too many of its symbols kill workers.
+    Poisoned,
+}
+
+/// Why pieces are dispatched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nobody else runs them.
+    Work,
+    /// They are suspected to kill workers: nothing else runs on this one meanwhile.
+    Isolation,
+    /// Another worker runs them too, and is late.
+    Hedge,
+    /// They are answered, but it is in doubt which answer is right.
+    Vote,
+}
+
+/// What is to be done, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Send `pieces` (ascending; parts of segments alone) to `worker`.
+    Dispatch { attempt: AttemptId, scan: ScanId, worker: WorkerId, pieces: Vec<Piece>, purpose: Purpose },
+    /// Nobody waits for this attempt any more.
+    Stop { attempt: AttemptId },
+    /// The result just reported counts; said once for a piece.
+    Accept { scan: ScanId, piece: Piece },
+    /// The result just reported takes the place of the accepted one, which was wrong.
+    Replace { scan: ScanId, piece: Piece },
+    /// The piece has no result and gets no more attempts; said once, and never of an accepted one.
+    Fail { scan: ScanId, piece: Piece, kind: ErrorKind, attempts: u32 },
+    /// Two hosts gave different results for this piece; others are asked.
+    Contest { scan: ScanId, piece: Piece },
+    /// Most say that this host's result for the piece is wrong: it is given nothing more and believed nothing more.
+    Quarantine { host: HostId, scan: ScanId, piece: Piece },
+    /// A scan that ended complete holds a result that came to be in doubt.
+    Doubt { scan: ScanId },
+    /// Nothing more is said of this scan, but for `Doubt`.
+    End { scan: ScanId, outcome: Outcome },
+}
+
+/// The state; see the module's header.
+#[derive(Debug)]
+pub struct Scheduler {
+    limits: Limits,
+    scans: BTreeMap<ScanId, Scan>,
+    attempts: BTreeMap<AttemptId, Attempt>,
+    fleet: Fleet,
+    next_attempt: AttemptId,
+    /// Scans with work that could run now, in the order of their turns.
+    turns: BTreeSet<(u128, ScanId)>,
+    /// The turn of the scan that was served last: where new ones begin.
+    turn: u128,
+    /// Ends of scans that have one.
+    deadlines: BTreeSet<(u64, ScanId)>,
+    quarantined: BTreeSet<HostId>,
+    /// Scans that ended complete, newest last.
+    delivered: VecDeque<Delivered>,
+}
+
+impl Scheduler {
+    /// Without workers or scans.
+    pub fn new(limits: Limits, now_ms: u64) -> Self {
+        Self {
+            limits,
+            scans: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            fleet: Fleet::new(now_ms),
+            next_attempt: 1,
+            turns: BTreeSet::new(),
+            turn: 0,
+            deadlines: BTreeSet::new(),
+            quarantined: BTreeSet::new(),
+            delivered: VecDeque::new(),
+        }
+    }
+
+    /// Takes one event and says what to do. `now_ms` never goes back.
+    pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Command> {
+        let mut commands = Vec::new();
+        let out = &mut commands;
+        match event {
+            Event::Submitted { scan, request } => self.submit(scan, request, now_ms, out),
+            Event::Cancelled { scan } => self.end(scan, Outcome::Cancelled, out),
+            Event::WorkerJoined { worker, host, class, slots } => self.join(worker, host, class, slots),
+            Event::WorkerDraining { worker } => self.drain(worker, now_ms),
+            Event::WorkerLost { worker, loss } => self.lose(worker, loss, now_ms, out),
+            Event::PieceDone { scan, attempt, host, piece, digest } => {
+                self.done(scan, attempt, host, (piece, digest), now_ms, out);
+            }
+            Event::PieceFailed { attempt, piece, kind } => self.piece_failed(attempt, piece, kind, now_ms, out),
+            Event::AttemptEnded { attempt } => self.attempt_ended(attempt, now_ms, out),
+            Event::Tick => self.tick(now_ms, out),
+        }
+        self.dispatch(now_ms, out);
+        commands
+    }
+
+    /// Shards a worker is busy with.
+    pub fn in_flight(&self, worker: WorkerId) -> usize {
+        self.fleet.get(worker).map_or(0, |w| w.in_flight.len())
+    }
+
+    /// Whether no scan is left.
+    pub fn is_idle(&self) -> bool {
+        self.scans.is_empty()
+    }
+
+    fn submit(&mut self, id: ScanId, request: Request, now_ms: u64, out: &mut Vec<Command>) {
+        if self.scans.contains_key(&id) {
+            return;
+        }
+        self.fleet.note_class(request.class);
+        if let Some(deadline_ms) = request.deadline_ms {
+            self.deadlines.insert((deadline_ms, id));
+        }
+        let scan = Scan::new(request, self.turn, now_ms, |worker| self.fleet.takes_work(worker));
+        self.scans.insert(id, scan);
+        self.end_if_complete(id, out);
+        self.queue(id);
+    }
+
+    fn join(&mut self, worker: WorkerId, host: HostId, class: ClassId, slots: usize) {
+        let quarantined = self.quarantined.contains(&host);
+        self.fleet.join(worker, (host, class), slots, quarantined);
+    }
+
+    fn drain(&mut self, worker: WorkerId, now_ms: u64) {
+        self.fleet.drain(worker, now_ms);
+        self.orphan(worker);
+    }
+
+    /// Work that waits for this worker may go anywhere from now on.
+    fn orphan(&mut self, worker: WorkerId) {
+        self.scans.values_mut().for_each(|scan| scan.line.orphan(worker));
+    }
+
+    fn tick(&mut self, now_ms: u64, out: &mut Vec<Command>) {
+        while let Some(&(deadline_ms, scan)) = self.deadlines.first() {
+            if deadline_ms > now_ms {
+                break;
+            }
+            self.deadlines.pop_first();
+            self.end(scan, Outcome::DeadlineExceeded, out);
+        }
+        self.give_up_without_workers(now_ms, out);
+        self.give_up_disputes(now_ms, out);
+        self.hedge(now_ms, out);
+    }
+
+    /// Ends scans whose class has had no worker for too long, unless a worker that leaves still runs one.
+    fn give_up_without_workers(&mut self, now_ms: u64, out: &mut Vec<Command>) {
+        let late = |scan: &Scan| {
+            let since = self.fleet.empty_since(scan.class)?;
+            let waited = now_ms.saturating_sub(since.max(scan.submitted_ms));
+            (scan.attempts.is_empty() && waited >= self.limits.no_worker_timeout_ms).then_some(())
+        };
+        let ended: Vec<ScanId> =
+            self.scans.iter().filter(|(_, scan)| late(scan).is_some()).map(|(&id, _)| id).collect();
+        for id in ended {
+            // What is answered is whole; only its check is missing.
+            let whole = self.scans.get(&id).is_some_and(|scan| scan.open == 0);
+            self.end(id, if whole { Outcome::Complete { disputed: true } } else { Outcome::NoWorker }, out);
+        }
+    }
+
+    fn end_if_complete(&mut self, id: ScanId, out: &mut Vec<Command>) {
+        let Some(scan) = self.scans.get(&id) else { return };
+        if scan.open == 0 && scan.unsettled.is_empty() {
+            let disputed = scan.disputed;
+            self.end(id, Outcome::Complete { disputed }, out);
+        }
+    }
+
+    fn end(&mut self, id: ScanId, outcome: Outcome, out: &mut Vec<Command>) {
+        let Some(scan) = self.scans.remove(&id) else { return };
+        self.turns.remove(&(scan.turn, id));
+        if let Some(deadline_ms) = scan.deadline_ms {
+            self.deadlines.remove(&(deadline_ms, id));
+        }
+        for attempt in &scan.attempts {
+            // One that has answered everything ends by itself; it keeps its slot until it does.
+            if self.attempts.get(attempt).is_some_and(|a| !a.left.is_empty()) {
+                self.forget(*attempt);
+                out.push(Command::Stop { attempt: *attempt });
+            }
+        }
+        out.push(Command::End { scan: id, outcome });
+        if let Outcome::Complete { disputed } = outcome {
+            self.deliver(id, scan, disputed);
+        }
+    }
+
+    /// Takes an attempt out of every index.
+    fn forget(&mut self, id: AttemptId) -> Option<Attempt> {
+        let attempt = self.attempts.remove(&id)?;
+        self.fleet.end_attempt(attempt.worker, id);
+        if let Some(scan) = self.scans.get_mut(&attempt.scan) {
+            scan.attempts.remove(&id);
+            for piece in &attempt.left {
+                if let Some(progress) = scan.pieces.get_mut(piece) {
+                    progress.running.retain(|running| *running != id);
+                }
+            }
+        }
+        Some(attempt)
+    }
+
+    /// Takes one piece from an attempt that answered it or failed on it. False when it was not waited for.
+    fn answered(&mut self, id: AttemptId, piece: Piece, now_ms: u64) -> bool {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return false };
+        if !attempt.left.remove(&piece) {
+            return false;
+        }
+        if let Some(scan) = self.scans.get_mut(&attempt.scan) {
+            if let Some(progress) = scan.pieces.get_mut(&piece) {
+                progress.running.retain(|running| *running != id);
+            }
+            if attempt.left.is_empty() {
+                scan.paces.note(now_ms.saturating_sub(attempt.started_ms), attempt.cost);
+            }
+        }
+        true
+    }
+
+    fn done(
+        &mut self,
+        id: ScanId,
+        attempt: AttemptId,
+        host: HostId,
+        (piece, digest): (Piece, Digest),
+        now_ms: u64,
+        out: &mut Vec<Command>,
+    ) {
+        let vote = self.attempts.get(&attempt).is_some_and(|a| a.purpose == Purpose::Vote);
+        let waited = self.answered(attempt, piece, now_ms);
+        if self.quarantined.contains(&host) {
+            return;
+        }
+        let Some(scan) = self.scans.get_mut(&id) else { return self.compare_delivered(id, host, (piece, digest), out) };
+        let Some(progress) = scan.pieces.get_mut(&piece) else { return };
+        match &mut progress.standing {
+            Standing::Open => {
+                progress.accept(host, digest);
+                scan.open -= 1;
+                out.push(Command::Accept { scan: id, piece });
+                self.release(id, piece, out);
+                self.end_if_complete(id, out);
+            }
+            Standing::Accepted(_) => self.vote(id, piece, host, digest, now_ms, out),
+            Standing::Failed => {}
+        }
+        if vote && waited {
+            self.ask_if_unsettled(id, piece, out);
+        }
+    }
+
+    /// A piece has ended: whoever else works on it alone is stopped.
+    fn release(&mut self, id: ScanId, piece: Piece, out: &mut Vec<Command>) {
+        let Some(scan) = self.scans.get(&id) else { return };
+        let Some(progress) = scan.pieces.get(&piece) else { return };
+        let beaten = |attempt: &&AttemptId| {
+            let Some(running) = self.attempts.get(attempt) else { return false };
+            running.purpose != Purpose::Vote && !running.left.iter().any(|left| scan.is_open(left))
+        };
+        let beaten: Vec<AttemptId> = progress.running.iter().filter(beaten).copied().collect();
+        for attempt in beaten {
+            self.forget(attempt);
+            out.push(Command::Stop { attempt });
+        }
+    }
+
+    fn fail(&mut self, id: ScanId, piece: Piece, kind: ErrorKind, out: &mut Vec<Command>) {
+        let Some(scan) = self.scans.get_mut(&id) else { return };
+        let Some(progress) = scan.pieces.get_mut(&piece) else { return };
+        if !matches!(progress.standing, Standing::Open) {
+            return;
+        }
+        progress.standing = Standing::Failed;
+        scan.open -= 1;
+        out.push(Command::Fail { scan: id, piece, kind, attempts: progress.tries });
+        self.release(id, piece, out);
+        self.end_if_complete(id, out);
+    }
+}

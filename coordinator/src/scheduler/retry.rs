@@ -1,0 +1,197 @@
+//! What becomes of work that was not answered: tried elsewhere, bisected, or failed.
+//!
+//! A worker that dies takes what it had under suspicion. Its pieces are tried again one by one; one that is in hand
+//! when a second worker dies is cut in two, and its parts run alone on their workers until the symbol is found that
+//! kills them. A part that answers is innocent; only a symbol that ran alone is ever called poisoned.
+
+use trawl_protocol::ErrorKind;
+
+use super::line::{Claim, Work};
+use super::state::{Attempt, Progress, Standing};
+use super::{AttemptId, Command, HostId, Loss, Outcome, Piece, Purpose, ScanId, Scheduler, WorkerId};
+
+impl Scheduler {
+    pub(super) fn piece_failed(
+        &mut self,
+        id: AttemptId,
+        piece: Piece,
+        kind: ErrorKind,
+        now_ms: u64,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(attempt) = self.attempts.get(&id) else { return };
+        let (scan, purpose, avoid) = (attempt.scan, attempt.purpose, with(&attempt.avoid, attempt.host));
+        if !self.answered(id, piece, now_ms) {
+            return;
+        }
+        if purpose == Purpose::Vote {
+            self.decline(scan, piece, &avoid);
+            self.ask_if_unsettled(scan, piece, out);
+        } else if kind.is_retried() {
+            self.retry(scan, vec![piece], (kind, avoid, true), now_ms, out);
+        } else {
+            self.fail(scan, piece, kind, out);
+        }
+    }
+
+    pub(super) fn attempt_ended(&mut self, id: AttemptId, now_ms: u64, out: &mut Vec<Command>) {
+        if let Some(attempt) = self.forget(id) {
+            self.abandon(&attempt, true, now_ms, out);
+        }
+    }
+
+    /// Stops an attempt whose worker is given nothing more; nothing it ran is to blame.
+    pub(super) fn call_off(&mut self, id: AttemptId, now_ms: u64, out: &mut Vec<Command>) {
+        if let Some(attempt) = self.forget(id) {
+            out.push(Command::Stop { attempt: id });
+            self.forgive(&attempt);
+            self.abandon(&attempt, false, now_ms, out);
+        }
+    }
+
+    /// What an attempt that is over did not answer.
+    fn abandon(&mut self, attempt: &Attempt, delayed: bool, now_ms: u64, out: &mut Vec<Command>) {
+        let avoid = with(&attempt.avoid, attempt.host);
+        let left: Vec<Piece> = attempt.left.iter().copied().collect();
+        if attempt.purpose == Purpose::Vote {
+            for piece in left {
+                self.decline(attempt.scan, piece, &avoid);
+                self.ask_if_unsettled(attempt.scan, piece, out);
+            }
+        } else {
+            self.retry(attempt.scan, left, (ErrorKind::Retryable, avoid, delayed), now_ms, out);
+        }
+    }
+
+    pub(super) fn lose(&mut self, worker: WorkerId, loss: Loss, now_ms: u64, out: &mut Vec<Command>) {
+        let Some(in_flight) = self.fleet.remove(worker, now_ms) else { return };
+        self.orphan(worker);
+        for id in in_flight {
+            let Some(attempt) = self.forget(id) else { continue };
+            out.push(Command::Stop { attempt: id });
+            match loss {
+                Loss::Left => {
+                    self.forgive(&attempt);
+                    self.abandon(&attempt, false, now_ms, out);
+                }
+                Loss::Died if attempt.purpose == Purpose::Vote => self.abandon(&attempt, false, now_ms, out),
+                Loss::Died => {
+                    for piece in attempt.left.clone() {
+                        self.suspect(&attempt, piece, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An attempt that ended through no fault of its work does not count.
+    fn forgive(&mut self, attempt: &Attempt) {
+        let Some(scan) = self.scans.get_mut(&attempt.scan) else { return };
+        if matches!(attempt.purpose, Purpose::Work | Purpose::Isolation) {
+            for piece in &attempt.left {
+                if let Some(progress) = scan.pieces.get_mut(piece) {
+                    progress.tries = progress.tries.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// Puts pieces that were not answered back into line together, or fails those that had all their attempts.
+    fn retry(
+        &mut self,
+        id: ScanId,
+        pieces: Vec<Piece>,
+        (kind, avoid, delayed): (ErrorKind, Vec<HostId>, bool),
+        now_ms: u64,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(scan) = self.scans.get_mut(&id) else { return };
+        let (mut again, mut over, mut tries) = (Vec::new(), Vec::new(), 0);
+        for piece in pieces {
+            let Some(progress) = scan.pieces.get(&piece) else { continue };
+            // One that another attempt runs is left to that.
+            if !matches!(progress.standing, Standing::Open) || !progress.running.is_empty() {
+                continue;
+            }
+            if progress.tries >= self.limits.attempts_max {
+                over.push(piece);
+                continue;
+            }
+            tries = tries.max(progress.tries);
+            // A suspect stays alone.
+            if progress.deaths == 0 && !progress.alone {
+                again.push(piece);
+            } else {
+                let claim = progress.claim();
+                let not_before_ms = self.limits.not_before(delayed, progress.tries, now_ms);
+                scan.line.push(Work { pieces: vec![piece], avoid: avoid.clone(), claim }, not_before_ms);
+            }
+        }
+        if !again.is_empty() {
+            let not_before_ms = self.limits.not_before(delayed, tries, now_ms);
+            scan.line.push(Work { pieces: again, avoid, claim: Claim::Anyone }, not_before_ms);
+        }
+        for piece in over {
+            self.fail(id, piece, kind, out);
+        }
+        self.queue(id);
+    }
+
+    /// A worker died with this piece in hand.
+    fn suspect(&mut self, attempt: &Attempt, piece: Piece, out: &mut Vec<Command>) {
+        let id = attempt.scan;
+        let limits = self.limits;
+        let Some(scan) = self.scans.get_mut(&id) else { return };
+        let Some(progress) = scan.pieces.get_mut(&piece) else { return };
+        if !matches!(progress.standing, Standing::Open) {
+            return;
+        }
+        progress.deaths += 1;
+        // What another attempt runs is left to that.
+        if !progress.running.is_empty() {
+            return;
+        }
+        let (tries, cost, alone) = (progress.tries, progress.cost, progress.alone);
+        if progress.deaths >= limits.deaths_max {
+            match piece.halves() {
+                Some(halves) => {
+                    scan.pieces.remove(&piece);
+                    scan.open += 1;
+                    for half in halves {
+                        // The parts inherit the suspicion, so the next death cuts them again; a symbol has to earn it.
+                        let deaths = if half.count > 1 { limits.deaths_max - 1 } else { 0 };
+                        scan.pieces.insert(half, Progress::alone((cost / 2).max(1), deaths));
+                        scan.line.push(Work { pieces: vec![half], avoid: Vec::new(), claim: Claim::Alone }, 0);
+                    }
+                }
+                // Others ran on the workers that died: now it has to do it alone.
+                None if !alone => {
+                    *progress = Progress::alone(cost, 0);
+                    scan.line.push(Work { pieces: vec![piece], avoid: Vec::new(), claim: Claim::Alone }, 0);
+                }
+                None => {
+                    scan.poisoned += 1;
+                    let ruined = scan.poisoned >= limits.poisoned_max;
+                    self.fail(id, piece, ErrorKind::Poisoned, out);
+                    if ruined {
+                        self.end(id, Outcome::Poisoned, out);
+                    }
+                }
+            }
+        } else if tries >= limits.attempts_max {
+            self.fail(id, piece, ErrorKind::Retryable, out);
+        } else {
+            let claim = progress.claim();
+            scan.line.push(Work { pieces: vec![piece], avoid: attempt.avoid.clone(), claim }, 0);
+        }
+        self.queue(id);
+    }
+}
+
+fn with(avoid: &[HostId], host: HostId) -> Vec<HostId> {
+    let mut avoid = avoid.to_vec();
+    if let Err(at) = avoid.binary_search(&host) {
+        avoid.insert(at, host);
+    }
+    avoid
+}

@@ -1,0 +1,205 @@
+//! What is known of a scan, its pieces and its attempts.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::line::{Claim, Line, Work};
+use super::{AttemptId, ClassId, Digest, HostId, Piece, Purpose, Request, ScanId, WorkerId};
+
+/// Attempts whose durations make the median.
+const PACES_KEPT: usize = 255;
+/// Durations are kept for so much cost, so that the quotient of small attempts is not zero.
+const PACE_COST: u128 = 1 << 32;
+
+/// A scan that runs.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// Every piece the scan is cut into now: bisection takes one out and puts its halves in.
+    pub pieces: BTreeMap<Piece, Progress>,
+    /// Pieces that are neither accepted nor failed.
+    pub open: usize,
+    /// Accepted pieces whose result is in doubt.
+    pub unsettled: BTreeSet<Piece>,
+    /// What waits for a worker.
+    pub line: Line,
+    /// What runs.
+    pub attempts: BTreeSet<AttemptId>,
+    pub class: ClassId,
+    pub weight: u64,
+    /// Work it was given so far over its weight: the least one is next.
+    pub turn: u128,
+    pub submitted_ms: u64,
+    pub deadline_ms: Option<u64>,
+    /// A doubt could not be settled.
+    pub disputed: bool,
+    /// Symbols that failed as poisoned.
+    pub poisoned: u32,
+    pub paces: Paces,
+}
+
+/// How far a piece is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Estimated, at least 1.
+    pub cost: u64,
+    /// Dispatches for work or isolation.
+    pub tries: u32,
+    /// Workers that died with it in hand.
+    pub deaths: u32,
+    /// Whether it runs with nothing beside it: a part of a segment, or a lone symbol under suspicion.
+    pub alone: bool,
+    /// Attempts that have it and have not answered.
+    pub running: Vec<AttemptId>,
+    pub standing: Standing,
+}
+
+/// A piece is open until it is accepted or failed; neither is ever taken back.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Open,
+    Accepted(Verdict),
+    Failed,
+}
+
+/// Who said what of an accepted piece.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub accepted: Digest,
+    pub votes: Vec<(HostId, Digest)>,
+    /// Hosts that were asked and did not answer.
+    pub declined: Vec<HostId>,
+    /// Hosts that were asked.
+    pub asked: u32,
+    /// Whether the next one is being looked for.
+    pub asking: bool,
+    /// Since when it is in doubt.
+    pub since_ms: u64,
+    /// Whether it was said that hosts differ.
+    pub contested: bool,
+}
+
+/// One dispatch.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub scan: ScanId,
+    pub worker: WorkerId,
+    pub host: HostId,
+    /// What it has not answered; may hold pieces that another attempt answered meanwhile.
+    pub left: BTreeSet<Piece>,
+    /// Hosts that failed this work before.
+    pub avoid: Vec<HostId>,
+    pub purpose: Purpose,
+    pub started_ms: u64,
+    pub cost: u64,
+    /// Whether a second attempt at it was made.
+    pub hedged: bool,
+}
+
+/// What is kept of a scan that ended complete.
+#[derive(Debug)]
+pub(super) struct Delivered {
+    pub scan: ScanId,
+    pub pieces: BTreeMap<Piece, (HostId, Digest)>,
+    /// Said once.
+    pub doubted: bool,
+}
+
+impl Scan {
+    /// `takes_work`: whether a worker may be waited for.
+    pub fn new(request: Request, turn: u128, now_ms: u64, takes_work: impl Fn(WorkerId) -> bool) -> Self {
+        let mut pieces = BTreeMap::new();
+        let mut line = Line::default();
+        for shard in request.shards {
+            let cost = (shard.cost / (shard.segments.len() as u64).max(1)).max(1);
+            let mut fresh = Vec::with_capacity(shard.segments.len());
+            for segment in shard.segments {
+                let count = request.symbols.get(&segment).copied().unwrap_or(1).max(1);
+                let piece = Piece { segment, first: 0, count };
+                if pieces.insert(piece, Progress::new(cost)).is_none() {
+                    fresh.push(piece);
+                }
+            }
+            fresh.sort_unstable();
+            if !fresh.is_empty() {
+                line.push(Work::fresh(fresh, shard.preferred.filter(|w| takes_work(*w))), 0);
+            }
+        }
+        Self {
+            open: pieces.len(),
+            pieces,
+            unsettled: BTreeSet::new(),
+            line,
+            attempts: BTreeSet::new(),
+            class: request.class,
+            weight: request.priority.weight(),
+            turn,
+            submitted_ms: now_ms,
+            deadline_ms: request.deadline_ms,
+            disputed: false,
+            poisoned: 0,
+            paces: Paces::default(),
+        }
+    }
+
+    /// Whether a piece has neither been accepted nor failed.
+    pub fn is_open(&self, piece: &Piece) -> bool {
+        self.pieces.get(piece).is_some_and(|p| matches!(p.standing, Standing::Open))
+    }
+}
+
+impl Progress {
+    fn new(cost: u64) -> Self {
+        Self { cost, tries: 0, deaths: 0, alone: false, running: Vec::new(), standing: Standing::Open }
+    }
+
+    /// Of a piece that has to run alone.
+    pub fn alone(cost: u64, deaths: u32) -> Self {
+        Self { deaths, alone: true, ..Self::new(cost) }
+    }
+
+    pub fn claim(&self) -> Claim {
+        if self.alone { Claim::Alone } else { Claim::Anyone }
+    }
+
+    pub fn accept(&mut self, host: HostId, digest: Digest) {
+        self.standing = Standing::Accepted(Verdict {
+            accepted: digest,
+            votes: vec![(host, digest)],
+            declined: Vec::new(),
+            asked: 0,
+            asking: false,
+            since_ms: 0,
+            contested: false,
+        });
+    }
+
+    pub fn verdict(&mut self) -> Option<&mut Verdict> {
+        match &mut self.standing {
+            Standing::Accepted(verdict) => Some(verdict),
+            Standing::Open | Standing::Failed => None,
+        }
+    }
+}
+
+/// How long attempts took for their cost.
+#[derive(Debug, Default)]
+pub(super) struct Paces {
+    /// Milliseconds of [`PACE_COST`], newest last.
+    recent: VecDeque<u128>,
+}
+
+impl Paces {
+    pub fn note(&mut self, ms: u64, cost: u64) {
+        if self.recent.len() == PACES_KEPT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(u128::from(ms) * PACE_COST / u128::from(cost.max(1)));
+    }
+
+    /// What the median attempt would take for `cost`; `None` before any has ended.
+    pub fn expected_ms(&self, cost: u64) -> Option<u64> {
+        let mut sorted: Vec<u128> = self.recent.iter().copied().collect();
+        sorted.sort_unstable();
+        let median = sorted.get(sorted.len() / 2)?;
+        u64::try_from(median.saturating_mul(u128::from(cost)) / PACE_COST).ok()
+    }
+}

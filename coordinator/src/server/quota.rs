@@ -1,0 +1,203 @@
+//! What one caller may ask of a coordinator: scans at once, bytes of a scan's document, submissions a minute.
+//!
+//! Callers are told apart by what the guard found out. `local` is everybody on this machine in plain text: it has the
+//! coordinator to itself, so only limits that were set on purpose hold it back. What is refused says when to come again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tonic::{Code, Status};
+use trawl_protocol::ErrorKind;
+use trawl_protocol::error::status_of;
+use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
+use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY};
+
+/// Scans of one caller that run at once, unless another number is set.
+pub const SCANS_PER_CALLER_MAX: u32 = 16;
+/// Bytes of a scan's document, unless another number is set.
+pub const PLAN_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
+/// Submissions of one caller in a minute, unless another number is set.
+pub const SUBMISSIONS_PER_MINUTE_MAX: u32 = 600;
+/// Callers that are remembered; those that have done nothing for a minute are forgotten.
+const CALLERS_MAX: usize = 4096;
+/// The time that a rate counts over.
+const MINUTE: Duration = Duration::from_secs(60);
+/// When to come again after a refusal for running scans, whose end nobody knows.
+const RETRY_AFTER_RUNNING: Duration = Duration::from_secs(5);
+
+/// What an operator set; a default for every caller but `local` otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// See [`SCANS_PER_CALLER_MAX`].
+    pub scans: Option<u32>,
+    /// See [`PLAN_BYTES_MAX`].
+    pub plan_bytes: Option<usize>,
+    /// See [`SUBMISSIONS_PER_MINUTE_MAX`].
+    pub submissions_per_minute: Option<u32>,
+}
+
+/// What one caller has done.
+#[derive(Debug, Clone, Copy)]
+struct Usage {
+    running: u32,
+    /// When the submissions so far would be used up at the even rate (a leaky bucket, told by its time).
+    spent_until: Instant,
+}
+
+/// Who has done what; shared by all requests.
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    limits: QuotaLimits,
+    callers: Arc<Mutex<BTreeMap<String, Usage>>>,
+}
+
+/// A scan that counts as running until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RunningPermit {
+    callers: Arc<Mutex<BTreeMap<String, Usage>>>,
+    name: String,
+}
+
+impl Drop for RunningPermit {
+    fn drop(&mut self) {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(usage) = callers.get_mut(&self.name) {
+            usage.running = usage.running.saturating_sub(1);
+        }
+    }
+}
+
+impl Quotas {
+    pub fn new(limits: QuotaLimits) -> Self {
+        Self { limits, callers: Arc::default() }
+    }
+
+    /// Takes a submission of `bytes`, or refuses it with RESOURCE_EXHAUSTED. A refused one costs nothing.
+    pub fn admit(&self, caller: &Caller, bytes: usize, now: Instant) -> Result<RunningPermit, Status> {
+        let default_of = |default: u32| if caller.is_known() { default } else { u32::MAX };
+        let bytes_max = self.limits.plan_bytes.unwrap_or(PLAN_BYTES_MAX);
+        if bytes > bytes_max {
+            let message = format!("the scan document has {bytes} bytes, {} may send {bytes_max} at most", caller.name);
+            return Err(refused(caller, ErrorKind::Invalid, &message, None));
+        }
+        let running_max = self.limits.scans.unwrap_or_else(|| default_of(SCANS_PER_CALLER_MAX));
+        let rate_max = self.limits.submissions_per_minute.unwrap_or_else(|| default_of(SUBMISSIONS_PER_MINUTE_MAX));
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        if callers.len() >= CALLERS_MAX && !callers.contains_key(&caller.name) {
+            callers.retain(|_, usage| usage.running > 0 || usage.spent_until > now);
+            if callers.len() >= CALLERS_MAX {
+                let message = format!("{CALLERS_MAX} callers are busy already");
+                return Err(refused(caller, ErrorKind::Retryable, &message, Some(MINUTE)));
+            }
+        }
+        let usage = callers.get(&caller.name).copied().unwrap_or(Usage { running: 0, spent_until: now });
+        if usage.running >= running_max {
+            let message = format!("{} has {} scans running, {running_max} at most may", caller.name, usage.running);
+            return Err(refused(caller, ErrorKind::Retryable, &message, Some(RETRY_AFTER_RUNNING)));
+        }
+        let spent_until = usage.spent_until.max(now) + MINUTE / rate_max.max(1);
+        let ahead = spent_until.duration_since(now);
+        if rate_max == 0 || ahead > MINUTE {
+            let message = format!("{} has submitted too often, {rate_max} scans a minute at most may be", caller.name);
+            return Err(refused(caller, ErrorKind::Retryable, &message, Some(ahead.saturating_sub(MINUTE))));
+        }
+        callers.insert(caller.name.clone(), Usage { running: usage.running + 1, spent_until });
+        Ok(RunningPermit { callers: Arc::clone(&self.callers), name: caller.name.clone() })
+    }
+}
+
+fn refused(caller: &Caller, kind: ErrorKind, message: &str, retry_after: Option<Duration>) -> Status {
+    tracing::warn!(target: "trawl::audit", caller = caller.name, action = "submit", outcome = "refused", why = message,
+        "limit");
+    let Some(after) = retry_after else { return status_of(Code::ResourceExhausted, kind, message) };
+    // Whole seconds, and none is too early.
+    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    let message = format!("{message}; try again in {seconds} s");
+    let mut status = status_of(Code::ResourceExhausted, kind, &message);
+    status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, seconds.into());
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(name: &str) -> Caller {
+        Caller { name: name.to_owned(), ..Caller::local() }
+    }
+
+    fn retry_after(status: &Status) -> u64 {
+        let value = status.metadata().get(RETRY_AFTER_METADATA_KEY).expect("says when to come again");
+        value.to_str().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn running_scans_are_counted_by_caller_until_they_end() {
+        let quotas = Quotas::new(QuotaLimits { scans: Some(2), ..QuotaLimits::default() });
+        let (alice, bob, now) = (caller("user alice"), caller("user bob"), Instant::now());
+        let held = [quotas.admit(&alice, 1, now).unwrap(), quotas.admit(&alice, 1, now).unwrap()];
+        let status = quotas.admit(&alice, 1, now).unwrap_err();
+        assert_eq!((status.code(), retry_after(&status)), (Code::ResourceExhausted, 5));
+        assert_eq!(status.message(), "user alice has 2 scans running, 2 at most may; try again in 5 s");
+        assert!(quotas.admit(&bob, 1, now).is_ok(), "another caller has its own");
+        drop(held);
+        assert!(quotas.admit(&alice, 1, now).is_ok());
+    }
+
+    #[test]
+    fn a_rate_comes_back_evenly_and_the_refusal_says_when() {
+        let quotas = Quotas::new(QuotaLimits { submissions_per_minute: Some(3), ..QuotaLimits::default() });
+        let (alice, start) = (caller("user alice"), Instant::now());
+        for _ in 0..3 {
+            drop(quotas.admit(&alice, 1, start).unwrap());
+        }
+        let status = quotas.admit(&alice, 1, start).unwrap_err();
+        assert_eq!((status.code(), retry_after(&status)), (Code::ResourceExhausted, 20));
+        let early = start + Duration::from_millis(18_500);
+        assert_eq!(retry_after(&quotas.admit(&alice, 1, early).unwrap_err()), 2);
+        assert!(quotas.admit(&alice, 1, start + Duration::from_secs(20)).is_ok());
+        assert!(quotas.admit(&alice, 1, start + Duration::from_secs(21)).is_err());
+    }
+
+    #[test]
+    fn a_plan_that_is_too_large_is_refused_for_good() {
+        let quotas = Quotas::new(QuotaLimits { plan_bytes: Some(100), ..QuotaLimits::default() });
+        assert!(quotas.admit(&caller("user alice"), 100, Instant::now()).is_ok());
+        let status = quotas.admit(&caller("user alice"), 101, Instant::now()).unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "the scan document has 101 bytes, user alice may send 100 at most");
+        assert!(status.metadata().get(RETRY_AFTER_METADATA_KEY).is_none(), "later it is as large");
+    }
+
+    #[test]
+    fn without_settings_a_known_caller_has_the_defaults_and_local_has_none() {
+        let (quotas, now) = (Quotas::new(QuotaLimits::default()), Instant::now());
+        let held: Vec<_> =
+            (0..SCANS_PER_CALLER_MAX).map(|_| quotas.admit(&caller("user a"), 1, now).unwrap()).collect();
+        assert!(quotas.admit(&caller("user a"), 1, now).is_err());
+        drop(held);
+        for n in SCANS_PER_CALLER_MAX..SUBMISSIONS_PER_MINUTE_MAX {
+            assert!(quotas.admit(&caller("user a"), 1, now).is_ok(), "{n}");
+        }
+        assert!(quotas.admit(&caller("user a"), 1, now).is_err());
+        let local = Caller::local();
+        let held: Vec<_> = (0..2 * SUBMISSIONS_PER_MINUTE_MAX).map(|_| quotas.admit(&local, 1, now).unwrap()).collect();
+        assert_eq!(held.len(), 1200);
+    }
+
+    #[test]
+    fn callers_that_do_nothing_are_forgotten_and_the_busy_ones_are_not() {
+        let (quotas, now) = (Quotas::new(QuotaLimits::default()), Instant::now());
+        let held = quotas.admit(&caller("busy"), 1, now).unwrap();
+        for n in 1..CALLERS_MAX {
+            drop(quotas.admit(&caller(&format!("user {n}")), 1, now).unwrap());
+        }
+        assert!(quotas.admit(&caller("one more"), 1, now).is_err());
+        assert!(quotas.admit(&caller("one more"), 1, now + MINUTE).is_ok());
+        let callers = quotas.callers.lock().unwrap();
+        assert!(callers.len() == 2 && callers["busy"].running == 1, "{}", callers.len());
+        drop(callers);
+        drop(held);
+    }
+}

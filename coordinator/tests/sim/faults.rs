@@ -1,0 +1,70 @@
+//! Which faults strike a world, when and how badly: drawn from the seed before it begins.
+
+use crate::random::Random;
+use crate::world::FAULTS_UNTIL_MS;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// A process dies and is started anew.
+    Kill,
+    /// Most of them at once.
+    KillMany,
+    /// A process stops, is given up, and goes on as if nothing had been: a zombie.
+    Stop,
+    /// Nothing reaches it, what it says is heard.
+    Deafen,
+    /// It hears everything, nothing it says gets out.
+    Mute,
+    /// It is ten times slower from now on.
+    Slow,
+    /// The coordinator's clock jumps ahead.
+    ClockJump,
+    /// A worker leaves on purpose and comes back later.
+    Drain,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    pub kind: Kind,
+    pub machine: usize,
+    pub lasts_ms: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Faults {
+    pub agenda: Vec<(u64, Fault)>,
+    /// Messages that are late, so that others overtake them.
+    pub delay_percent: u64,
+    /// Messages that come twice.
+    pub twice_percent: u64,
+    /// Pieces that a living worker fails.
+    pub failing_percent: u64,
+}
+
+impl Faults {
+    pub fn none() -> Self {
+        Self { agenda: Vec::new(), delay_percent: 0, twice_percent: 0, failing_percent: 0 }
+    }
+
+    pub fn new(random: &mut Random) -> Self {
+        const KINDS: [Kind; 8] = [
+            Kind::Kill,
+            Kind::KillMany,
+            Kind::Stop,
+            Kind::Deafen,
+            Kind::Mute,
+            Kind::Slow,
+            Kind::ClockJump,
+            Kind::Drain,
+        ];
+        let count = random.within(0, 12);
+        let mut fault = |_| {
+            let kind = KINDS[random.index(KINDS.len())];
+            let (machine, lasts_ms) = (random.index(64), random.within(1, 3_000));
+            (random.within(0, FAULTS_UNTIL_MS - 1), Fault { kind, machine, lasts_ms })
+        };
+        let agenda = (0..count).map(&mut fault).collect();
+        let mut some = |most| if random.percent(50) { random.within(0, most) } else { 0 };
+        Self { agenda, delay_percent: some(20), twice_percent: some(10), failing_percent: some(15) }
+    }
+}

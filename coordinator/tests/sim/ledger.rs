@@ -1,0 +1,438 @@
+//! What the scheduler promised and did, kept beside it, and every invariant checked after every event.
+//!
+//! It believes nothing of the scheduler's own state: it sees events and commands alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use trawl_coordinator::scheduler::{
+    AttemptId, ClassId, Command, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Purpose, Request, ScanId,
+    VOTES_MAX, WorkerId,
+};
+use trawl_protocol::ErrorKind;
+
+/// What always holds. Each has a planted bug in `sabotage`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Invariant {
+    /// Every symbol is exactly once in the answer or in the list of failures.
+    EverySymbolOnce,
+    /// No piece is dispatched more often than its attempts, no result asked for more often than votes are.
+    AttemptsWithinLimits,
+    /// A scan that has ended has no running attempt, and nothing is said of it.
+    NothingAfterTheEnd,
+    /// A worker has no more in flight than its slots, and nothing beside a suspect.
+    InFlightBounded,
+    /// Work goes to workers that are there, of the scan's class, that neither leave nor lie.
+    RightWorkers,
+    /// Once faults stop, every scan ends.
+    Progress,
+    /// What is answered is what an undisturbed run answers, unless the scan says that it is disputed.
+    SameBytes,
+    /// What failed, ended or was quarantined had a reason.
+    Reasons,
+    /// A scan ends at its deadline.
+    Deadlines,
+}
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    pub invariant: Invariant,
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.invariant, self.what)
+    }
+}
+
+/// What the world knows and the scheduler does not.
+pub trait Truth {
+    /// The digest of a right result.
+    fn digest(&self, scan: ScanId, piece: Piece) -> Digest;
+    /// Whether one of the piece's symbols kills workers.
+    fn kills(&self, scan: ScanId, piece: Piece) -> bool;
+    fn lies(&self, host: HostId) -> bool;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Accepted(Digest),
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    symbols: BTreeMap<u32, u32>,
+    class: ClassId,
+    deadline_ms: Option<u64>,
+    ends: BTreeMap<Piece, End>,
+    /// Dispatches for work or isolation, less those to workers that left.
+    tries: BTreeMap<Piece, u32>,
+    votes: BTreeMap<Piece, u32>,
+    hedges: BTreeMap<Piece, u32>,
+    /// Workers that died with it in hand, of which so many while it ran alone.
+    deaths: BTreeMap<Piece, (u32, u32)>,
+    /// Everything that was reported, by whom.
+    reported: BTreeMap<Piece, Vec<(HostId, Digest)>>,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug)]
+struct Running {
+    scan: ScanId,
+    worker: WorkerId,
+    left: BTreeSet<Piece>,
+    purpose: Purpose,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Worker {
+    host: HostId,
+    class: ClassId,
+    slots: usize,
+    draining: bool,
+}
+
+/// See the module's header.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    scans: BTreeMap<ScanId, Seen>,
+    running: BTreeMap<AttemptId, Running>,
+    workers: BTreeMap<WorkerId, Worker>,
+    quarantined: BTreeSet<HostId>,
+    /// What happened at all, so that a test can tell whether it tested something.
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+type Checked = Result<(), Violation>;
+
+fn ensure(holds: bool, invariant: Invariant, what: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(Violation { invariant, what: what() }) }
+}
+
+impl Ledger {
+    /// Takes an event as it is, before the scheduler sees it.
+    pub fn before(&mut self, event: &Event) {
+        match event {
+            Event::Submitted { scan, request } => self.submitted(*scan, request),
+            Event::WorkerJoined { worker, host, class, slots } => {
+                let joined = Worker { host: *host, class: *class, slots: *slots, draining: false };
+                self.workers.insert(*worker, joined);
+            }
+            Event::WorkerDraining { worker } => {
+                self.workers.entry(*worker).and_modify(|w| w.draining = true);
+            }
+            Event::WorkerLost { worker, loss } => {
+                self.workers.remove(worker);
+                let lost: Vec<AttemptId> =
+                    self.running.iter().filter(|(_, r)| r.worker == *worker).map(|(&a, _)| a).collect();
+                for attempt in lost {
+                    self.lost(attempt, *loss);
+                }
+            }
+            Event::PieceDone { scan, attempt, host, piece, digest } => {
+                if let Some(running) = self.running.get_mut(attempt) {
+                    running.left.remove(piece);
+                }
+                if let Some(seen) = self.scans.get_mut(scan)
+                    && seen.outcome.is_none()
+                    && !self.quarantined.contains(host)
+                {
+                    seen.reported.entry(*piece).or_default().push((*host, *digest));
+                }
+            }
+            Event::PieceFailed { attempt, piece, .. } => {
+                if let Some(running) = self.running.get_mut(attempt) {
+                    running.left.remove(piece);
+                }
+            }
+            Event::AttemptEnded { attempt } => drop(self.running.remove(attempt)),
+            Event::Cancelled { .. } | Event::Tick => {}
+        }
+    }
+
+    fn submitted(&mut self, scan: ScanId, request: &Request) {
+        let segments = request.shards.iter().flat_map(|s| &s.segments);
+        let symbols = segments.map(|s| (*s, request.symbols.get(s).copied().unwrap_or(1))).collect();
+        let seen = Seen { symbols, class: request.class, deadline_ms: request.deadline_ms, ..Seen::default() };
+        self.scans.entry(scan).or_insert(seen);
+    }
+
+    /// The worker of a running attempt is gone. The attempt stays until the scheduler stops it.
+    fn lost(&mut self, attempt: AttemptId, loss: Loss) {
+        let Some(Running { scan, left, purpose, .. }) = self.running.get(&attempt) else { return };
+        let Some(seen) = self.scans.get_mut(scan) else { return };
+        for piece in left {
+            match loss {
+                Loss::Left => seen.forgive(*piece, *purpose),
+                Loss::Died => {
+                    let deaths = seen.deaths.entry(*piece).or_default();
+                    deaths.0 += 1;
+                    deaths.1 += u32::from(*purpose == Purpose::Isolation);
+                }
+            }
+        }
+    }
+
+    /// Takes what the scheduler said to an event, and checks everything.
+    pub fn after(
+        &mut self,
+        event: &Event,
+        commands: &[Command],
+        (limits, now_ms): (&Limits, u64),
+        truth: &dyn Truth,
+    ) -> Checked {
+        for command in commands {
+            self.obey(event, command, limits, now_ms, truth)?;
+        }
+        self.check_workers()?;
+        for (id, seen) in &self.scans {
+            let late = seen.deadline_ms.is_some_and(|at| at <= now_ms) && matches!(event, Event::Tick);
+            ensure(!late || seen.outcome.is_some(), Invariant::Deadlines, || {
+                format!("scan {id} outlives its deadline")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_workers(&self) -> Checked {
+        let mut flying: BTreeMap<WorkerId, Vec<&Running>> = BTreeMap::new();
+        for running in self.running.values() {
+            flying.entry(running.worker).or_default().push(running);
+        }
+        for (id, running) in flying {
+            let Some(worker) = self.workers.get(&id) else {
+                let what = || format!("attempts outlive worker {id}");
+                return ensure(false, Invariant::NothingAfterTheEnd, what);
+            };
+            ensure(running.len() <= worker.slots, Invariant::InFlightBounded, || {
+                format!("worker {id} has {} of {} slots in flight", running.len(), worker.slots)
+            })?;
+            let suspects = running.iter().any(|r| r.purpose == Purpose::Isolation);
+            ensure(!suspects || running.len() == 1, Invariant::InFlightBounded, || {
+                format!("worker {id} runs something beside a suspect")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, event: &Event, command: &Command, limits: &Limits, now_ms: u64, truth: &dyn Truth) -> Checked {
+        match command {
+            Command::Dispatch { attempt, scan, worker, pieces, purpose } => {
+                self.dispatch(*attempt, *scan, *worker, pieces, *purpose, limits)
+            }
+            Command::Stop { attempt } => {
+                let stopped = self.running.remove(attempt);
+                let what = || format!("attempt {attempt} is stopped and does not run");
+                let Some(running) = stopped else { return ensure(false, Invariant::NothingAfterTheEnd, what) };
+                // Of a host that turned out to lie: nothing it ran is to blame.
+                let host = self.workers.get(&running.worker).map(|w| w.host);
+                if host.is_some_and(|h| self.quarantined.contains(&h))
+                    && let Some(seen) = self.scans.get_mut(&running.scan)
+                {
+                    running.left.iter().for_each(|piece| seen.forgive(*piece, running.purpose));
+                }
+                Ok(())
+            }
+            Command::Accept { scan, piece } | Command::Replace { scan, piece } => {
+                let Event::PieceDone { scan: s, piece: p, digest, .. } = event else {
+                    return ensure(false, Invariant::EverySymbolOnce, || "accepted what was not reported".to_owned());
+                };
+                let replaces = matches!(command, Command::Replace { .. });
+                *self.counts.entry(if replaces { "replaced" } else { "accepted" }).or_default() += 1;
+                let seen = self.alive(*scan)?;
+                let once = match seen.ends.insert(*piece, End::Accepted(*digest)) {
+                    None => !replaces,
+                    Some(End::Accepted(_)) => replaces,
+                    Some(End::Failed) => false,
+                };
+                ensure(once && (s, p) == (scan, piece), Invariant::EverySymbolOnce, || {
+                    format!("{piece:?} of scan {scan} accepted twice, or replaced without being accepted")
+                })
+            }
+            Command::Fail { scan, piece, kind, attempts } => {
+                *self.counts.entry(kind.name()).or_default() += 1;
+                let seen = self.alive(*scan)?;
+                let first = seen.ends.insert(*piece, End::Failed).is_none();
+                ensure(first, Invariant::EverySymbolOnce, || format!("{piece:?} of scan {scan} ends twice"))?;
+                let (_, alone) = seen.deaths.get(piece).copied().unwrap_or_default();
+                let enough = match kind {
+                    ErrorKind::Poisoned => piece.count == 1 && alone >= limits.deaths_max,
+                    ErrorKind::Permanent => true,
+                    _ => *attempts >= limits.attempts_max,
+                };
+                ensure(enough, Invariant::Reasons, || {
+                    format!(
+                        "{piece:?} of scan {scan} failed as {kind:?} after {attempts} attempts, {alone} deaths alone"
+                    )
+                })?;
+                if *kind == ErrorKind::Poisoned && !truth.kills(*scan, *piece) {
+                    *self.counts.entry("innocents poisoned").or_default() += 1;
+                }
+                Ok(())
+            }
+            Command::Contest { .. } => {
+                *self.counts.entry("contested").or_default() += 1;
+                Ok(())
+            }
+            Command::Quarantine { host, .. } => {
+                *self.counts.entry("quarantined").or_default() += 1;
+                self.quarantined.insert(*host);
+                ensure(truth.lies(*host), Invariant::Reasons, || format!("host {host} is quarantined and never lied"))
+            }
+            Command::Doubt { .. } => Ok(()),
+            Command::End { scan, outcome } => self.end(event, *scan, *outcome, now_ms, truth),
+        }
+    }
+
+    fn alive(&mut self, scan: ScanId) -> Result<&mut Seen, Violation> {
+        let what = format!("something is said of scan {scan}, which has ended or never was");
+        let seen = self.scans.get_mut(&scan).filter(|seen| seen.outcome.is_none());
+        seen.ok_or(Violation { invariant: Invariant::NothingAfterTheEnd, what })
+    }
+
+    fn dispatch(
+        &mut self,
+        attempt: AttemptId,
+        scan: ScanId,
+        worker: WorkerId,
+        pieces: &[Piece],
+        purpose: Purpose,
+        limits: &Limits,
+    ) -> Checked {
+        *self
+            .counts
+            .entry(match purpose {
+                Purpose::Work => "work",
+                Purpose::Isolation => "isolated",
+                Purpose::Hedge => "hedged",
+                Purpose::Vote => "votes",
+            })
+            .or_default() += 1;
+        let class = self.alive(scan)?.class;
+        let fits = |w: &Worker| w.class == class && !w.draining && !self.quarantined.contains(&w.host);
+        ensure(self.workers.get(&worker).is_some_and(fits), Invariant::RightWorkers, || {
+            format!("scan {scan} of class {class} went to worker {worker}, {:?}", self.workers.get(&worker))
+        })?;
+        ensure(!pieces.is_empty() && pieces.is_sorted(), Invariant::EverySymbolOnce, || {
+            "an empty dispatch".to_owned()
+        })?;
+        let seen = self.alive(scan)?;
+        for piece in pieces {
+            let (counts, most) = match purpose {
+                Purpose::Work | Purpose::Isolation => (&mut seen.tries, limits.attempts_max * 2),
+                Purpose::Vote => (&mut seen.votes, VOTES_MAX),
+                Purpose::Hedge => (&mut seen.hedges, limits.attempts_max * 2),
+            };
+            let count = counts.entry(*piece).or_default();
+            *count += 1;
+            // A lone symbol that has to prove its innocence alone gets its attempts anew.
+            let most = if piece.count > 1 && purpose == Purpose::Work { limits.attempts_max } else { most };
+            ensure(*count <= most, Invariant::AttemptsWithinLimits, || {
+                format!("{piece:?} of scan {scan} dispatched {count} times for {purpose:?}")
+            })?;
+            let ended = seen.ends.get(piece);
+            let wanted = (purpose == Purpose::Vote) == matches!(ended, Some(End::Accepted(_)));
+            ensure(wanted && ended != Some(&End::Failed), Invariant::EverySymbolOnce, || {
+                format!("{piece:?} of scan {scan} dispatched for {purpose:?} although it is {ended:?}")
+            })?;
+        }
+        let left = pieces.iter().copied().collect();
+        let fresh = self.running.insert(attempt, Running { scan, worker, left, purpose }).is_none();
+        ensure(fresh, Invariant::AttemptsWithinLimits, || format!("attempt {attempt} twice"))
+    }
+
+    fn end(&mut self, event: &Event, scan: ScanId, outcome: Outcome, now_ms: u64, truth: &dyn Truth) -> Checked {
+        let workers = self.workers.clone();
+        let quarantined = self.quarantined.clone();
+        let seen = self.alive(scan)?;
+        seen.outcome = Some(outcome);
+        let class = seen.class;
+        let serves = |w: &Worker| w.class == class && !w.draining && !quarantined.contains(&w.host);
+        let fair = match outcome {
+            Outcome::NoWorker => !workers.values().any(serves),
+            Outcome::Cancelled => matches!(event, Event::Cancelled { .. }),
+            Outcome::DeadlineExceeded => seen.deadline_ms.is_some_and(|at| at <= now_ms),
+            Outcome::Complete { .. } | Outcome::Poisoned => true,
+        };
+        ensure(fair, Invariant::Reasons, || format!("scan {scan} ended as {outcome:?} for no reason"))?;
+        let seen = self.scans.get(&scan).expect("it was there");
+        for running in self.running.values().filter(|r| r.scan == scan) {
+            ensure(running.left.is_empty(), Invariant::NothingAfterTheEnd, || {
+                format!("scan {scan} ended and {running:?} runs")
+            })?;
+        }
+        let name = match outcome {
+            Outcome::Complete { disputed: false } => "complete",
+            Outcome::Complete { disputed: true } => "disputed",
+            Outcome::Cancelled => "cancelled scans",
+            Outcome::NoWorker => "no worker",
+            Outcome::DeadlineExceeded => "deadline",
+            Outcome::Poisoned => "poisoned scans",
+        };
+        *self.counts.entry(name).or_default() += 1;
+        let Outcome::Complete { disputed } = outcome else { return Ok(()) };
+        seen.check_cover(scan)?;
+        for (piece, end) in &seen.ends {
+            let (End::Accepted(digest), false) = (end, disputed) else { continue };
+            // A lie that nobody contradicted cannot be seen.
+            let said = seen.reported.get(piece).map_or(&[][..], Vec::as_slice);
+            let believed = said.iter().filter(|(host, _)| !self.quarantined.contains(host));
+            let contradicted = believed.clone().any(|(_, d)| d != digest) || believed.count() == 0;
+            ensure(*digest == truth.digest(scan, *piece) || !contradicted, Invariant::SameBytes, || {
+                format!("scan {scan} ended undisputed with a wrong result for {piece:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What a scan answered, by symbol; `None` for one that failed. Only of scans that ended complete.
+    pub fn answer(&self, scan: ScanId) -> Option<Vec<(Piece, Option<Digest>)>> {
+        let seen = self.scans.get(&scan).filter(|s| matches!(s.outcome, Some(Outcome::Complete { .. })))?;
+        let end = |(piece, end): (&Piece, &End)| match end {
+            End::Accepted(digest) => (*piece, Some(*digest)),
+            End::Failed => (*piece, None),
+        };
+        Some(seen.ends.iter().map(end).collect())
+    }
+
+    /// Scans that have not ended.
+    pub fn unfinished(&self) -> Vec<ScanId> {
+        self.scans.iter().filter(|(_, s)| s.outcome.is_none()).map(|(&id, _)| id).collect()
+    }
+
+    /// Whether the shell waits for this attempt.
+    pub fn runs(&self, attempt: AttemptId) -> bool {
+        self.running.contains_key(&attempt)
+    }
+
+    /// Attempts of a worker that run.
+    pub fn busy(&self, worker: WorkerId) -> usize {
+        self.running.values().filter(|r| r.worker == worker).count()
+    }
+}
+
+impl Seen {
+    fn forgive(&mut self, piece: Piece, purpose: Purpose) {
+        if matches!(purpose, Purpose::Work | Purpose::Isolation) {
+            self.tries.entry(piece).and_modify(|n| *n = n.saturating_sub(1));
+        }
+    }
+
+    /// Whether the pieces that ended cover every symbol once.
+    fn check_cover(&self, scan: ScanId) -> Checked {
+        let mut next: BTreeMap<u32, u32> = BTreeMap::new();
+        for piece in self.ends.keys() {
+            let at = next.entry(piece.segment).or_default();
+            ensure(*at == piece.first, Invariant::EverySymbolOnce, || {
+                format!("symbol {at} of segment {} of scan {scan} is lost or there twice", piece.segment)
+            })?;
+            *at = piece.first + piece.count;
+        }
+        ensure(next == self.symbols, Invariant::EverySymbolOnce, || {
+            format!("scan {scan} ended complete with {next:?} of {:?}", self.symbols)
+        })
+    }
+}
