@@ -1,12 +1,15 @@
 //! A coordinator process: bind, see who is registered, serve, finish.
 //!
 //! `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker,
-//! `service` is what clients see, `quota` what each of them may ask for.
+//! `scans` takes each scan from its request to its end, `service` is what clients see, `proxy` passes their calls on to
+//! the coordinator that leads, `quota` is what each of them may ask for.
 
 mod attempt;
 mod dispatcher;
 mod membership;
+mod proxy;
 mod quota;
+mod scans;
 mod service;
 
 use std::net::SocketAddr;
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc, watch};
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
@@ -24,15 +27,20 @@ use trawl_protocol::security::{Connector, Expect, Role, ServerSecurity, incoming
 
 use crate::scheduler::Limits;
 use dispatcher::Dispatcher;
-use service::{CoordinatorService, Handle};
+use proxy::Proxy;
+use scans::{Environment, Gate, Held, Scans};
+use service::{CoordinatorService, Handle, Standing};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
-pub use service::SCANS_MAX;
+pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
+pub use service::LISTED_MAX;
 
 /// How long running scans may take to finish once the coordinator ends.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes of membership that wait for the dispatcher.
 const MEMBERS_WAITING_MAX: usize = 256;
+/// Documents that are compiled at once.
+const PREPARING_MAX: usize = 4;
 /// Pings to a client that says nothing, and how long their answer may take.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
@@ -45,6 +53,8 @@ pub struct Options {
     pub security: ServerSecurity,
     /// What each caller may ask for.
     pub quotas: QuotaLimits,
+    /// Scans that run at once, and that wait for their turn.
+    pub scans: ScanLimits,
     /// Prefix of the keys in the control store.
     pub cluster_name: String,
     /// New at every start; becomes part of the scans' ids.
@@ -55,6 +65,21 @@ pub struct Options {
     pub no_worker_timeout: Duration,
     /// How long the control store is waited for at the start.
     pub start_timeout: Duration,
+}
+
+/// How many scans a coordinator takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanLimits {
+    /// Further ones wait.
+    pub running: usize,
+    /// Further ones are refused with `RESOURCE_EXHAUSTED`.
+    pub waiting: usize,
+}
+
+impl Default for ScanLimits {
+    fn default() -> Self {
+        Self { running: SCANS_MAX, waiting: SCANS_WAITING_MAX }
+    }
 }
 
 /// Why a coordinator did not start, or ended.
@@ -94,14 +119,22 @@ pub async fn run(
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
     let limits = Limits { no_worker_timeout_ms, ..Limits::default() };
     let connector = Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker));
-    let dispatcher = Dispatcher::start(limits, told, connector);
-    let service = CoordinatorService::new(
-        Store::new(options.data_root),
+    let dispatcher = Dispatcher::start(limits, told, connector, 0);
+    let held = Held::default();
+    let (over, is_over) = watch::channel(false);
+    let environment = Environment {
+        store: Store::new(options.data_root),
         dispatcher,
-        options.boot,
+        scans: Arc::new(Scans::new(options.scans)),
+        gate: Gate::new(options.scans.running, HELD_BYTES_MAX, held.clone()),
+        held,
+        preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
         no_worker_timeout_ms,
-        options.quotas,
-    );
+        over: is_over,
+    };
+    let (_stand, standing) = watch::channel(Standing::Leading(environment));
+    let proxy = Proxy::new(Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)));
+    let service = CoordinatorService::new(standing, proxy, options.boot, options.quotas);
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let server = pb::coordinator_server::CoordinatorServer::new(Handle(Arc::new(service)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
