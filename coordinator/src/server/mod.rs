@@ -1,10 +1,11 @@
 //! A coordinator process: bind, see who is registered, serve, finish.
 //!
-//! `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker,
+//! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker,
 //! `service` is what clients see, `quota` what each of them may ask for.
 
 mod attempt;
 mod dispatcher;
+pub mod leadership;
 mod membership;
 mod quota;
 mod service;
