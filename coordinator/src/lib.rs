@@ -8,6 +8,7 @@
 mod all_bars;
 pub mod client;
 pub mod cross;
+pub mod election;
 mod glue;
 pub mod local;
 pub mod merge;

@@ -25,5 +25,5 @@ pub mod pb {
 pub use digest::{answer_digest, request_digest, segment_digest};
 pub use envelope::EnvelopeError;
 pub use error::{ErrorKind, Failure};
-pub use record::WorkerRecord;
+pub use record::{LeaderRecord, WorkerRecord};
 pub use result::*;

@@ -105,7 +105,7 @@ async fn follow_once(
         };
         match change {
             Some(Change::Put(entry)) => learn(known, &entry.key, &entry.value, news).await,
-            Some(Change::Deleted { key }) => forget(known, &key, news).await,
+            Some(Change::Deleted { key, .. }) => forget(known, &key, news).await,
             None => return Ok(()),
         }
     }

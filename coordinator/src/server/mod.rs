@@ -1,11 +1,12 @@
 //! A coordinator process: bind, see who is registered, serve, finish.
 //!
-//! `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker,
-//! `scans` takes each scan from its request to its end, `service` is what clients see, `proxy` passes their calls on to
-//! the coordinator that leads, `quota` is what each of them may ask for.
+//! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler,
+//! `attempt` is one shard at one worker, `scans` takes each scan from its request to its end, `service` is what clients
+//! see, `proxy` passes their calls on to the coordinator that leads, `quota` is what each of them may ask for.
 
 mod attempt;
 mod dispatcher;
+pub mod leadership;
 mod membership;
 mod proxy;
 mod quota;

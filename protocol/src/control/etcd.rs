@@ -7,12 +7,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, Error, EventType, GetOptions, PutOptions, WatchOptions};
+use etcd_client::{
+    Client, Compare, CompareOp, Error, EventType, GetOptions, KeyValue, PutOptions, Txn, TxnOp, WatchOptions,
+};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
-use super::{Change, ControlError, ControlStore, Entry, LeaseId, Listing, WATCH_BACKLOG_MAX, Watch};
+use super::{
+    Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, WATCH_BACKLOG_MAX, Watch, Write,
+    checked,
+};
 use crate::security::{Connector, Credentials, Expect};
 
 /// Tries of one call, over the endpoints in turn.
@@ -126,11 +131,17 @@ impl EtcdStore {
         Ok(client)
     }
 
-    /// Drops the connection: the next call takes the next endpoint.
-    fn disconnect(&self) {
+    fn turn(&self) -> usize {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).turn
+    }
+
+    /// Drops the connection of `turn`: the next call takes the next endpoint. Only once, however many calls it failed.
+    fn disconnect(&self, turn: usize) {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.client = None;
-        connection.turn = connection.turn.wrapping_add(1);
+        if connection.turn == turn {
+            connection.client = None;
+            connection.turn = turn.wrapping_add(1);
+        }
     }
 
     /// One call with its retries.
@@ -144,26 +155,67 @@ impl EtcdStore {
             if tried > 0 {
                 tokio::time::sleep(BACK_OFF * (1 << (tried - 1))).await;
             }
+            let unanswered = Unanswered { store: self, turn: self.turn() };
             let attempt = async {
                 let client = self.client().await?;
                 Ok::<_, String>(operation(client).await)
             };
             match timeout(CALL_TIMEOUT, attempt).await {
-                Ok(Ok(Ok(value))) => return Ok(value),
-                Ok(Ok(Err(Error::LeaseKeepAliveError(_)))) => return Err(ControlError::LeaseOver),
+                Ok(Ok(Ok(value))) => {
+                    unanswered.was_answered();
+                    return Ok(value);
+                }
+                Ok(Ok(Err(Error::LeaseKeepAliveError(_)))) => {
+                    unanswered.was_answered();
+                    return Err(ControlError::LeaseOver);
+                }
                 Ok(Ok(Err(Error::GRpcStatus(status)))) if status.code() == tonic::Code::NotFound => {
+                    unanswered.was_answered();
                     // etcd says so of leases only.
                     return Err(ControlError::LeaseOver);
+                }
+                Ok(Ok(Err(Error::GRpcStatus(status)))) if status.code() == tonic::Code::InvalidArgument => {
+                    unanswered.was_answered();
+                    return Err(ControlError::Refused(status.message().to_owned()));
                 }
                 Ok(Ok(Err(error))) => cause = self.cause_of(&error),
                 Ok(Err(error)) => cause = error,
                 Err(_) => cause = "no answer in time".to_owned(),
             }
             tracing::debug!(cause, tried, "etcd call failed");
-            self.disconnect();
+            drop(unanswered);
         }
         Err(self.unreachable(cause))
     }
+}
+
+/// A try under way. Unless it is answered the connection is dropped with it, also when the caller gives up waiting: a
+/// server that hangs is not asked again next time.
+struct Unanswered<'a> {
+    store: &'a EtcdStore,
+    turn: usize,
+}
+
+impl Unanswered<'_> {
+    fn was_answered(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.store.disconnect(self.turn);
+    }
+}
+
+/// `None` for a key that is not ours.
+fn entry(kv: &KeyValue) -> Option<Entry> {
+    let key = kv.key_str().ok()?.to_owned();
+    Some(Entry { key, value: kv.value().to_vec(), created: kv.create_revision() })
+}
+
+fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> i64 {
+    header.map_or(0, etcd_client::ResponseHeader::revision)
 }
 
 #[tonic::async_trait]
@@ -181,6 +233,35 @@ impl ControlStore for EtcdStore {
         self.call(|client| async move { client.kv_client().delete(key, None).await }).await.map(|_| ())
     }
 
+    async fn get(&self, key: &str) -> Result<Option<Entry>, ControlError> {
+        let response = self.call(|client| async move { client.kv_client().get(key, None).await }).await?;
+        Ok(response.kvs().first().and_then(entry))
+    }
+
+    async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
+        checked(guards, &writes)?;
+        let compare = |guard: &Guard| match guard {
+            // A key that is not there was created at revision 0.
+            Guard::Absent { key } => Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
+            Guard::Created { key, revision } => Compare::create_revision(key.as_str(), CompareOp::Equal, *revision),
+        };
+        let operation = |write: Write| match write {
+            Write::Put { key, value, lease } => {
+                TxnOp::put(key, value, lease.map(|id| PutOptions::new().with_lease(id)))
+            }
+            Write::Delete { key } => TxnOp::delete(key, None),
+        };
+        let compares: Vec<Compare> = guards.iter().map(compare).collect();
+        let operations: Vec<TxnOp> = writes.into_iter().map(operation).collect();
+        let transaction = Txn::new().when(compares).and_then(operations);
+        let commit = |client: Client| {
+            let transaction = transaction.clone();
+            async move { client.kv_client().txn(transaction).await }
+        };
+        let response = self.call(commit).await?;
+        Ok(Committed { applied: response.succeeded(), revision: revision_of(response.header()) })
+    }
+
     async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
         let options = Some(GetOptions::new().with_prefix());
         let get = |client: Client| {
@@ -188,11 +269,9 @@ impl ControlStore for EtcdStore {
             async move { client.kv_client().get(prefix, options).await }
         };
         let response = self.call(get).await?;
-        let entry = |kv: &etcd_client::KeyValue| Some((kv.key_str().ok()?.to_owned(), kv.value().to_vec()));
-        let mut entries: Vec<Entry> =
-            response.kvs().iter().filter_map(entry).map(|(key, value)| Entry { key, value }).collect();
+        let mut entries: Vec<Entry> = response.kvs().iter().filter_map(entry).collect();
         entries.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Listing { entries, revision: response.header().map_or(0, etcd_client::ResponseHeader::revision) })
+        Ok(Listing { entries, revision: revision_of(response.header()) })
     }
 
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
@@ -215,11 +294,10 @@ impl ControlStore for EtcdStore {
                     return;
                 }
                 for event in response.events() {
-                    let Some(kv) = event.kv() else { continue };
-                    let Ok(key) = kv.key_str().map(str::to_owned) else { continue };
+                    let Some((kv, entry)) = event.kv().and_then(|kv| Some((kv, entry(kv)?))) else { continue };
                     let change = match event.event_type() {
-                        EventType::Put => Change::Put(Entry { key, value: kv.value().to_vec() }),
-                        EventType::Delete => Change::Deleted { key },
+                        EventType::Put => Change::Put(entry),
+                        EventType::Delete => Change::Deleted { key: entry.key, revision: kv.mod_revision() },
                     };
                     if sender.try_send(change).is_err() {
                         return;
@@ -231,7 +309,8 @@ impl ControlStore for EtcdStore {
     }
 
     async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError> {
-        let seconds = i64::try_from(ttl.as_secs().max(1)).unwrap_or(i64::MAX);
+        // Rounded up: never shorter than asked.
+        let seconds = i64::try_from(ttl.as_millis().div_ceil(1_000).max(1)).unwrap_or(i64::MAX);
         let response = self.call(|client| async move { client.lease_client().grant(seconds, None).await }).await?;
         Ok(response.id())
     }
