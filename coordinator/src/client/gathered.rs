@@ -52,7 +52,7 @@ impl Gathered {
                 // Begun anew, by another build perhaps: what came before is void.
                 self.results.clear();
                 self.failures.clear();
-                progress.accepted(header.segments as usize, header.shards as usize, header.symbols as usize);
+                progress.accepted(header.segments as usize, header.symbols as usize);
                 self.header = Some(header);
             }
             Some(Event::SegmentDone(done)) => {

@@ -21,7 +21,8 @@ use trawl_protocol::{ErrorKind, pb, request_digest, trace};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
-use super::scans::{Asked, Cursor, Environment, Known, Scan, drive, may_end, may_see, now_us};
+use super::scans::{Asked, Cursor, Environment, Known, Scan, drive, may_end, may_see, now_us, reload};
+use crate::durable::RequestMark;
 use crate::planner::ShardSpec;
 use crate::scheduler::Priority;
 
@@ -149,10 +150,11 @@ impl CoordinatorService {
         trace: Option<&pb::TraceContext>,
     ) -> Result<Arc<Scan>, Status> {
         let permit = self.admit(caller, &request)?;
-        let key = (!request.idempotency_key.is_empty()).then(|| request.idempotency_key.clone());
         let digest = request_digest(&request);
-        if let Some(key) = &key {
-            match environment.scans.known(&caller.name, key, &digest) {
+        let keyed = !request.idempotency_key.is_empty();
+        let mark = keyed.then(|| RequestMark::new(&caller.name, &request.idempotency_key, &[&digest]));
+        if let Some(mark) = &mark {
+            match environment.scans.known(mark) {
                 Known::Same(scan) => return Ok(scan),
                 Known::Other(name) => {
                     let message = format!("the idempotency key belongs to another request, scan {name}");
@@ -165,8 +167,8 @@ impl CoordinatorService {
         let name = format!("{}-{number}", self.boot);
         let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
         trace::set_parent(&span, [request.trace.as_ref(), trace]);
-        let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request), environment.held.clone()));
-        environment.scans.add(Arc::clone(&scan), key.map(|key| (key, digest))).map_err(|why| {
+        let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request, mark), environment.held.clone()));
+        environment.scans.add(Arc::clone(&scan)).map_err(|why| {
             let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
             let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
             status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, RETRY_AFTER_FULL_S.into());
@@ -176,7 +178,7 @@ impl CoordinatorService {
         tokio::spawn(
             async move {
                 let _permit = permit;
-                drive(environment, driven).await;
+                drive(environment, driven, None).await;
             }
             .instrument(span),
         );
@@ -196,7 +198,7 @@ fn check_version(asked: u32) -> Result<(), Status> {
     Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
 }
 
-fn asked(request: pb::ScanRequest) -> Asked {
+fn asked(request: pb::ScanRequest, mark: Option<RequestMark>) -> Asked {
     let received = Instant::now();
     let priority = match request.priority() {
         pb::Priority::Low => Priority::Low,
@@ -220,7 +222,17 @@ fn asked(request: pb::ScanRequest) -> Asked {
         durable: !request.ephemeral,
         received,
         submitted_us: now_us(),
+        mark,
     }
+}
+
+/// Reads what an ended scan said, if its log was put away.
+async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Status> {
+    if scan.log.is_unloaded() {
+        let events = reload(environment, scan).await.map_err(|failure| failure.to_status())?;
+        scan.log.load(events);
+    }
+    Ok(())
 }
 
 /// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: the first event is enough.
@@ -273,7 +285,8 @@ impl pb::coordinator_server::Coordinator for Handle {
             }
             Place::Here(environment) => {
                 let detached = request.detached && !request.ephemeral;
-                let scan = self.0.submit(environment, &call.caller, request, carried.as_ref())?;
+                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref())?;
+                loaded(&environment, &scan).await?;
                 let ends_it = !scan.asked.durable;
                 Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached)))
             }
@@ -291,6 +304,7 @@ impl pb::coordinator_server::Coordinator for Handle {
             }
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                loaded(&environment, &scan).await?;
                 let have: BTreeSet<u32> = request.have.into_iter().collect();
                 Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false)))
             }

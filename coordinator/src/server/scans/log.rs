@@ -37,6 +37,8 @@ struct State {
     bytes: usize,
     /// Whether clients may see it.
     shown: bool,
+    /// Whether the events were put away.
+    unloaded: bool,
     end: Option<End>,
 }
 
@@ -80,6 +82,11 @@ impl ScanLog {
         self.state().bytes
     }
 
+    /// Whether nothing was said yet.
+    pub fn is_empty(&self) -> bool {
+        self.state().events.is_empty()
+    }
+
     /// Adds an event, unless all is said.
     pub fn push(&self, event: Event) {
         self.add(event, false);
@@ -110,6 +117,43 @@ impl ScanLog {
     pub fn show(&self) {
         self.state().shown = true;
         self.changed.send_replace(());
+    }
+
+    /// Frees the memory of a log that is closed. An answer is read from the result store when somebody asks; of a scan
+    /// without one the last word stays.
+    pub fn unload(&self) {
+        let mut state = self.state();
+        if !matches!(state.end, Some(End::Said)) {
+            return;
+        }
+        self.held.0.fetch_sub(state.bytes, Ordering::Relaxed);
+        state.bytes = 0;
+        match state.events.pop() {
+            Some(last) if matches!(*last, Event::Refused(_)) => state.events = vec![last],
+            _ => (state.events, state.unloaded) = (Vec::new(), true),
+        }
+    }
+
+    /// Of a scan whose answer lies in the result store.
+    pub fn put_away(&self) {
+        let mut state = self.state();
+        (state.end, state.unloaded) = (Some(End::Said), true);
+    }
+
+    /// Whether what was said has to be read before anybody can be told.
+    pub fn is_unloaded(&self) -> bool {
+        self.state().unloaded
+    }
+
+    /// Takes back what was unloaded.
+    pub fn load(&self, events: Vec<Event>) {
+        let mut state = self.state();
+        if state.unloaded {
+            let bytes = events.iter().map(weight).sum();
+            self.held.0.fetch_add(bytes, Ordering::Relaxed);
+            (state.bytes, state.events) = (bytes, events.into_iter().map(Arc::new).collect());
+            (state.unloaded, state.shown, state.end) = (false, true, Some(End::Said));
+        }
     }
 
     /// Forgets what was said: the scan begins anew.

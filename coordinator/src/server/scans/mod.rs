@@ -1,11 +1,12 @@
 //! The scans of a coordinator: who asked for them, how far they are, what they have said.
 //!
 //! `log` is what clients read, `gate` whose turn it is, `drive` takes one scan from its request to its end, `running`
-//! keeps what it has so far.
+//! keeps what it has so far, `record` writes it down.
 
 mod drive;
 mod gate;
 mod log;
+mod record;
 mod running;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,17 +15,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 use trawl_protocol::limits::bounded_reason;
+use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, Right};
 use trawl_protocol::{Failure, pb};
 
+use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::scheduler::Priority;
 use crate::server::ScanLimits;
-pub(crate) use drive::{Environment, drive};
+pub(crate) use drive::{Environment, drive, reload};
 pub(crate) use gate::Gate;
 use log::ScanLog;
 pub(crate) use log::{Cursor, Held};
+pub(crate) use record::{Archive, asked_of};
 
 /// Scans that run at once, unless another number is set; further ones wait.
 pub const SCANS_MAX: usize = 64;
@@ -57,6 +61,8 @@ pub(crate) struct Asked {
     pub durable: bool,
     pub received: Instant,
     pub submitted_us: i64,
+    /// The client's own name for the request.
+    pub mark: Option<RequestMark>,
 }
 
 /// How far a scan is.
@@ -73,6 +79,8 @@ pub(crate) struct Stand {
     pub ended_us: Option<i64>,
     pub failure: Option<Failure>,
     pub answer_digest: String,
+    /// Whether it stands in the records.
+    pub recorded: bool,
 }
 
 /// One scan.
@@ -120,15 +128,45 @@ impl Scan {
         matches!(self.stand().state, pb::ScanState::Done | pb::ScanState::Failed | pb::ScanState::Cancelled)
     }
 
+    /// Of a leader before this one: a scan that runs, or has ended.
+    pub fn of_record(recorded: &Recorded, asked: Asked, held: Held) -> Option<Self> {
+        let header = recorded.header.as_ref()?;
+        let scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
+        {
+            let mut stand = scan.stand();
+            (stand.generation, stand.recorded) = (header.generation, true);
+            (stand.dataset, stand.segments) = (header.dataset.clone(), header.segments);
+            stand.condition = condition_of(&scan.asked.document_json);
+        }
+        if let Some(end) = &recorded.end {
+            let failed = |kind, message: &str| Failure::new(kind, message);
+            match &end.outcome {
+                EndOutcome::Complete { answer_digest, .. } => {
+                    scan.ended(Ok(answer_digest));
+                    scan.log.put_away();
+                }
+                EndOutcome::Failed { kind, message } => scan.ended(Err(&failed(*kind, message))),
+                EndOutcome::Cancelled => {
+                    scan.ended(Err(&failed(trawl_protocol::ErrorKind::Cancelled, "the scan was cancelled")));
+                }
+            }
+            let mut stand = scan.stand();
+            (stand.ended_us, stand.generation, stand.segments_ended) =
+                (Some(end.ended_us), end.generation, header.segments);
+            if let Some(failure) = stand.failure.clone() {
+                let failure = Some(failure.into());
+                drop(stand);
+                scan.log.close(Event::Refused(pb::Refused { failure, diagnostics_json: String::new() }));
+            }
+        }
+        Some(scan)
+    }
+
     /// What is known once the scan is prepared.
     fn describe(&self, prepared: &PreparedScan) {
         let mut stand = self.stand();
         stand.dataset = prepared.dataset_reference();
-        let condition = &prepared.document.condition;
-        stand.condition = condition.chars().take(CONDITION_CHARS_MAX).collect();
-        if condition.chars().nth(CONDITION_CHARS_MAX).is_some() {
-            stand.condition.push('…');
-        }
+        stand.condition = cut(&prepared.document.condition);
         stand.segments = u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX);
     }
 
@@ -137,8 +175,22 @@ impl Scan {
         (stand.state, stand.step, stand.segments_ended) = (pb::ScanState::Running, step, segments_ended);
     }
 
-    fn segments_ended(&self, ended: usize) {
-        self.stand().segments_ended = u32::try_from(ended).unwrap_or(u32::MAX);
+    pub fn generation(&self) -> u32 {
+        self.stand().generation
+    }
+
+    fn begin_generation(&self, generation: u32) {
+        self.stand().generation = generation;
+        self.log.restart(generation);
+    }
+
+    /// It stands in the records: from now on it has an end there.
+    fn recorded(&self) {
+        self.stand().recorded = true;
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.stand().recorded
     }
 
     fn ended(&self, outcome: Result<&str, &Failure>) {
@@ -182,6 +234,19 @@ impl Scan {
     }
 }
 
+/// A condition, cut where it is long.
+fn cut(condition: &str) -> String {
+    let mut text: String = condition.chars().take(CONDITION_CHARS_MAX).collect();
+    if condition.chars().nth(CONDITION_CHARS_MAX).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+fn condition_of(document_json: &str) -> String {
+    trawl_plan::ScanDocument::from_json(document_json).map(|d| cut(&d.condition)).unwrap_or_default()
+}
+
 /// Whether `caller` may see what `owner` submitted.
 pub(crate) fn may_see(caller: &Caller, owner: &str) -> bool {
     caller.name == owner || caller.rights.iter().any(|right| right.covers(Right::ReadAll))
@@ -210,8 +275,26 @@ struct Inner {
     scans: BTreeMap<String, Arc<Scan>>,
     /// Names of those that have ended, oldest first.
     ended: VecDeque<String>,
-    /// By caller and key: what was asked, and which scan it is.
-    requests: BTreeMap<(String, String), ([u8; 32], String)>,
+    /// By the slot of their keys: what was asked, and which scan it is.
+    requests: BTreeMap<String, (String, String)>,
+}
+
+impl Inner {
+    fn insert(&mut self, scan: Arc<Scan>) {
+        if let Some(mark) = &scan.asked.mark {
+            self.requests.insert(mark.slot.clone(), (mark.digest.clone(), scan.name.clone()));
+        }
+        self.scans.insert(scan.name.clone(), scan);
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(scan) = self.scans.remove(name) else { return };
+        if let Some(mark) = &scan.asked.mark
+            && self.requests.get(&mark.slot).is_some_and(|(_, of)| of == name)
+        {
+            self.requests.remove(&mark.slot);
+        }
+    }
 }
 
 /// What is known of a request with an idempotency key.
@@ -233,47 +316,73 @@ impl Scans {
     }
 
     /// Whether the caller has used a key before.
-    pub fn known(&self, owner: &str, key: &str, digest: &[u8; 32]) -> Known {
+    pub fn known(&self, mark: &RequestMark) -> Known {
         let inner = self.inner();
-        let Some((before, name)) = inner.requests.get(&(owner.to_owned(), key.to_owned())) else { return Known::New };
+        let Some((before, name)) = inner.requests.get(&mark.slot) else { return Known::New };
         match inner.scans.get(name) {
-            Some(scan) if before == digest => Known::Same(Arc::clone(scan)),
+            Some(scan) if *before == mark.digest => Known::Same(Arc::clone(scan)),
             Some(_) => Known::Other(name.clone()),
             None => Known::New,
         }
     }
 
-    /// Takes a scan in, unless too many wait already. `request`: its idempotency key, and what was asked.
+    /// Takes a new scan in, unless too many wait already.
     ///
     /// # Errors
     /// How many there are.
-    pub fn add(&self, scan: Arc<Scan>, request: Option<(String, [u8; 32])>) -> Result<(), String> {
+    pub fn add(&self, scan: Arc<Scan>) -> Result<(), String> {
         let mut inner = self.inner();
         let active = inner.scans.len() - inner.ended.len();
         let ScanLimits { running, waiting } = self.limits;
         if active >= running.saturating_add(waiting) {
             return Err(format!("{running} scans run and {waiting} wait already"));
         }
-        if let Some((key, digest)) = request {
-            inner.requests.insert((scan.owner.clone(), key), (digest, scan.name.clone()));
-        }
-        inner.scans.insert(scan.name.clone(), scan);
+        inner.insert(scan);
         Ok(())
     }
 
-    /// A scan has ended: the oldest of those that have are forgotten, as long as there are too many.
+    /// Takes in a scan that was accepted before, however many there are.
+    pub fn adopt(&self, scan: Arc<Scan>) {
+        let ended = scan.has_ended();
+        let name = scan.name.clone();
+        self.inner().insert(scan);
+        if ended {
+            self.end(&name);
+        }
+    }
+
+    /// Forgets a scan: it was deleted.
+    pub fn forget(&self, name: &str) {
+        let mut inner = self.inner();
+        inner.ended.retain(|n| n != name);
+        inner.remove(name);
+    }
+
+    /// A scan has ended: as long as there are too many of those, the oldest is forgotten, or what it said if it is recorded.
     pub fn end(&self, name: &str) {
         let mut inner = self.inner();
         if !inner.scans.contains_key(name) {
             return;
         }
         inner.ended.push_back(name.to_owned());
-        let mut bytes: usize = inner.ended.iter().filter_map(|n| inner.scans.get(n)).map(|s| s.log.bytes()).sum();
-        while inner.ended.len() > ENDED_KEPT_MAX || (bytes > ENDED_BYTES_MAX && inner.ended.len() > 1) {
-            let Some(oldest) = inner.ended.pop_front() else { return };
-            if let Some(scan) = inner.scans.remove(&oldest) {
-                bytes -= scan.log.bytes().min(bytes);
-                inner.requests.retain(|_, (_, name)| *name != oldest);
+        let weigh = |name: &String, inner: &Inner| inner.scans.get(name).map_or(0, |s| s.log.bytes());
+        let mut bytes: usize = inner.ended.iter().map(|name| weigh(name, &inner)).sum();
+        let mut short_lived =
+            inner.ended.iter().filter(|n| inner.scans.get(*n).is_some_and(|s| !s.is_recorded())).count();
+        let mut at = 0;
+        while at < inner.ended.len() && (bytes > ENDED_BYTES_MAX || short_lived > ENDED_KEPT_MAX) {
+            let oldest = inner.ended[at].clone();
+            let recorded = inner.scans.get(&oldest).is_some_and(|s| s.is_recorded());
+            bytes -= weigh(&oldest, &inner).min(bytes);
+            if recorded {
+                if let Some(scan) = inner.scans.get(&oldest) {
+                    scan.log.unload();
+                }
+                at += 1;
+            } else {
+                short_lived -= 1;
+                inner.ended.remove(at);
+                inner.remove(&oldest);
             }
         }
     }
