@@ -11,6 +11,7 @@ pub mod cross;
 pub mod election;
 mod glue;
 pub mod local;
+pub mod membership;
 pub mod merge;
 pub mod passes;
 pub mod planner;

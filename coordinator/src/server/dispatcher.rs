@@ -17,7 +17,7 @@ use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, WorkerRecord, envelope
 use trawl_worker::{StepKind, execution_class, execution_class_in};
 
 use super::attempt::{self, Ending, Found, Said, Ticket};
-use super::membership::Member;
+use crate::membership::Member;
 use crate::passes::Passes;
 use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
@@ -83,6 +83,7 @@ enum Ask {
     Cancel(ScanId),
     List(oneshot::Sender<Vec<pb::WorkerInfo>>),
     Answers { id: String, boot: String },
+    Silent { id: String, boot: String },
 }
 
 /// A cheap handle. The dispatcher ends when the last one is dropped.
@@ -269,6 +270,11 @@ impl State {
                     self.join(&id);
                 }
             }
+            Ask::Silent { id, boot } => {
+                if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
+                    self.lose(&id, "its lease is over and it does not answer");
+                }
+            }
         }
     }
 
@@ -310,6 +316,13 @@ impl State {
                 if let Some(worker) = worker.joined {
                     self.step(Event::WorkerDraining { worker });
                 }
+            }
+            Member::Suspect(record) => {
+                let id = record.id.clone();
+                if self.registered.get(&id).is_none_or(|w| w.record.boot != record.boot) {
+                    self.note(Member::Here(record));
+                }
+                self.ping(&id);
             }
             Member::Gone { id, boot } => {
                 if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
@@ -361,6 +374,9 @@ impl State {
                 tokio::time::sleep(wait).await;
                 if attempt::ping(channel.clone(), &boot).await {
                     break;
+                }
+                if let Some(asks) = asks.upgrade() {
+                    let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
                 }
                 wait = (wait * 2).min(PING_BACK_OFF_MAX);
             }
