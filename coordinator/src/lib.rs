@@ -12,6 +12,7 @@ pub mod durable;
 pub mod election;
 mod glue;
 pub mod local;
+pub mod membership;
 pub mod merge;
 pub mod passes;
 pub mod planner;

@@ -15,7 +15,7 @@ use trawl_protocol::security::Connector;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, pb};
 
 use super::attempt::{Ending, Found, Said, Ticket};
-use super::membership::Member;
+use crate::membership::Member;
 use crate::passes::Passes;
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
@@ -87,6 +87,7 @@ enum Ask {
     List { all: bool, reply: oneshot::Sender<Vec<pb::WorkerInfo>> },
     Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
     Answers { id: String, boot: String },
+    Silent { id: String, boot: String },
 }
 
 /// A cheap handle. The dispatcher ends when the last one is dropped.
@@ -268,6 +269,11 @@ impl State {
                 if self.registered.get(&id).is_some_and(|w| w.record.boot == boot && w.joined.is_none()) {
                     tracing::info!(worker = id, "answers again");
                     self.join(&id);
+                }
+            }
+            Ask::Silent { id, boot } => {
+                if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
+                    self.lose(&id, "its lease is over and it does not answer");
                 }
             }
         }

@@ -14,7 +14,7 @@ use super::{Ask, CLASS, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submissio
 use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
 use crate::scheduler::{Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
 use crate::server::attempt;
-use crate::server::membership::Member;
+use crate::membership::Member;
 
 /// A worker whose record is in the store.
 pub(super) struct RegisteredWorker {
@@ -111,6 +111,13 @@ impl State {
                     self.step(Event::WorkerDraining { worker });
                 }
             }
+            Member::Suspect(record) => {
+                let id = record.id.clone();
+                if self.registered.get(&id).is_none_or(|w| w.record.boot != record.boot) {
+                    self.note(Member::Here(record));
+                }
+                self.ping(&id);
+            }
             Member::Gone { id, boot } => {
                 if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
                     match self.registered.get_mut(&id).filter(|w| w.record.draining) {
@@ -170,7 +177,7 @@ impl State {
         self.step(Event::WorkerLost { worker, loss });
     }
 
-    /// Pings a lost worker that is still registered until it answers.
+    /// Pings a worker that is lost or suspect until it answers; one that does not is lost.
     pub(super) fn ping(&mut self, id: &str) {
         let Some(worker) = self.registered.get_mut(id).filter(|w| !w.parting) else { return };
         let (id, boot) = (id.to_owned(), worker.record.boot.clone());
@@ -181,6 +188,9 @@ impl State {
                 tokio::time::sleep(wait).await;
                 if attempt::ping(channel.clone(), &boot).await {
                     break;
+                }
+                if let Some(asks) = asks.upgrade() {
+                    let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
                 }
                 wait = (wait * 2).min(PING_BACK_OFF_MAX);
             }
