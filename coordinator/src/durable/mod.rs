@@ -16,6 +16,8 @@ pub mod results;
 pub mod retention;
 mod s3;
 mod store_error;
+#[cfg(test)]
+mod testing;
 pub mod writer;
 
 pub use group::{GroupName, Outcome, Stored};
