@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,10 @@ use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt as _,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use trawl_protocol::control::{
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, MemoryStore, Watch, Write,
 };
 
 /// What happens to one put.
@@ -27,15 +31,110 @@ pub(crate) enum Fault {
     Torn(usize),
 }
 
+/// How a process dies in the middle of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Before the call reached the store.
+    Before,
+    /// After the store did it.
+    After,
+    /// With half an object written; of a transaction nothing.
+    Torn,
+}
+
+/// Lets so many writing calls pass, then the process is dead: nothing it calls reaches anything.
+#[derive(Debug)]
+pub(crate) struct Fuse {
+    left: AtomicI64,
+    death: Death,
+}
+
+impl Fuse {
+    pub fn new(calls: i64, death: Death) -> Arc<Self> {
+        Arc::new(Self { left: AtomicI64::new(calls), death })
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.left.load(Ordering::SeqCst) < 0
+    }
+
+    /// A writing call: `Some` when the process dies in it, or is dead.
+    fn burn(&self) -> Option<Death> {
+        match self.left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => None,
+            0 => Some(self.death),
+            // Dead already: nothing is reached.
+            _ => Some(Death::Before),
+        }
+    }
+}
+
+/// The control store as a process with a fuse sees it.
+#[derive(Debug)]
+pub(crate) struct FusedControl {
+    pub inner: Arc<MemoryStore>,
+    pub fuse: Arc<Fuse>,
+}
+
+fn dead() -> ControlError {
+    ControlError::Unreachable { endpoints: "memory".to_owned(), cause: "this process is dead".to_owned() }
+}
+
+impl FusedControl {
+    fn read(&self) -> std::result::Result<&MemoryStore, ControlError> {
+        if self.fuse.is_dead() { Err(dead()) } else { Ok(&self.inner) }
+    }
+}
+
+#[tonic::async_trait]
+impl ControlStore for FusedControl {
+    async fn put(&self, _: &str, _: Vec<u8>, _: Option<LeaseId>) -> std::result::Result<(), ControlError> {
+        unimplemented!("the ledger commits")
+    }
+    async fn delete(&self, _: &str) -> std::result::Result<(), ControlError> {
+        unimplemented!("the ledger commits")
+    }
+    async fn get(&self, key: &str) -> std::result::Result<Option<Entry>, ControlError> {
+        self.read()?.get(key).await
+    }
+    async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> std::result::Result<Committed, ControlError> {
+        match self.fuse.burn() {
+            None => self.inner.commit(guards, writes).await,
+            Some(Death::After) => {
+                self.inner.commit(guards, writes).await?;
+                Err(dead())
+            }
+            Some(_) => Err(dead()),
+        }
+    }
+    async fn list(&self, prefix: &str) -> std::result::Result<Listing, ControlError> {
+        self.read()?.list(prefix).await
+    }
+    async fn watch(&self, _: &str, _: i64) -> std::result::Result<Watch, ControlError> {
+        unimplemented!("the ledger watches nothing")
+    }
+    async fn grant(&self, _: Duration) -> std::result::Result<LeaseId, ControlError> {
+        unimplemented!("the ledger has no lease")
+    }
+    async fn keep_alive(&self, _: LeaseId) -> std::result::Result<(), ControlError> {
+        unimplemented!("the ledger has no lease")
+    }
+    async fn revoke(&self, _: LeaseId) -> std::result::Result<(), ControlError> {
+        unimplemented!("the ledger has no lease")
+    }
+}
+
 /// A store in memory with faults before it.
 #[derive(Debug, Default)]
 pub(crate) struct Faulty {
-    pub inner: InMemory,
+    pub inner: Arc<InMemory>,
+    /// Of the process that uses it.
+    pub fuse: Option<Arc<Fuse>>,
     /// What the next puts meet; none left: they work.
-    faults: Mutex<VecDeque<Fault>>,
+    pub faults: Mutex<VecDeque<Fault>>,
     /// How long each put takes.
-    delay: Mutex<Duration>,
-    puts: AtomicUsize,
+    pub delay: Mutex<Duration>,
+    pub puts: AtomicUsize,
 }
 
 fn io(kind: std::io::ErrorKind) -> object_store::Error {
@@ -76,6 +175,14 @@ impl ObjectStore for Faulty {
             tokio::time::sleep(delay).await;
         }
         let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let death = self.fuse.as_ref().and_then(|fuse| fuse.burn());
+        let fault = death.map_or(fault, |death| {
+            Some(match death {
+                Death::Before => Fault::Fails(std::io::ErrorKind::ConnectionReset),
+                Death::After => Fault::AnswerLost,
+                Death::Torn => Fault::Torn(30),
+            })
+        });
         match fault {
             None => self.inner.put_opts(location, payload, options).await,
             Some(Fault::Fails(kind)) => Err(io(kind)),
@@ -121,8 +228,7 @@ impl ObjectStore for Faulty {
 }
 
 /// A cluster's leader key, taken anew: the term of the next leader.
-pub(crate) async fn next_term(control: &trawl_protocol::control::MemoryStore) -> super::ledger::Term {
-    use trawl_protocol::control::ControlStore as _;
+pub(crate) async fn next_term(control: &MemoryStore) -> super::ledger::Term {
     let key = "c/leader".to_owned();
     control.delete(&key).await.unwrap();
     control.put(&key, b"leader".to_vec(), None).await.unwrap();
