@@ -9,6 +9,7 @@
 
 pub mod group;
 pub mod ledger;
+pub mod pins;
 pub mod placement;
 pub mod records;
 pub mod recovery;
@@ -16,10 +17,13 @@ pub mod results;
 pub mod retention;
 mod s3;
 mod store_error;
+#[cfg(test)]
+mod testing;
 pub mod writer;
 
 pub use group::{GroupName, Outcome, Stored};
 pub use ledger::{Acceptance, Ledger, LedgerError, Recorded, Term};
+pub use pins::{PIN_REFRESH, PinReport, refresh_pins};
 pub use placement::{PlacementError, check_placement};
 pub use records::{End, EndOutcome, HEADER_BYTES_MAX, Header, Progress, RecordError, RequestMark, Tombstone};
 pub use recovery::{Decision, Situation, decide};
@@ -27,3 +31,6 @@ pub use results::{Damage, Named, ResultStore, ScanContents, StageContents};
 pub use retention::{RetentionPolicy, SweepReport, sweep};
 pub use store_error::StoreError;
 pub use writer::{Writer, WriterLimits};
+
+#[cfg(test)]
+mod crash_tests;
