@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
         let affinity = name_key(&self.prepared.identity.dataset);
         let shards = plan_shards(&self.prepared.segment_costs(), &[seat], self.options.shards, affinity);
         self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);
-        self.progress.accepted(self.prepared.segments.len(), shards.len(), self.prepared.symbol_count());
+        self.progress.accepted(self.prepared.segments.len(), self.prepared.symbol_count());
         let parent = tracing::Span::current();
         let (sender, receiver) = channel();
         pool.in_place_scope(|scope| {

@@ -13,8 +13,8 @@ use crate::scheduler::Purpose;
 
 /// Told as a scan goes on. Called from one thread at a time; must return quickly.
 pub trait Progress: Sync {
-    /// The scan is accepted; `shards` is how it was cut at first.
-    fn accepted(&self, _segments: usize, _shards: usize, _symbols: usize) {}
+    /// The scan is accepted.
+    fn accepted(&self, _segments: usize, _symbols: usize) {}
     /// A segment ended; `done` of all have.
     fn segment_ended(&self, _segment: u32, _done: usize) {}
     /// A segment has no result.

@@ -48,7 +48,6 @@ pub(crate) async fn follow(
     Ok(())
 }
 
-<<<<<<< HEAD
 /// Waits until the control store answers.
 ///
 /// # Errors
@@ -74,19 +73,6 @@ pub(crate) async fn reachable(
     Ok(())
 }
 
-/// Lists, tells the differences, and tells changes until the watch breaks.
-async fn follow_once(
-    store: &impl ControlStore,
-    prefix: &str,
-    known: &mut Known,
-    news: &mpsc::Sender<Member>,
-) -> Result<(), ControlError> {
-    let listing = store.list(prefix).await?;
-    let there: BTreeMap<&str, &[u8]> = listing.entries.iter().map(|e| (e.key.as_str(), e.value.as_slice())).collect();
-    let gone: Vec<String> = known.keys().filter(|key| !there.contains_key(key.as_str())).cloned().collect();
-    for key in gone {
-        forget(known, &key, news).await;
-=======
 struct Following {
     roster: Roster,
     started: Instant,
@@ -125,7 +111,6 @@ impl Following {
                 None => return Ok(()),
             }
         }
->>>>>>> 5c19616283a83ee9405a732d5bd2ace08325d46f
     }
 
     async fn step(&mut self, event: Event) {

@@ -11,10 +11,10 @@ use trawl_protocol::{WorkerRecord, envelope, pb};
 use trawl_worker::execution_class;
 
 use super::{Ask, CLASS, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};
+use crate::membership::Member;
 use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
 use crate::scheduler::{Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
 use crate::server::attempt;
-use crate::membership::Member;
 
 /// A worker whose record is in the store.
 pub(super) struct RegisteredWorker {

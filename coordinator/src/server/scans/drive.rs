@@ -128,8 +128,13 @@ fn cancelled() -> Failure {
 
 async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recorded>) -> Result<Answered, Ended> {
     let known = recorded.as_ref().and_then(|r| r.header.as_ref()).map(|header| header.dataset.clone());
-    let mut prepared =
-        patiently(recorded.is_some(), scan, async || prepared(environment, scan, known.clone()).await).await?;
+    let mut patience = Patience::new(recorded.is_some());
+    let mut prepared = loop {
+        match prepared(environment, scan, known.clone()).await {
+            Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
+            other => break other?,
+        }
+    };
     scan.describe(&prepared);
     let mut accepting = match (&recorded, scan.asked.durable) {
         (None, true) => {
@@ -157,8 +162,13 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
     };
     let stored = match &recorded {
         Some(recorded) => {
-            let resume = async || record::resume(&environment.archive, scan, recorded, &prepared).await;
-            patiently(true, scan, resume).await?
+            let mut patience = Patience::new(true);
+            loop {
+                match record::resume(&environment.archive, scan, recorded, &prepared).await {
+                    Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
+                    other => break other?,
+                }
+            }
         }
         None => StoredSteps::new(),
     };
@@ -173,28 +183,31 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
 }
 
 /// What an accepted scan needs may be away for a while when it is taken over.
-async fn patiently<T>(
+struct Patience {
     accepted: bool,
-    scan: &Scan,
-    mut work: impl AsyncFnMut() -> Result<T, Ended>,
-) -> Result<T, Ended> {
-    let (since, mut wait) = (Instant::now(), PATIENCE_BACK_OFF);
-    loop {
-        let refused = match work().await {
-            Err(Ended::Failed(refused)) => refused,
-            other => return other,
-        };
+    since: Instant,
+    wait: Duration,
+}
+
+impl Patience {
+    fn new(accepted: bool) -> Self {
+        Self { accepted, since: Instant::now(), wait: PATIENCE_BACK_OFF }
+    }
+
+    /// Waits before another try, or has had enough.
+    async fn bear(&mut self, scan: &Scan, refused: pb::Refused) -> Result<(), Ended> {
         let failure = Failure::from(refused.failure.clone().unwrap_or_default());
-        let late = since.elapsed() > PATIENCE || scan.asked.deadline.is_some_and(|at| at <= Instant::now());
-        if !accepted || failure.kind != ErrorKind::Retryable || late {
+        let late = self.since.elapsed() > PATIENCE || scan.asked.deadline.is_some_and(|at| at <= Instant::now());
+        if !self.accepted || failure.kind != ErrorKind::Retryable || late {
             return Err(Ended::Failed(refused));
         }
         tracing::warn!(scan = scan.name, %failure, "an accepted scan cannot go on yet");
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            () = tokio::time::sleep(self.wait) => {}
             () = scan.until_cancelled() => return Err(cancelled().into()),
         }
-        wait = (wait * 2).min(PATIENCE_BACK_OFF_MAX);
+        self.wait = (self.wait * 2).min(PATIENCE_BACK_OFF_MAX);
+        Ok(())
     }
 }
 

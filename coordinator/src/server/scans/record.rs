@@ -33,7 +33,7 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) type Records = Ledger<Arc<dyn ControlStore>>;
 
 /// Where scans are written down.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Archive {
     pub ledger: Records,
     pub results: ResultStore,
