@@ -82,7 +82,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mut outcome = embedded(&scan, &prepared, Some(Arc::clone(&checkpoints)))?;
     outcome.report.prepare_ms = prepare_ms;
     let report = report(&checkpoints, found);
-    if !scan.quiet {
+    if !scan.shown.quiet {
         io::stderr().write_all(told(&report, &path).as_bytes())?;
     }
     outcome.report.update = Some(report);
