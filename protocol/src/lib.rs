@@ -22,8 +22,8 @@ pub mod pb {
     tonic::include_proto!("trawl.v1");
 }
 
-pub use digest::{answer_digest, segment_digest};
+pub use digest::{answer_digest, request_digest, segment_digest};
 pub use envelope::EnvelopeError;
 pub use error::{ErrorKind, Failure};
-pub use record::WorkerRecord;
+pub use record::{LeaderRecord, WorkerRecord};
 pub use result::*;

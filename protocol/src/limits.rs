@@ -17,6 +17,8 @@ pub const SEGMENTS_MAX: usize = 1024 * 1024;
 pub const REASON_BYTES_MAX: usize = 1024;
 /// Bytes of a worker's record in the control store.
 pub const WORKER_RECORD_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a leader's record in the control store.
+pub const LEADER_RECORD_BYTES_MAX: usize = 16 * 1024;
 /// Characters of a cluster's name or a worker's id.
 pub const NAME_BYTES_MAX: usize = 64;
 

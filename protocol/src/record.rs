@@ -1,4 +1,4 @@
-//! What a worker writes about itself into the control store, and where.
+//! What workers and the leading coordinator write about themselves into the control store, and where.
 
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,23 @@ pub struct WorkerRecord {
     pub draining: bool,
 }
 
+/// What the coordinator that leads says about itself, JSON under [`leader_key`]. The store's revision when the key was
+/// created is the epoch of its reign. Unknown keys are ignored, so that newer coordinators can say more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderRecord {
+    /// Unique in the cluster.
+    pub id: String,
+    /// New at every start of the process.
+    pub boot: String,
+    /// `HOST:PORT` of its gRPC service, as clients and other coordinators reach it.
+    pub address: String,
+    /// [`crate::limits::PROTOCOL_VERSION`] of its build.
+    pub protocol_version: u32,
+    /// Counts the campaigns of this life of the process: with `boot` it tells whose write stands under the key, also from an
+    /// earlier one of the same process.
+    pub campaign: u64,
+}
+
 /// A new id for a process's life, 16 hex digits: random, and mixed with the time and the process's number.
 pub fn fresh_boot() -> String {
     use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -70,6 +87,11 @@ pub fn fresh_boot() -> String {
     format!("{:016x}", hasher.finish())
 }
 
+/// Prefix of all coordinators of a cluster.
+pub fn coordinators_prefix(cluster_name: &str) -> String {
+    format!("{cluster_name}/coordinators/")
+}
+
 /// Prefix of all workers of a cluster.
 pub fn workers_prefix(cluster_name: &str) -> String {
     format!("{cluster_name}/workers/")
@@ -78,6 +100,11 @@ pub fn workers_prefix(cluster_name: &str) -> String {
 /// Key of one worker.
 pub fn worker_key(cluster_name: &str, id: &str) -> String {
     format!("{}{id}", workers_prefix(cluster_name))
+}
+
+/// Key of the coordinator that leads.
+pub fn leader_key(cluster_name: &str) -> String {
+    format!("{cluster_name}/leader")
 }
 
 /// A cluster's name or a worker's id: letters, digits, `-`, `_`, `.`; it becomes part of a key.

@@ -34,6 +34,14 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     no_worker_timeout_s: u64,
 
+    /// Scans that run at once; further ones wait for their turn, by priority and age
+    #[arg(long, value_name = "N", default_value_t = server::SCANS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
+    scans_running_max: u32,
+
+    /// Scans that wait; further ones are refused, and told when to come again
+    #[arg(long, value_name = "N", default_value_t = server::SCANS_WAITING_MAX as u32, value_parser = clap::value_parser!(u32).range(0..=65_536), help_heading = "Limits")]
+    scans_waiting_max: u32,
+
     #[command(flatten)]
     tls: TlsArgs,
 
@@ -67,6 +75,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             scans: args.scans_per_caller_max,
             plan_bytes: args.plan_bytes_max.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             submissions_per_minute: args.submissions_per_minute_max,
+        },
+        scans: server::ScanLimits {
+            running: args.scans_running_max as usize,
+            waiting: args.scans_waiting_max as usize,
         },
         cluster_name: args.cluster.cluster_name.clone(),
         boot: fresh_boot(),

@@ -1,10 +1,10 @@
 //! Who is registered: follows the workers' records in the control store.
 //!
 //! A watch that breaks never resumes by itself, so it is listed anew and compared with what was known. While the store
-//! is away the last known workers stay: that they are alive is seen on the data path as well.
+//! is away the last known workers stay: that they are alive is seen on the data path as well. Who counts as a member when
+//! records go is decided in `crate::membership`.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use trawl_protocol::WorkerRecord;
@@ -12,34 +12,12 @@ use trawl_protocol::control::{Change, ControlError, ControlStore};
 use trawl_protocol::limits::WORKER_RECORD_BYTES_MAX;
 use trawl_protocol::record::workers_prefix;
 
+use crate::membership::{Event, Member, Roster};
+
 /// Wait before the store is asked again; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-
-/// What changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Member {
-    /// A worker's record is there: it came, or came back.
-    Here(WorkerRecord),
-    /// A worker's record says that it leaves.
-    Draining {
-        /// Its id.
-        id: String,
-        /// Which of its lives.
-        boot: String,
-    },
-    /// A worker's record is gone.
-    Gone {
-        /// Its id.
-        id: String,
-        /// Which of its lives.
-        boot: String,
-    },
-}
-
-/// What is known: key -> record.
-type Known = BTreeMap<String, WorkerRecord>;
 
 /// Follows the workers of a cluster until nobody listens. Lists once before it returns.
 ///
@@ -52,23 +30,12 @@ pub(crate) async fn follow(
     news: mpsc::Sender<Member>,
 ) -> Result<(), ControlError> {
     let prefix = workers_prefix(cluster_name);
-    let mut known = Known::new();
-    let first = async {
-        let mut wait = BACK_OFF;
-        while let Err(error) = store.list(&prefix).await {
-            tracing::debug!(%error, "the control store is not there yet");
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(BACK_OFF_MAX);
-        }
-    };
-    if tokio::time::timeout(start_timeout, first).await.is_err() {
-        // The time is over: one last try says why.
-        store.list(&prefix).await?;
-    }
+    let mut following = Following { roster: Roster::default(), started: Instant::now(), news };
+    reachable(&store, cluster_name, start_timeout).await?;
     tokio::spawn(async move {
         let mut wait = BACK_OFF;
-        while !news.is_closed() {
-            match follow_once(&store, &prefix, &mut known, &news).await {
+        while !following.news.is_closed() {
+            match following.once(&store, &prefix).await {
                 Ok(()) => wait = BACK_OFF,
                 Err(error) => {
                     tracing::warn!(%error, "cannot see which workers are registered, trying again");
@@ -81,65 +48,97 @@ pub(crate) async fn follow(
     Ok(())
 }
 
-/// Lists, tells the differences, and tells changes until the watch breaks.
-async fn follow_once(
+/// Waits until the control store answers.
+///
+/// # Errors
+/// The store's, when it does not within `timeout`.
+pub(crate) async fn reachable(
     store: &impl ControlStore,
-    prefix: &str,
-    known: &mut Known,
-    news: &mpsc::Sender<Member>,
+    cluster_name: &str,
+    timeout: Duration,
 ) -> Result<(), ControlError> {
-    let listing = store.list(prefix).await?;
-    let there: BTreeMap<&str, &[u8]> = listing.entries.iter().map(|e| (e.key.as_str(), e.value.as_slice())).collect();
-    let gone: Vec<String> = known.keys().filter(|key| !there.contains_key(key.as_str())).cloned().collect();
-    for key in gone {
-        forget(known, &key, news).await;
+    let prefix = workers_prefix(cluster_name);
+    let first = async {
+        let mut wait = BACK_OFF;
+        while let Err(error) = store.list(&prefix).await {
+            tracing::debug!(%error, "the control store is not there yet");
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(BACK_OFF_MAX);
+        }
+    };
+    if tokio::time::timeout(timeout, first).await.is_err() {
+        // The time is over: one last try says why.
+        store.list(&prefix).await?;
     }
-    for (key, value) in there {
-        learn(known, key, value, news).await;
+    Ok(())
+}
+
+struct Following {
+    roster: Roster,
+    started: Instant,
+    news: mpsc::Sender<Member>,
+}
+
+impl Following {
+    /// Lists, tells the differences, and tells changes until the watch breaks.
+    async fn once(&mut self, store: &impl ControlStore, prefix: &str) -> Result<(), ControlError> {
+        let listing = store.list(prefix).await?;
+        let there = listing.entries.into_iter().map(|e| (e.key.clone(), record_in(&e.key, &e.value)));
+        self.step(Event::Listed(there.collect())).await;
+        let mut watch = store.watch(prefix, listing.revision).await?;
+        loop {
+            let wake = self.roster.wake_ms().map(|ms| self.started + Duration::from_millis(ms));
+            let suspects_over = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let change = tokio::select! {
+                change = watch.recv() => change,
+                () = suspects_over => {
+                    self.step(Event::Tick).await;
+                    continue;
+                }
+                () = self.news.closed() => return Ok(()),
+            };
+            match change {
+                Some(Change::Put(entry)) => {
+                    let record = record_in(&entry.key, &entry.value);
+                    self.step(Event::Put(entry.key, record)).await;
+                }
+                Some(Change::Deleted { key, .. }) => self.step(Event::Deleted(key)).await,
+                None => return Ok(()),
+            }
+        }
     }
-    let mut watch = store.watch(prefix, listing.revision).await?;
-    loop {
-        let change = tokio::select! {
-            change = watch.recv() => change,
-            () = news.closed() => return Ok(()),
-        };
-        match change {
-            Some(Change::Put(entry)) => learn(known, &entry.key, &entry.value, news).await,
-            Some(Change::Deleted { key, .. }) => forget(known, &key, news).await,
-            None => return Ok(()),
+
+    async fn step(&mut self, event: Event) {
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let changes = self.roster.step(event, now_ms);
+        if changes.iter().any(|change| matches!(change, Member::Suspect(_))) {
+            let (registered, suspects) = self.roster.counts();
+            tracing::error!(
+                suspects,
+                registered,
+                "most workers' leases ended at once: look after etcd. They are kept while they answer, for a limited time"
+            );
+        }
+        for change in changes {
+            // Refused only when nobody listens.
+            let _ = self.news.send(change).await;
         }
     }
 }
 
-async fn learn(known: &mut Known, key: &str, value: &[u8], news: &mpsc::Sender<Member>) {
+fn record_in(key: &str, value: &[u8]) -> Option<WorkerRecord> {
     let record: Option<WorkerRecord> =
         (value.len() <= WORKER_RECORD_BYTES_MAX).then(|| serde_json::from_slice(value).ok()).flatten();
-    let Some(record) = record.filter(|record| key.ends_with(&format!("/{}", record.id))) else {
+    let record = record.filter(|record| key.ends_with(&format!("/{}", record.id)));
+    if record.is_none() {
         tracing::warn!(key, "a worker's record cannot be read and is left out");
-        return forget(known, key, news).await;
-    };
-    if known.get(key) == Some(&record) {
-        return;
     }
-    if let Some(before) = known.get_mut(key)
-        && record.draining
-        && (WorkerRecord { draining: true, ..before.clone() }) == record
-    {
-        before.draining = true;
-        let _ = news.send(Member::Draining { id: record.id, boot: record.boot }).await;
-        return;
-    }
-    // The same id with another boot: the worker was started anew, the one before is gone.
-    forget(known, key, news).await;
-    known.insert(key.to_owned(), record.clone());
-    // Refused only when nobody listens.
-    let _ = news.send(Member::Here(record)).await;
-}
-
-async fn forget(known: &mut Known, key: &str, news: &mpsc::Sender<Member>) {
-    if let Some(record) = known.remove(key) {
-        let _ = news.send(Member::Gone { id: record.id, boot: record.boot }).await;
-    }
+    record
 }
 
 #[cfg(test)]
@@ -230,6 +229,27 @@ mod tests {
         store.set_away(false);
         put(&store, "w2", "b").await;
         assert_eq!(next(&mut news).await, here("w2", "b"));
+    }
+
+    #[tokio::test]
+    async fn leases_that_end_together_make_suspects_who_are_members_again_when_they_register() {
+        let store = Arc::new(MemoryStore::default());
+        put(&store, "w1", "a").await;
+        put(&store, "w2", "b").await;
+        let (sender, mut news) = mpsc::channel(16);
+        follow(Arc::clone(&store), "c", Duration::from_secs(1), sender).await.unwrap();
+        assert_eq!(next(&mut news).await, here("w1", "a"));
+        assert_eq!(next(&mut news).await, here("w2", "b"));
+        store.break_watches();
+        store.delete(&worker_key("c", "w1")).await.unwrap();
+        store.delete(&worker_key("c", "w2")).await.unwrap();
+        // What the broken watch missed is forgotten too: listed anew all the same.
+        store.compact();
+        assert_eq!(next(&mut news).await, Some(Member::Suspect(record("w1", "a"))));
+        assert_eq!(next(&mut news).await, Some(Member::Suspect(record("w2", "b"))));
+        put(&store, "w2", "b").await;
+        put(&store, "w3", "c").await;
+        assert_eq!(next(&mut news).await, here("w3", "c"));
     }
 
     #[tokio::test]

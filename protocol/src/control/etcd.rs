@@ -309,7 +309,8 @@ impl ControlStore for EtcdStore {
     }
 
     async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError> {
-        let seconds = i64::try_from(ttl.as_secs().max(1)).unwrap_or(i64::MAX);
+        // Rounded up: never shorter than asked.
+        let seconds = i64::try_from(ttl.as_millis().div_ceil(1_000).max(1)).unwrap_or(i64::MAX);
         let response = self.call(|client| async move { client.lease_client().grant(seconds, None).await }).await?;
         Ok(response.id())
     }

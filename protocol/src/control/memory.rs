@@ -181,6 +181,11 @@ impl MemoryStore {
         }
     }
 
+    /// A key, read past every fault.
+    pub fn peek(&self, key: &str) -> Option<Entry> {
+        lock(&self.state).entry(key)
+    }
+
     /// Breaks every watch.
     pub fn break_watches(&self) {
         lock(&self.state).watchers.clear();

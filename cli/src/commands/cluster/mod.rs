@@ -168,7 +168,8 @@ async fn all_registered(url: &str, workers: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut client = CoordinatorClient::connect(url.to_owned()).await.context("cannot reach the coordinator")?;
     loop {
-        let reply = client.list_workers(ListWorkersRequest {}).await.context("the coordinator does not answer")?;
+        let reply =
+            client.list_workers(ListWorkersRequest::default()).await.context("the coordinator does not answer")?;
         let found = reply.into_inner().workers.len();
         if found >= workers {
             return Ok(());

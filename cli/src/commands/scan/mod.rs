@@ -218,8 +218,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 return explain_symbol(&args, &prepared, symbol);
             }
             if let Some(path) = &args.all_bars {
-                let options =
-                    LocalOptions { shards: args.shards, threads: routed(&args, &prepared).threads(), deadline: None };
+                let options = LocalOptions {
+                    shards: args.shards,
+                    threads: routed(&args, &prepared).threads(),
+                    ..LocalOptions::default()
+                };
                 let written = all_bars::write(&prepared, options, path)?;
                 if !args.quiet {
                     let synthetic =
@@ -322,8 +325,12 @@ fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow:
 
 /// Runs the scan here; an update goes on from `checkpoints`.
 fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkpoints>>) -> anyhow::Result<Outcome> {
-    let options =
-        LocalOptions { shards: args.shards, threads: routed(args, prepared).threads(), deadline: args.deadline };
+    let options = LocalOptions {
+        shards: args.shards,
+        threads: routed(args, prepared).threads(),
+        deadline: args.deadline,
+        allow_partial: args.allow_partial,
+    };
     let source = ScanSource { checkpoints, ..prepared.source() };
     // Told as a worker of a cluster tells it: the reason is part of the answer.
     let told = |error: &ExecuteError| {

@@ -1,0 +1,356 @@
+//! Every transition, and what must hold after any events.
+
+use trawl_protocol::LeaderRecord;
+
+use super::*;
+
+const TTL_MS: u64 = 5_000;
+/// By its own clock a lease lives so long.
+const LIFE_MS: u64 = 4_000;
+
+fn record(boot: &str, campaign: u64) -> LeaderRecord {
+    LeaderRecord { id: "c1".into(), boot: boot.into(), address: "127.0.0.1:1".into(), protocol_version: 1, campaign }
+}
+
+fn held(boot: &str, campaign: u64, epoch: i64) -> Event {
+    let leader = Some(Incumbent { epoch, record: Some(record(boot, campaign)) });
+    Event::Seen { leader, revision: epoch }
+}
+
+fn vacant(revision: i64) -> Event {
+    Event::Seen { leader: None, revision }
+}
+
+fn grant(sent_ms: u64) -> Command {
+    Command::GrantLease { sent_ms }
+}
+
+fn campaign(lease: LeaseId, number: u64) -> Command {
+    Command::Campaign { lease, record: record("me", number) }
+}
+
+fn revoke(lease: LeaseId) -> Command {
+    Command::RevokeLease { lease }
+}
+
+fn down(epoch: i64, reason: Reason) -> Command {
+    Command::StepDown { epoch, reason }
+}
+
+fn election() -> Election {
+    Election::new(record("me", 0), TTL_MS)
+}
+
+/// One that has asked for the key with lease 7 at time 0.
+fn candidate() -> Election {
+    let mut election = election();
+    assert_eq!(election.step(vacant(1), 0), [grant(0)]);
+    assert_eq!(election.step(Event::Granted { lease: 7, sent_ms: 0 }, 1), [campaign(7, 1)]);
+    election
+}
+
+fn applied(revision: i64) -> Event {
+    Event::Committed { campaign: 1, applied: true, revision }
+}
+
+/// One that leads at epoch 5 until 4,000.
+fn leader() -> Election {
+    let mut election = candidate();
+    assert_eq!(election.step(applied(5), 2), [Command::BecomeLeader { epoch: 5 }]);
+    election
+}
+
+fn leads_until(election: &Election, deadline_ms: u64) {
+    assert_eq!(election.standing(), Standing::Leading { epoch: 5, deadline_ms });
+}
+
+#[test]
+fn nobody_campaigns_before_it_has_seen_the_key() {
+    let mut election = election();
+    assert_eq!(election.step(Event::Tick, 100_000), []);
+    assert_eq!(election.standing(), Standing::Standby { leader: None });
+    assert_eq!(election.wake_ms(), None);
+}
+
+#[test]
+fn a_standby_knows_the_leader_and_campaigns_when_the_key_goes() {
+    let mut election = election();
+    assert_eq!(election.step(held("other", 3, 4), 0), []);
+    assert_eq!(election.standing(), Standing::Standby { leader: Some(record("other", 3)) });
+    assert_eq!(election.step(vacant(6), 10), [grant(10)]);
+    assert_eq!(election.standing(), Standing::Campaigning);
+}
+
+#[test]
+fn views_that_come_late_are_nothing_new() {
+    let mut election = election();
+    assert_eq!(election.step(held("other", 3, 9), 0), []);
+    assert_eq!(election.step(vacant(8), 0), []);
+    let mut leading = leader();
+    assert_eq!(leading.step(vacant(4), 3), [], "the key of the leader before went");
+    leads_until(&leading, LIFE_MS);
+}
+
+#[test]
+fn the_deadline_counts_from_when_the_keep_alive_was_sent() {
+    let mut election = leader();
+    let due_ms = TTL_MS / 3;
+    assert_eq!(election.wake_ms(), Some(due_ms));
+    let sent = Command::KeepAlive { lease: 7, sent_ms: 1_700 };
+    assert_eq!(election.step(Event::Tick, 1_700), [sent]);
+    assert_eq!(election.step(Event::Tick, 1_800), [], "one at a time");
+    // The next one is due a third of the time to live after the last was sent.
+    let next = Command::KeepAlive { lease: 7, sent_ms: 3_500 };
+    assert_eq!(election.step(Event::Renewed { lease: 7, sent_ms: 1_700 }, 3_500), [next]);
+    leads_until(&election, 1_700 + LIFE_MS);
+}
+
+#[test]
+fn an_answer_to_another_keep_alive_renews_nothing() {
+    let mut election = leader();
+    election.step(Event::Tick, 1_700);
+    for (lease, sent_ms) in [(7, 1_699), (8, 1_700)] {
+        assert_eq!(election.step(Event::Renewed { lease, sent_ms }, 1_800), []);
+        leads_until(&election, LIFE_MS);
+    }
+}
+
+#[test]
+fn a_keep_alive_that_fails_is_sent_again_until_the_deadline() {
+    let mut election = leader();
+    election.step(Event::Tick, 1_700);
+    assert_eq!(election.step(Event::Failed { call: Call::KeepAlive { sent_ms: 1_700 } }, 2_000), []);
+    assert_eq!(election.wake_ms(), Some(2_000 + RETRY_MS));
+    assert_eq!(election.step(Event::Tick, 2_200), [Command::KeepAlive { lease: 7, sent_ms: 2_200 }]);
+    assert_eq!(election.step(Event::Failed { call: Call::KeepAlive { sent_ms: 1_700 } }, 2_201), [], "told twice");
+    assert_eq!(election.wake_ms(), Some(LIFE_MS));
+    assert_eq!(election.step(Event::Tick, LIFE_MS), [down(5, Reason::NotRenewed), revoke(7)]);
+    assert_eq!(election.standing(), Standing::Standby { leader: None }, "its own old record is no other's");
+}
+
+#[test]
+fn whoever_wakes_past_its_deadline_steps_down_before_it_acts_on_anything() {
+    let late = [
+        Event::Renewed { lease: 7, sent_ms: 1_700 },
+        Event::Tick,
+        held("me", 1, 5),
+        Event::Failed { call: Call::KeepAlive { sent_ms: 1_700 } },
+    ];
+    for event in late {
+        let mut election = leader();
+        // The clock stands still for a while, then jumps.
+        for _ in 0..3 {
+            election.step(Event::Tick, 1_700);
+        }
+        let said = election.step(event.clone(), 600_000);
+        assert_eq!(said, [down(5, Reason::NotRenewed), revoke(7)], "{event:?}");
+    }
+}
+
+#[test]
+fn a_candidate_that_was_stopped_does_not_lead_by_a_late_answer() {
+    let mut election = candidate();
+    assert_eq!(election.step(applied(5), LIFE_MS), [revoke(7)]);
+    assert_eq!(election.step(Event::Tick, LIFE_MS + RETRY_MS), [grant(LIFE_MS + RETRY_MS)]);
+}
+
+#[test]
+fn a_lease_that_came_too_late_is_given_back() {
+    let mut election = election();
+    election.step(vacant(1), 0);
+    assert_eq!(election.step(Event::Granted { lease: 7, sent_ms: 0 }, LIFE_MS), [revoke(7), grant(LIFE_MS)]);
+}
+
+#[test]
+fn a_lease_that_nobody_waits_for_is_given_back() {
+    let mut election = election();
+    election.step(vacant(1), 0);
+    assert_eq!(election.step(held("other", 1, 2), 1), []);
+    assert_eq!(election.step(Event::Granted { lease: 7, sent_ms: 0 }, 2), [revoke(7)]);
+}
+
+#[test]
+fn a_put_that_was_answered_by_its_second_try_is_recognised_by_reading() {
+    let mut election = candidate();
+    let refused = Event::Committed { campaign: 1, applied: false, revision: 6 };
+    assert_eq!(election.step(refused, 2), [Command::Look]);
+    let mine = Some(Incumbent { epoch: 5, record: Some(record("me", 1)) });
+    let seen = Event::Seen { leader: mine, revision: 6 };
+    assert_eq!(election.step(seen, 3), [Command::BecomeLeader { epoch: 5 }]);
+    leads_until(&election, LIFE_MS);
+}
+
+#[test]
+fn a_put_that_failed_is_looked_for_until_it_is_known_who_leads() {
+    let failed = Event::Failed { call: Call::Campaign { campaign: 1 } };
+    let mut election = candidate();
+    assert_eq!(election.step(failed.clone(), 10), []);
+    assert_eq!(election.step(Event::Tick, 10 + RETRY_MS), [Command::Look]);
+    assert_eq!(election.step(Event::Failed { call: Call::Look }, 300), []);
+    assert_eq!(election.step(Event::Tick, 300 + RETRY_MS), [Command::Look]);
+    assert_eq!(election.step(vacant(3), 600), [campaign(7, 1)], "not made: the same again, under the same lease");
+    assert_eq!(election.step(applied(5), 601), [Command::BecomeLeader { epoch: 5 }]);
+    leads_until(&election, LIFE_MS);
+
+    let mut election = candidate();
+    election.step(failed, 10);
+    assert_eq!(election.step(held("me", 1, 5), 11), [Command::BecomeLeader { epoch: 5 }], "the watch says so");
+}
+
+#[test]
+fn a_record_of_an_earlier_campaign_is_not_taken_for_this_one() {
+    let mut election = leader();
+    assert_eq!(election.step(Event::Tick, LIFE_MS), [down(5, Reason::NotRenewed), revoke(7)]);
+    // A vacancy that was reported although the old record still stands, or stands again.
+    assert_eq!(election.step(vacant(6), 5_000), [grant(5_000)]);
+    assert_eq!(election.step(Event::Granted { lease: 8, sent_ms: 5_000 }, 5_001), [campaign(8, 2)]);
+    let refused = Event::Committed { campaign: 2, applied: false, revision: 8 };
+    assert_eq!(election.step(refused, 5_002), [Command::Look]);
+    let old = Some(Incumbent { epoch: 7, record: Some(record("me", 1)) });
+    assert_eq!(election.step(Event::Seen { leader: old, revision: 8 }, 5_003), [revoke(8)]);
+    assert_eq!(election.standing(), Standing::Standby { leader: None });
+    assert_eq!(election.step(vacant(9), 5_004), [grant(5_004)]);
+}
+
+#[test]
+fn a_candidate_that_lost_gives_its_lease_back_and_follows() {
+    let mut election = candidate();
+    let refused = Event::Committed { campaign: 1, applied: false, revision: 6 };
+    assert_eq!(election.step(refused, 2), [Command::Look]);
+    assert_eq!(election.step(held("other", 1, 6), 3), [revoke(7)]);
+    assert_eq!(election.standing(), Standing::Standby { leader: Some(record("other", 1)) });
+    assert_eq!(election.step(applied(5), 4), [], "an answer that nobody waits for");
+}
+
+#[test]
+fn a_key_that_cannot_be_read_is_held_by_somebody() {
+    let mut election = election();
+    let strange = Some(Incumbent { epoch: 2, record: None });
+    assert_eq!(election.step(Event::Seen { leader: strange, revision: 2 }, 0), []);
+    assert_eq!(election.standing(), Standing::Standby { leader: None });
+    assert_eq!(election.step(Event::Tick, 100_000), []);
+}
+
+#[test]
+fn a_leader_whose_key_goes_or_is_taken_steps_down_at_once() {
+    let mut election = leader();
+    assert_eq!(election.step(vacant(9), 20), [down(5, Reason::KeyGone), revoke(7), grant(20)]);
+    let mut election = leader();
+    assert_eq!(election.step(held("other", 1, 9), 20), [down(5, Reason::Deposed), revoke(7)]);
+    let mut election = leader();
+    assert_eq!(election.step(held("me", 1, 5), 20), [], "its own");
+}
+
+#[test]
+fn a_leader_whose_lease_is_over_steps_down_and_may_lead_again() {
+    let mut election = leader();
+    assert_eq!(election.step(Event::LeaseOver { lease: 6 }, 20), [], "another lease");
+    assert_eq!(election.step(Event::LeaseOver { lease: 7 }, 20), [down(5, Reason::LeaseOver)]);
+    assert_eq!(election.step(vacant(8), 30), [grant(30)]);
+    let mut election = candidate();
+    assert_eq!(election.step(Event::LeaseOver { lease: 7 }, 20), [grant(20)]);
+}
+
+#[test]
+fn a_lease_that_could_not_be_had_is_asked_for_again_after_a_while() {
+    let mut election = election();
+    election.step(vacant(1), 0);
+    assert_eq!(election.step(Event::Failed { call: Call::Grant { sent_ms: 0 } }, 50), []);
+    assert_eq!(election.wake_ms(), Some(50 + RETRY_MS));
+    assert_eq!(election.step(Event::Tick, 49 + RETRY_MS), []);
+    assert_eq!(election.step(Event::Tick, 50 + RETRY_MS), [grant(50 + RETRY_MS)]);
+}
+
+#[test]
+fn who_resigns_hands_over_and_never_leads_again() {
+    let mut election = leader();
+    let handed = Command::Abdicate { epoch: 5, lease: 7 };
+    assert_eq!(election.step(Event::Resign, 10), [down(5, Reason::Resigned), handed]);
+    assert_eq!(election.standing(), Standing::Resigning);
+    assert_eq!(election.step(Event::Resign, 10), []);
+    assert_eq!(election.step(vacant(8), 20), []);
+    assert_eq!(election.step(Event::Abdicated, 30), []);
+    assert_eq!(election.standing(), Standing::Resigned);
+    assert_eq!(election.step(vacant(9), 40), []);
+
+    let mut election = candidate();
+    assert_eq!(election.step(Event::Resign, 10), [revoke(7)]);
+    assert_eq!(election.step(applied(5), 11), []);
+    assert_eq!(election.standing(), Standing::Resigned);
+    let mut election = super::tests::election();
+    assert_eq!(election.step(Event::Resign, 10), []);
+    assert_eq!(election.standing(), Standing::Resigned);
+}
+
+/// Any events at all, also ones that no shell would tell.
+mod whatever_happens {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn events() -> impl Strategy<Value = Event> {
+        let (lease, epoch, number) = (1..4i64, 1..9i64, 0..4u64);
+        let sent = || (0..40u64).prop_map(|t| t * 500);
+        let calls = prop_oneof![
+            sent().prop_map(|sent_ms| Call::Grant { sent_ms }),
+            number.clone().prop_map(|campaign| Call::Campaign { campaign }),
+            Just(Call::Look),
+            sent().prop_map(|sent_ms| Call::KeepAlive { sent_ms }),
+        ];
+        prop_oneof![
+            2 => epoch.clone().prop_map(vacant),
+            2 => (any::<bool>(), number.clone(), epoch.clone())
+                .prop_map(|(mine, campaign, epoch)| held(if mine { "me" } else { "other" }, campaign, epoch)),
+            3 => (lease.clone(), sent()).prop_map(|(lease, sent_ms)| Event::Granted { lease, sent_ms }),
+            3 => (number, any::<bool>(), epoch)
+                .prop_map(|(campaign, applied, revision)| Event::Committed { campaign, applied, revision }),
+            3 => (lease.clone(), sent()).prop_map(|(lease, sent_ms)| Event::Renewed { lease, sent_ms }),
+            1 => lease.prop_map(|lease| Event::LeaseOver { lease }),
+            2 => calls.prop_map(|call| Event::Failed { call }),
+            1 => Just(Event::Abdicated),
+            3 => Just(Event::Tick),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_leads_between_its_two_words_only_and_never_past_its_deadline(
+            told in vec((events(), 0..4u64), 1..60), resigns_at in 0..80usize,
+        ) {
+            let mut election = election();
+            let (mut now_ms, mut reign) = (0, None);
+            let mut latest_sent_ms = 0;
+            for (i, (event, half_seconds)) in told.into_iter().enumerate() {
+                now_ms += half_seconds * 500;
+                let event = if i == resigns_at { Event::Resign } else { event };
+                for (place, command) in election.step(event, now_ms).into_iter().enumerate() {
+                    match command {
+                        Command::BecomeLeader { epoch } => {
+                            prop_assert!(reign.is_none() && i <= resigns_at);
+                            reign = Some(epoch);
+                        }
+                        Command::StepDown { epoch, .. } => {
+                            prop_assert_eq!((place, reign.take()), (0, Some(epoch)));
+                        }
+                        Command::GrantLease { sent_ms } | Command::KeepAlive { sent_ms, .. } => {
+                            prop_assert_eq!(sent_ms, now_ms);
+                            latest_sent_ms = sent_ms;
+                        }
+                        _ => {}
+                    }
+                }
+                match election.standing() {
+                    Standing::Leading { epoch, deadline_ms } => {
+                        prop_assert_eq!(reign, Some(epoch));
+                        prop_assert!(now_ms < deadline_ms && deadline_ms <= latest_sent_ms + LIFE_MS);
+                    }
+                    _ => prop_assert!(reign.is_none()),
+                }
+                // It always has a next thing to do, or an answer to wait for.
+                if let Some(wake_ms) = election.wake_ms() {
+                    prop_assert!(wake_ms > now_ms, "{:?} at {}", election, now_ms);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Who counts as a member of the cluster: `step(event, now) -> changes`, from the records in the control store.
+//!
+//! Pure: no I/O, no clock. `server::membership` feeds it what it lists and watches.
+//!
+//! A record that goes is a worker that is gone: it deleted it, or its lease is over. But when most of the fleet's leases
+//! end at about the same time, the store is the likelier culprit: it lost them, or the workers cannot reach it. Then they
+//! are suspects: still members, as long as they answer on the data path, and for a bounded time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use trawl_protocol::WorkerRecord;
+
+/// Leases that end within so long of each other end together: a usual time to live, and how often etcd looks for those
+/// that are over. Renewals are spread over it, so the ends are too.
+pub const LOSS_WINDOW_MS: u64 = 6_000;
+/// Fewer losses are never called a mass loss.
+pub const MASS_LOSS_MIN: usize = 2;
+/// How long a suspect is kept without a record. A worker that reaches the store registers again within a fraction of it.
+pub const SUSPECT_MAX_MS: u64 = 60_000;
+
+/// What changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Member {
+    /// A worker's record is there: it came, or came back.
+    Here(WorkerRecord),
+    /// A worker's record says that it leaves.
+    Draining {
+        /// Its id.
+        id: String,
+        /// Which of its lives.
+        boot: String,
+    },
+    /// A worker's record went together with most others'. It stays a member, also if it was just told to be gone; whoever
+    /// talks to it has to find out whether it answers. `Gone` follows unless its record comes back, which is not told.
+    Suspect(WorkerRecord),
+    /// A worker is gone.
+    Gone {
+        /// Its id.
+        id: String,
+        /// Which of its lives.
+        boot: String,
+    },
+}
+
+/// What the store says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Everything that is registered, by key; a record that cannot be read is `None`.
+    Listed(BTreeMap<String, Option<WorkerRecord>>),
+    /// One record, put for the first time or anew.
+    Put(String, Option<WorkerRecord>),
+    /// One record went.
+    Deleted(String),
+    /// Time went by.
+    Tick,
+}
+
+#[derive(Debug)]
+struct Known {
+    record: WorkerRecord,
+    /// Since when it is kept without a record.
+    suspect_since_ms: Option<u64>,
+}
+
+/// A lease that ended a short while ago.
+#[derive(Debug)]
+struct Loss {
+    at_ms: u64,
+    key: String,
+    record: WorkerRecord,
+}
+
+/// The members of one cluster; see the module's header.
+#[derive(Debug, Default)]
+pub struct Roster {
+    known: BTreeMap<String, Known>,
+    /// Within the window, oldest first.
+    losses: VecDeque<Loss>,
+}
+
+impl Roster {
+    /// Takes one event and says what changed, in this order. `now_ms` never goes back.
+    pub fn step(&mut self, event: Event, now_ms: u64) -> Vec<Member> {
+        let mut changes = Vec::new();
+        let out = &mut changes;
+        while self.losses.front().is_some_and(|loss| loss.at_ms + LOSS_WINDOW_MS < now_ms) {
+            self.losses.pop_front();
+        }
+        match event {
+            Event::Listed(there) => {
+                let gone = self.known.keys().filter(|key| !there.contains_key(*key)).cloned().collect();
+                self.lose(gone, now_ms, out);
+                for (key, record) in there {
+                    self.learn(key, record, out);
+                }
+                // While the store was away nobody could register: suspects have their time from now on.
+                self.known.values_mut().filter_map(|k| k.suspect_since_ms.as_mut()).for_each(|since| *since = now_ms);
+            }
+            Event::Put(key, record) => self.learn(key, record, out),
+            Event::Deleted(key) => self.lose(vec![key], now_ms, out),
+            Event::Tick => {}
+        }
+        let over = |k: &Known| k.suspect_since_ms.is_some_and(|since| since + SUSPECT_MAX_MS <= now_ms);
+        let over: Vec<String> = self.known.iter().filter(|(_, k)| over(k)).map(|(key, _)| key.clone()).collect();
+        over.into_iter().for_each(|key| self.forget(&key, out));
+        changes
+    }
+
+    /// When the next tick has something to do.
+    pub fn wake_ms(&self) -> Option<u64> {
+        self.known.values().filter_map(|k| k.suspect_since_ms).min().map(|since| since + SUSPECT_MAX_MS)
+    }
+
+    /// Members whose record is there, and suspects.
+    pub fn counts(&self) -> (usize, usize) {
+        let suspects = self.known.values().filter(|k| k.suspect_since_ms.is_some()).count();
+        (self.known.len() - suspects, suspects)
+    }
+
+    fn learn(&mut self, key: String, record: Option<WorkerRecord>, out: &mut Vec<Member>) {
+        self.losses.retain(|loss| loss.key != key);
+        let Some(record) = record else { return self.forget(&key, out) };
+        if let Some(before) = self.known.get_mut(&key) {
+            before.suspect_since_ms = None;
+            if before.record == record {
+                return;
+            }
+            if record.draining && (WorkerRecord { draining: true, ..before.record.clone() }) == record {
+                before.record.draining = true;
+                out.push(Member::Draining { id: record.id, boot: record.boot });
+                return;
+            }
+        }
+        // The same id with another boot: the worker was started anew, the one before is gone.
+        self.forget(&key, out);
+        self.known.insert(key, Known { record: record.clone(), suspect_since_ms: None });
+        out.push(Member::Here(record));
+    }
+
+    fn forget(&mut self, key: &str, out: &mut Vec<Member>) {
+        if let Some(Known { record, .. }) = self.known.remove(key) {
+            out.push(Member::Gone { id: record.id, boot: record.boot });
+        }
+    }
+
+    /// Records that went, by whatever way.
+    fn lose(&mut self, keys: Vec<String>, now_ms: u64, out: &mut Vec<Member>) {
+        for key in keys {
+            let Some(known) = self.known.get(&key).filter(|k| k.suspect_since_ms.is_none()) else { continue };
+            // One that drains leaves on purpose, and is no evidence of anything.
+            if !known.record.draining {
+                self.losses.push_back(Loss { at_ms: now_ms, key: key.clone(), record: known.record.clone() });
+            }
+            self.forget(&key, out);
+        }
+        let (present, _) = self.counts();
+        let lost = self.losses.len();
+        if lost < MASS_LOSS_MIN || lost <= present {
+            return;
+        }
+        for loss in &self.losses {
+            let known = Known { record: loss.record.clone(), suspect_since_ms: Some(now_ms) };
+            if !self.known.contains_key(&loss.key) {
+                self.known.insert(loss.key.clone(), known);
+                // What this step said of it just now is taken back; what an earlier one said is not.
+                out.retain(
+                    |m| !matches!(m, Member::Gone { id, boot } if *id == loss.record.id && *boot == loss.record.boot),
+                );
+                out.push(Member::Suspect(loss.record.clone()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trawl_protocol::record::ExecutionClass;
+
+    fn record(id: &str, boot: &str) -> WorkerRecord {
+        let word = String::new;
+        WorkerRecord {
+            id: id.to_owned(),
+            address: "127.0.0.1:1".to_owned(),
+            boot: boot.to_owned(),
+            protocol_version: 1,
+            result_schema: word(),
+            class: ExecutionClass { engine: word(), numerics: word(), backend: word(), precision: word() },
+            threads: 1,
+            cache_bytes: 0,
+            draining: false,
+        }
+    }
+
+    fn put(id: &str, boot: &str) -> Event {
+        Event::Put(id.to_owned(), Some(record(id, boot)))
+    }
+
+    fn deleted(id: &str) -> Event {
+        Event::Deleted(id.to_owned())
+    }
+
+    fn here(id: &str) -> Member {
+        Member::Here(record(id, "a"))
+    }
+
+    fn suspect(id: &str) -> Member {
+        Member::Suspect(record(id, "a"))
+    }
+
+    fn gone(id: &str) -> Member {
+        Member::Gone { id: id.to_owned(), boot: "a".to_owned() }
+    }
+
+    fn listed(ids: &[&str]) -> Event {
+        Event::Listed(ids.iter().map(|id| ((*id).to_owned(), Some(record(id, "a")))).collect())
+    }
+
+    fn roster(ids: &[&str]) -> Roster {
+        let mut roster = Roster::default();
+        assert_eq!(roster.step(listed(ids), 0), ids.iter().map(|id| here(id)).collect::<Vec<_>>());
+        roster
+    }
+
+    #[test]
+    fn nobody_at_the_start_is_no_mass_loss() {
+        let mut roster = roster(&[]);
+        assert_eq!(roster.step(listed(&[]), 10), []);
+        assert_eq!(roster.step(listed(&["w1"]), 20), [here("w1")]);
+        assert_eq!(roster.step(deleted("w1"), 30), [gone("w1")], "one alone is none either");
+    }
+
+    #[test]
+    fn a_worker_that_goes_alone_is_gone_at_once() {
+        let mut roster = roster(&["w1", "w2", "w3", "w4"]);
+        assert_eq!(roster.step(deleted("w1"), 10), [gone("w1")]);
+        assert_eq!(roster.step(deleted("w2"), 20), [gone("w2")], "half of the fleet is not most of it");
+        assert_eq!(roster.step(deleted("w3"), 21 + LOSS_WINDOW_MS), [gone("w3")], "the others went long before");
+    }
+
+    #[test]
+    fn when_most_go_together_they_are_suspects_also_those_that_were_told_gone() {
+        let mut roster = roster(&["w1", "w2", "w3", "w4"]);
+        assert_eq!(roster.step(deleted("w1"), 1_000), [gone("w1")]);
+        assert_eq!(roster.step(deleted("w2"), 2_000), [gone("w2")]);
+        assert_eq!(roster.step(deleted("w3"), 1_000 + LOSS_WINDOW_MS), [suspect("w1"), suspect("w2"), suspect("w3")]);
+        assert_eq!(roster.counts(), (1, 3));
+        assert_eq!(roster.step(deleted("w4"), 7_500), [suspect("w4")]);
+    }
+
+    #[test]
+    fn a_listing_without_anybody_makes_suspects_of_all() {
+        let mut roster = roster(&["w1", "w2"]);
+        assert_eq!(roster.step(listed(&[]), 10), [suspect("w1"), suspect("w2")]);
+        assert_eq!(roster.step(listed(&[]), 20), [], "told once");
+    }
+
+    #[test]
+    fn a_suspect_whose_record_comes_back_was_never_away() {
+        let mut roster = roster(&["w1", "w2"]);
+        roster.step(listed(&[]), 10);
+        assert_eq!(roster.step(put("w1", "a"), 20), []);
+        let anew = [gone("w2"), Member::Here(record("w2", "b"))];
+        assert_eq!(roster.step(put("w2", "b"), 30), anew, "another life is another worker");
+        assert_eq!(roster.wake_ms(), None);
+        assert_eq!(roster.step(Event::Tick, 10 + SUSPECT_MAX_MS), []);
+        assert_eq!(roster.step(deleted("w1"), 40 + SUSPECT_MAX_MS), [gone("w1")]);
+    }
+
+    #[test]
+    fn a_suspect_is_kept_for_a_bounded_time_that_counts_from_when_the_store_was_back() {
+        let mut roster = roster(&["w1", "w2"]);
+        roster.step(listed(&[]), 10);
+        assert_eq!(roster.wake_ms(), Some(10 + SUSPECT_MAX_MS));
+        assert_eq!(roster.step(listed(&[]), 500_000), [], "it was away");
+        assert_eq!(roster.step(Event::Tick, 499_999 + SUSPECT_MAX_MS), []);
+        assert_eq!(roster.step(Event::Tick, 500_000 + SUSPECT_MAX_MS), [gone("w1"), gone("w2")]);
+        assert_eq!(roster.wake_ms(), None);
+    }
+
+    #[test]
+    fn workers_that_leave_on_purpose_or_start_anew_are_no_losses() {
+        let mut roster = roster(&["w1", "w2", "w3"]);
+        for id in ["w1", "w2"] {
+            let leaving = WorkerRecord { draining: true, ..record(id, "a") };
+            let told = Member::Draining { id: id.to_owned(), boot: "a".to_owned() };
+            assert_eq!(roster.step(Event::Put(id.to_owned(), Some(leaving)), 10), [told]);
+            assert_eq!(roster.step(deleted(id), 11), [gone(id)]);
+        }
+        assert_eq!(roster.step(put("w3", "b"), 12), [gone("w3"), Member::Here(record("w3", "b"))]);
+        assert_eq!(roster.step(Event::Put("w3".to_owned(), None), 13).len(), 1, "a record that cannot be read");
+        assert_eq!(roster.counts(), (0, 0));
+    }
+
+    mod whatever_happens {
+        use super::*;
+        use proptest::collection::{btree_set, vec};
+        use proptest::prelude::*;
+        use std::collections::BTreeSet;
+
+        proptest! {
+            /// Told one by one, the changes always add up to who is registered and who is suspected.
+            #[test]
+            fn what_is_told_adds_up(
+                told in vec((0..3u8, 0..6usize, btree_set(0..6usize, 0..6), 0..4_000u64), 1..60),
+            ) {
+                let mut roster = Roster::default();
+                let (mut there, mut members) = (BTreeSet::new(), BTreeSet::new());
+                let mut now_ms = 0;
+                let name = |i: usize| format!("w{i}");
+                for (kind, one, some, later_ms) in told {
+                    now_ms += later_ms;
+                    let event = match kind {
+                        0 => { there.insert(name(one)); put(&name(one), "a") }
+                        1 => { there.remove(&name(one)); deleted(&name(one)) }
+                        _ => {
+                            there = some.into_iter().map(name).collect();
+                            listed(&there.iter().map(String::as_str).collect::<Vec<_>>())
+                        }
+                    };
+                    for member in roster.step(event, now_ms) {
+                        match member {
+                            Member::Here(record) => prop_assert!(members.insert(record.id)),
+                            Member::Gone { id, .. } => prop_assert!(members.remove(&id)),
+                            Member::Suspect(record) => { members.insert(record.id); }
+                            Member::Draining { .. } => {}
+                        }
+                    }
+                    prop_assert!(members.is_superset(&there));
+                    prop_assert_eq!(roster.counts(), (there.len(), members.len() - there.len()));
+                }
+                roster.step(Event::Tick, now_ms + SUSPECT_MAX_MS);
+                prop_assert_eq!(roster.counts(), (there.len(), 0), "suspects are not kept for ever");
+            }
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! Stands for election for as long as the process lives: an [`Election`] around a control store.
+//!
+//! It has its own thread, runtime and store client, so that neither busy scans nor slow clients make a leader miss its
+//! renewals. The rest of the process sees a [`Leadership`] that changes, and looks at the clock whenever it acts as a leader:
+//! a thread that was stopped together with this one may wake before it.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use trawl_protocol::LeaderRecord;
+use trawl_protocol::control::{Change, ControlError, ControlStore, Entry, Guard, LeaseId, Write};
+use trawl_protocol::limits::{LEADER_RECORD_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::record::leader_key;
+
+use crate::election::{Call, Command, Election, Event, Incumbent, LEADER_LEASE_TTL_MS, Reason, Standing};
+
+/// Time to live of a leader's lease.
+pub const LEADER_LEASE_TTL_DEFAULT: Duration = Duration::from_millis(LEADER_LEASE_TTL_MS);
+/// Views of the key that wait for the election.
+const VIEWS_WAITING_MAX: usize = 16;
+/// Wait before the key is listed and watched anew.
+const BACK_OFF: Duration = Duration::from_millis(100);
+/// Longest wait before that.
+const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// A keep-alive that is not answered in this part of the time to live is given up and sent again, elsewhere.
+const KEEP_ALIVES_PER_TTL: u32 = 3;
+/// Longest that handing over may take: the lease ends by itself when the store is away.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Whether this coordinator leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leadership {
+    /// It does not.
+    Standby {
+        /// Who does, when that is known.
+        leader: Option<LeaderRecord>,
+    },
+    /// It does, for this term and no longer.
+    Leading(Term),
+}
+
+/// The right to act as a leader. Renewals make new ones of the same epoch that are valid for longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// Grows from leader to leader.
+    pub epoch: i64,
+    /// Whose creation the epoch is.
+    pub leader_key: Arc<str>,
+    /// By this process's clock. Whoever acts as a leader looks at it first: [`Term::is_valid`].
+    pub valid_until: Instant,
+}
+
+impl Term {
+    /// Has to hold for every write that is made as this leader: then none is made by one that leads no more.
+    pub fn guard(&self) -> Guard {
+        Guard::Created { key: self.leader_key.to_string(), revision: self.epoch }
+    }
+
+    /// Whether this coordinator still leads at `now`, by its own clock. What lies outside the control store is protected by
+    /// this and by workers that refuse older epochs; what lies inside by [`Term::guard`], whatever the clocks do.
+    pub fn is_valid(&self, now: Instant) -> bool {
+        now < self.valid_until
+    }
+}
+
+/// As what to stand for election.
+#[derive(Debug, Clone)]
+pub struct Candidacy {
+    /// Prefix of every key.
+    pub cluster_name: String,
+    /// Unique in the cluster.
+    pub id: String,
+    /// New at every start of the process.
+    pub boot: String,
+    /// `HOST:PORT` under which clients and other coordinators reach it.
+    pub address: String,
+    /// See [`LEADER_LEASE_TTL_DEFAULT`].
+    pub lease_ttl: Duration,
+}
+
+/// A coordinator that stands for election. Dropped, it hands over as if it had resigned, without being waited for.
+#[derive(Debug)]
+pub struct Candidate {
+    leadership: watch::Receiver<Leadership>,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Stands for election from now on, with a store client of its own.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn stand(store: impl ControlStore, candidacy: Candidacy) -> std::io::Result<Candidate> {
+    let (stop, stopped) = oneshot::channel();
+    let (tell, leadership) = watch::channel(Leadership::Standby { leader: None });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("trawl-election".to_owned());
+    let thread = thread.spawn(move || runtime.block_on(run(Arc::new(store), candidacy, tell, stopped)))?;
+    Ok(Candidate { leadership, stop, thread })
+}
+
+impl Candidate {
+    /// Where it stands, and every change of it.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// Hands over if it leads (bounded in time), and never leads again. Whoever acts as a leader has to have stopped.
+    pub async fn resign(self) {
+        let _ = self.stop.send(());
+        let _ = tokio::task::spawn_blocking(move || self.thread.join()).await;
+    }
+}
+
+async fn run<S: ControlStore>(
+    store: Arc<S>,
+    candidacy: Candidacy,
+    tell: watch::Sender<Leadership>,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let started = Instant::now();
+    let key: Arc<str> = leader_key(&candidacy.cluster_name).into();
+    let Candidacy { id, boot, address, lease_ttl, .. } = candidacy;
+    let record = LeaderRecord { id, boot, address, protocol_version: PROTOCOL_VERSION, campaign: 0 };
+    let mut election = Election::new(record, u64::try_from(lease_ttl.as_millis()).unwrap_or(u64::MAX));
+    let (views, mut viewed) = mpsc::channel(VIEWS_WAITING_MAX);
+    let mut background = JoinSet::new();
+    background.spawn(follow_key(Arc::clone(&store), Arc::clone(&key), views));
+    let mut calls: JoinSet<Option<Event>> = JoinSet::new();
+    let mut resigned = false;
+    while !matches!(election.standing(), Standing::Resigned) {
+        let wake = election.wake_ms().map(|ms| started + Duration::from_millis(ms));
+        let event = tokio::select! {
+            _ = &mut stopped, if !resigned => {
+                resigned = true;
+                Event::Resign
+            }
+            Some(answered) = calls.join_next() => match answered {
+                Ok(Some(event)) => event,
+                _ => continue,
+            },
+            Some(view) = viewed.recv() => view,
+            () = sleep_until(wake) => Event::Tick,
+        };
+        let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        for command in election.step(event, now_ms) {
+            say(&command);
+            calls.spawn(perform(Arc::clone(&store), Arc::clone(&key), command, lease_ttl));
+        }
+        let leadership = match election.standing() {
+            Standing::Leading { epoch, deadline_ms } => Leadership::Leading(Term {
+                epoch,
+                leader_key: Arc::clone(&key),
+                valid_until: started + Duration::from_millis(deadline_ms),
+            }),
+            Standing::Standby { leader } => Leadership::Standby { leader },
+            Standing::Campaigning | Standing::Resigning | Standing::Resigned => Leadership::Standby { leader: None },
+        };
+        tell.send_if_modified(|told| {
+            let changed = *told != leadership;
+            *told = leadership;
+            changed
+        });
+    }
+    let last = async { while calls.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(LEAVE_TIMEOUT, last).await;
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn say(command: &Command) {
+    match command {
+        Command::BecomeLeader { epoch } => tracing::info!(epoch, "leads the cluster"),
+        Command::StepDown { epoch, reason: Reason::Resigned } => tracing::info!(epoch, "hands the lead over"),
+        Command::StepDown { epoch, reason } => tracing::warn!(epoch, %reason, "leads the cluster no more"),
+        _ => {}
+    }
+}
+
+/// One call on the store; the event that answers it.
+async fn perform<S: ControlStore>(
+    store: Arc<S>,
+    key: Arc<str>,
+    command: Command,
+    lease_ttl: Duration,
+) -> Option<Event> {
+    match command {
+        Command::GrantLease { sent_ms } => Some(match store.grant(lease_ttl).await {
+            Ok(lease) => Event::Granted { lease, sent_ms },
+            Err(error) => failed(&error, Call::Grant { sent_ms }, None),
+        }),
+        Command::Campaign { lease, record } => {
+            let campaign = record.campaign;
+            let value = serde_json::to_vec(&record).unwrap_or_default();
+            let put = Write::Put { key: key.to_string(), value, lease: Some(lease) };
+            let committed = store.commit(&[Guard::Absent { key: key.to_string() }], vec![put]).await;
+            Some(match committed {
+                Ok(committed) => {
+                    Event::Committed { campaign, applied: committed.applied, revision: committed.revision }
+                }
+                Err(error) => failed(&error, Call::Campaign { campaign }, Some(lease)),
+            })
+        }
+        Command::Look => Some(match view(&*store, &key).await {
+            Ok(view) => view,
+            Err(error) => failed(&error, Call::Look, None),
+        }),
+        Command::KeepAlive { lease, sent_ms } => {
+            let call = Call::KeepAlive { sent_ms };
+            let renewal = tokio::time::timeout(lease_ttl / KEEP_ALIVES_PER_TTL, store.keep_alive(lease)).await;
+            Some(match renewal {
+                Ok(Ok(())) => Event::Renewed { lease, sent_ms },
+                Ok(Err(error)) => failed(&error, call, Some(lease)),
+                Err(_) => {
+                    tracing::warn!("a keep-alive of the leader's lease is not answered in time, trying again");
+                    Event::Failed { call }
+                }
+            })
+        }
+        Command::Abdicate { epoch, lease } => {
+            let guard = Guard::Created { key: key.to_string(), revision: epoch };
+            let leave = async {
+                store.commit(&[guard], vec![Write::Delete { key: key.to_string() }]).await?;
+                store.revoke(lease).await
+            };
+            if !matches!(tokio::time::timeout(LEAVE_TIMEOUT, leave).await, Ok(Ok(()))) {
+                tracing::warn!("the lead could not be handed over; another takes it when the lease ends");
+            }
+            Some(Event::Abdicated)
+        }
+        Command::RevokeLease { lease } => {
+            if let Err(error) = store.revoke(lease).await {
+                tracing::debug!(%error, "a lease could not be revoked, it ends by itself");
+            }
+            None
+        }
+        Command::BecomeLeader { .. } | Command::StepDown { .. } => None,
+    }
+}
+
+fn failed(error: &ControlError, call: Call, lease: Option<LeaseId>) -> Event {
+    match (error, lease) {
+        (ControlError::LeaseOver, Some(lease)) => Event::LeaseOver { lease },
+        _ => {
+            tracing::warn!(%error, ?call, "a call of the election failed, trying again");
+            Event::Failed { call }
+        }
+    }
+}
+
+/// What stands under the key.
+async fn view(store: &impl ControlStore, key: &str) -> Result<Event, ControlError> {
+    // A listing, unlike a read of one key, says of which revision it is.
+    let listing = store.list(key).await?;
+    let leader = listing.entries.iter().find(|entry| entry.key == key).map(incumbent);
+    Ok(Event::Seen { leader, revision: listing.revision })
+}
+
+fn incumbent(entry: &Entry) -> Incumbent {
+    let short = entry.value.len() <= LEADER_RECORD_BYTES_MAX;
+    let record: Option<LeaderRecord> = short.then(|| serde_json::from_slice(&entry.value).ok()).flatten();
+    if record.is_none() {
+        tracing::error!(key = entry.key, "the leader's record cannot be read: nobody leads until the key is deleted");
+    }
+    Incumbent { epoch: entry.created, record }
+}
+
+/// Lists and watches the key until nobody listens. A watch that broke is listed anew.
+async fn follow_key<S: ControlStore>(store: Arc<S>, key: Arc<str>, views: mpsc::Sender<Event>) {
+    let mut wait = BACK_OFF;
+    while !views.is_closed() {
+        match follow_key_once(&*store, &key, &views).await {
+            Ok(()) => wait = BACK_OFF,
+            Err(error) => {
+                tracing::debug!(%error, "cannot see who leads, trying again");
+                wait = (wait * 2).min(BACK_OFF_MAX);
+            }
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+async fn follow_key_once(
+    store: &impl ControlStore,
+    key: &str,
+    views: &mpsc::Sender<Event>,
+) -> Result<(), ControlError> {
+    let seen = view(store, key).await?;
+    let Event::Seen { revision, .. } = seen else { return Ok(()) };
+    // Refused only when nobody listens.
+    let _ = views.send(seen).await;
+    let mut watch = store.watch(key, revision).await?;
+    while let Some(change) = watch.recv().await {
+        if change.key() != key {
+            continue;
+        }
+        let view = match change {
+            // A leader's key is put once in its life.
+            Change::Put(entry) => Event::Seen { revision: entry.created, leader: Some(incumbent(&entry)) },
+            Change::Deleted { revision, .. } => Event::Seen { leader: None, revision },
+        };
+        let _ = views.send(view).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trawl_protocol::control::MemoryStore;
+
+    /// Longest that a change may take.
+    const BOUND: Duration = Duration::from_secs(20);
+    const TTL: Duration = Duration::from_millis(1_200);
+
+    fn candidate(store: &Arc<MemoryStore>, id: &str) -> Candidate {
+        let candidacy = Candidacy {
+            cluster_name: "c".to_owned(),
+            id: id.to_owned(),
+            boot: format!("{id}-boot"),
+            address: format!("{id}:1"),
+            lease_ttl: TTL,
+        };
+        stand(Arc::clone(store), candidacy).unwrap()
+    }
+
+    async fn until(candidate: &Candidate, wanted: impl Fn(&Leadership) -> bool) -> Leadership {
+        let mut leadership = candidate.leadership();
+        let seen = tokio::time::timeout(BOUND, leadership.wait_for(|now| wanted(now))).await;
+        seen.expect("a change in time").expect("the thread lives").clone()
+    }
+
+    async fn leads(candidate: &Candidate) -> Term {
+        match until(candidate, |now| matches!(now, Leadership::Leading(_))).await {
+            Leadership::Leading(term) => term,
+            Leadership::Standby { .. } => unreachable!("waited for"),
+        }
+    }
+
+    async fn follows(candidate: &Candidate, id: &str) {
+        until(candidate, |now| matches!(now, Leadership::Standby { leader: Some(record) } if record.id == id)).await;
+    }
+
+    #[tokio::test]
+    async fn one_leads_the_others_know_it_and_the_next_has_a_higher_epoch() {
+        let store = Arc::new(MemoryStore::timed());
+        let first = candidate(&store, "c1");
+        let term = leads(&first).await;
+        let second = candidate(&store, "c2");
+        follows(&second, "c1").await;
+        assert!(term.is_valid(Instant::now()) && !term.is_valid(term.valid_until));
+        assert!(store.commit(&[term.guard()], vec![]).await.unwrap().applied);
+
+        let handed = Instant::now();
+        first.resign().await;
+        let next = leads(&second).await;
+        assert!(handed.elapsed() < Duration::from_secs(1), "handed over in {:?}", handed.elapsed());
+        assert!(next.epoch > term.epoch);
+        assert!(!store.commit(&[term.guard()], vec![]).await.unwrap().applied, "writes of the one before are refused");
+        second.resign().await;
+        assert_eq!(store.list("").await.unwrap().entries, []);
+    }
+
+    #[tokio::test]
+    async fn a_leader_renews_and_one_whose_lease_ends_steps_down() {
+        let store = Arc::new(MemoryStore::timed());
+        let first = candidate(&store, "c1");
+        let term = leads(&first).await;
+        until(&first, |now| matches!(now, Leadership::Leading(t) if t.valid_until > term.valid_until + TTL)).await;
+        store.expire_lease_of("c/leader");
+        until(&first, |now| matches!(now, Leadership::Leading(t) if t.epoch > term.epoch)).await;
+        first.resign().await;
+    }
+
+    #[tokio::test]
+    async fn a_store_that_stands_still_too_long_costs_the_lead_and_one_that_hiccups_does_not() {
+        let store = Arc::new(MemoryStore::timed());
+        let first = candidate(&store, "c1");
+        let term = leads(&first).await;
+        store.set_away(true);
+        tokio::time::sleep(TTL / 4).await;
+        store.set_away(false);
+        let renewed = |now: &Leadership| matches!(now, Leadership::Leading(t) if t.valid_until > term.valid_until);
+        assert!(matches!(until(&first, renewed).await, Leadership::Leading(t) if t.epoch == term.epoch));
+
+        store.set_stalled(true);
+        until(&first, |now| matches!(now, Leadership::Standby { .. })).await;
+        assert_eq!(store_epoch(&store), term.epoch, "the key is still there: it stepped down by its own clock");
+        store.set_stalled(false);
+        until(&first, |now| matches!(now, Leadership::Leading(t) if t.epoch > term.epoch)).await;
+        first.resign().await;
+    }
+
+    fn store_epoch(store: &MemoryStore) -> i64 {
+        store.peek("c/leader").map_or(0, |entry| entry.created)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_lost_does_not_keep_the_winner_from_leading() {
+        let store = Arc::new(MemoryStore::timed());
+        // Its own grant and put, each answered by the second try or not at all.
+        store.lose_answers(5);
+        let first = candidate(&store, "c1");
+        let term = leads(&first).await;
+        assert_eq!(store_epoch(&store), term.epoch);
+        first.resign().await;
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_breaks_or_was_forgotten_is_listed_anew() {
+        let store = Arc::new(MemoryStore::timed());
+        let first = candidate(&store, "c1");
+        leads(&first).await;
+        let second = candidate(&store, "c2");
+        follows(&second, "c1").await;
+        store.break_watches();
+        store.compact();
+        first.resign().await;
+        leads(&second).await;
+        second.resign().await;
+    }
+}
