@@ -8,6 +8,7 @@
 //! Nothing here plans, schedules, merges or speaks to clients.
 
 pub mod group;
+mod http;
 pub mod ledger;
 pub mod pins;
 pub mod placement;
