@@ -13,6 +13,7 @@ pub mod limits;
 pub mod loopback;
 pub mod record;
 pub mod result;
+pub mod result_v1;
 pub mod security;
 pub mod trace;
 
@@ -27,3 +28,4 @@ pub use envelope::EnvelopeError;
 pub use error::{ErrorKind, Failure};
 pub use record::{LeaderRecord, WorkerRecord};
 pub use result::*;
+pub use result_v1::{SegmentResultV1, SymbolRowV1};

@@ -15,7 +15,7 @@ use trawl_kernels::Cancel;
 use trawl_market::{Adjustment, Dataset, Store};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_protocol::error::{status_of, text_of};
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, SEGMENTS_MAX, bounded_reason};
+use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
@@ -133,11 +133,9 @@ impl WorkerService {
 
     /// Checks a request and compiles its document; blocks on the dataset's files.
     fn check(&self, request: pb::ShardRequest) -> Result<Shard, Failure> {
-        if request.protocol_version != PROTOCOL_VERSION {
+        if !speaks(request.protocol_version) {
             let asked = request.protocol_version;
-            return Err(invalid(format!(
-                "protocol version {asked} was asked for, this worker speaks {PROTOCOL_VERSION}"
-            )));
+            return Err(invalid(format!("protocol version {asked} was asked for, this worker speaks {}", spoken())));
         }
         if request.document_json.len() > DOCUMENT_BYTES_MAX || request.segments.len() > SEGMENTS_MAX {
             return Err(invalid("the document or the list of segments is too long"));

@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
-use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
 use trawl_protocol::error::status_of;
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
-use trawl_protocol::{ErrorKind, pb, request_digest, trace};
+use trawl_protocol::{ErrorKind, Failure, pb, request_digest, trace};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
@@ -190,11 +190,19 @@ fn retry(message: &str) -> Status {
     status_of(Code::Unavailable, ErrorKind::Retryable, message)
 }
 
+/// What the coordinator that leads said; a way to it that is broken is a reason to ask again.
+fn of_leader(status: Status) -> Status {
+    match Failure::from_status(&status) {
+        Some(_) => status,
+        None => retry(&format!("the coordinator that led does not answer: {}", status.message())),
+    }
+}
+
 fn check_version(asked: u32) -> Result<(), Status> {
-    if asked == PROTOCOL_VERSION {
+    if speaks(asked) {
         return Ok(());
     }
-    let message = format!("protocol version {asked} was asked for, this coordinator speaks {PROTOCOL_VERSION}");
+    let message = format!("protocol version {asked} was asked for, this coordinator speaks {}", spoken());
     Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
 }
 
@@ -219,7 +227,8 @@ fn asked(request: pb::ScanRequest, mark: Option<RequestMark>) -> Asked {
         // A limit beyond what the clock can say is none.
         deadline: allowed.and_then(|time| received.checked_add(time)),
         allow_partial: request.allow_partial,
-        durable: !request.ephemeral,
+        // Clients of protocol 1 end a scan by dropping its stream.
+        durable: !request.ephemeral && request.protocol_version > 1,
         received,
         submitted_us: now_us(),
         mark,
@@ -280,15 +289,16 @@ impl pb::coordinator_server::Coordinator for Handle {
         let request = request.into_inner();
         match self.0.place(&call).await? {
             Place::There(mut leader) => {
-                let events = leader.scan(call.pass_on(request, carried.as_ref())).await?.into_inner();
-                Ok(Response::new(Box::pin(events)))
+                let events =
+                    leader.scan(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
+                Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
-                let detached = request.detached && !request.ephemeral;
+                let detached = request.detached;
                 let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref())?;
                 loaded(&environment, &scan).await?;
                 let ends_it = !scan.asked.durable;
-                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached)))
+                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it)))
             }
         }
     }
@@ -299,8 +309,8 @@ impl pb::coordinator_server::Coordinator for Handle {
         check_version(request.protocol_version)?;
         match self.0.place(&call).await? {
             Place::There(mut leader) => {
-                let events = leader.watch(call.pass_on(request, None)).await?.into_inner();
-                Ok(Response::new(Box::pin(events)))
+                let events = leader.watch(call.pass_on(request, None)).await.map_err(of_leader)?.into_inner();
+                Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
@@ -315,7 +325,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = Call::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.cancel(call.pass_on(request, None)).await,
+            Place::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
                 if !may_end(&call.caller, &scan.owner) {
@@ -333,7 +343,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = Call::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await,
+            Place::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
                 let mut scans: Vec<pb::ScanInfo> = environment
                     .scans
@@ -358,7 +368,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = Call::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await,
+            Place::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
                 Ok(Response::new(scan.info()))
@@ -373,7 +383,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = Call::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await,
+            Place::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
                 let workers = environment.dispatcher.list(request.all).await;
                 Ok(Response::new(pb::ListWorkersReply { workers }))
@@ -388,7 +398,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         let call = Call::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.drain_worker(call.pass_on(request, None)).await,
+            Place::There(mut leader) => leader.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
                 let asked = environment.dispatcher.ask_to_leave(request.worker.clone()).await.ok_or_else(|| {
                     let name: String =

@@ -45,7 +45,8 @@ impl State {
             }
         };
         let request = pb::ShardRequest {
-            protocol_version: PROTOCOL_VERSION,
+            // In its own words: the fields that it does not know say nothing to it.
+            protocol_version: registered.record.protocol_version.min(PROTOCOL_VERSION),
             scan_id: submission.scan_name.clone(),
             attempt,
             document_json: prepared.document.to_json(),

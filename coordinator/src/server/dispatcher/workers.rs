@@ -6,7 +6,7 @@
 
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
-use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::limits::{speaks, spoken};
 use trawl_protocol::{WorkerRecord, envelope, pb};
 use trawl_worker::execution_class;
 
@@ -218,12 +218,13 @@ impl State {
 
 /// Why a registered worker cannot be given this coordinator's work.
 fn unusable(record: &WorkerRecord) -> Option<String> {
-    let (version, schema) = (record.protocol_version, format!("{:016x}", envelope::schema_fingerprint()));
-    if version != PROTOCOL_VERSION {
-        return Some(format!("it speaks protocol {version}, this coordinator {PROTOCOL_VERSION}"));
+    let version = record.protocol_version;
+    if !speaks(version) {
+        return Some(format!("it speaks protocol {version}, this coordinator {}", spoken()));
     }
-    if record.result_schema != schema {
-        return Some(format!("its results have schema {}, expected {schema}", record.result_schema));
+    let known = [envelope::schema_fingerprint(), envelope::schema_fingerprint_v1()].map(|f| format!("{f:016x}"));
+    if !known.contains(&record.result_schema) {
+        return Some(format!("its results have schema {}, expected {}", record.result_schema, known.join(" or ")));
     }
     if record.class != execution_class() {
         return Some(format!("its class is '{}', this coordinator's '{}'", record.class, execution_class()));

@@ -83,7 +83,12 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
             "this coordinator leads no longer; another goes on with the scan",
         )),
     }
-    environment.scans.end(&scan.name);
+    if scan.was_accepted() {
+        environment.scans.end(&scan.name);
+    } else {
+        // Refused: it never was a scan.
+        environment.scans.forget(&scan.name);
+    }
 }
 
 /// Runs a scan and records its end, if it is recorded at all.
@@ -151,6 +156,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
             scan.log.push(Event::Accepted(accepted(scan, &prepared)));
             drop(prepared);
             accepting.done(scan).await?;
+            scan.accepted();
             let turn = tokio::select! {
                 turn = environment.gate.enter(scan.asked.priority) => turn,
                 () = scan.until_cancelled() => return Err(cancelled().into()),
@@ -172,6 +178,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
         None => StoredSteps::new(),
     };
+    scan.accepted();
     if scan.log.is_empty() {
         scan.log.push(Event::Accepted(accepted(scan, &prepared)));
     }

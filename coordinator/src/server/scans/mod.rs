@@ -79,6 +79,8 @@ pub(crate) struct Stand {
     pub ended_us: Option<i64>,
     pub failure: Option<Failure>,
     pub answer_digest: String,
+    /// Whether it was more than a request.
+    pub accepted: bool,
     /// Whether it stands in the records.
     pub recorded: bool,
 }
@@ -182,6 +184,16 @@ impl Scan {
     fn begin_generation(&self, generation: u32) {
         self.stand().generation = generation;
         self.log.restart(generation);
+    }
+
+    /// From now on it is a scan, and not only a request.
+    fn accepted(&self) {
+        self.stand().accepted = true;
+    }
+
+    fn was_accepted(&self) -> bool {
+        let stand = self.stand();
+        stand.accepted || stand.recorded
     }
 
     /// It stands in the records: from now on it has an end there.
