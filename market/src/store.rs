@@ -2,9 +2,10 @@
 //!
 //! Clients name datasets; no path or URL of theirs is ever followed. Reads only; snapshots are made elsewhere.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bundled::{self, BUNDLED, is_bundled};
 use crate::dataset::{Dataset, Files};
@@ -20,7 +21,12 @@ use crate::time::TimeMicros;
 pub struct Store {
     /// Directory that holds one directory per dataset; need not exist.
     pub root: PathBuf,
+    /// Snapshots that were opened last, newest first; only a server keeps any.
+    kept: Option<Arc<Mutex<VecDeque<Dataset>>>>,
 }
+
+/// Snapshots that a server keeps open. They never change, so none is out of date.
+const KEPT_MAX: usize = 16;
 
 /// One line of `trawl datasets`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -60,7 +66,17 @@ pub struct DatasetSummary {
 impl Store {
     /// Datasets under `root`, which is looked at only when something is asked.
     pub fn new(root: PathBuf) -> Self {
-        Self { root }
+        Self { root, kept: None }
+    }
+
+    /// The same for a server: it reads the manifest of a snapshot once, whoever asks how often. What is newest is looked up
+    /// every time.
+    pub fn keeping(root: PathBuf) -> Self {
+        Self { root, kept: Some(Arc::default()) }
+    }
+
+    fn kept(&self) -> Option<MutexGuard<'_, VecDeque<Dataset>>> {
+        self.kept.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Directory of a dataset whose name has been checked.
@@ -104,8 +120,17 @@ impl Store {
                 }
             }
         };
+        let same = |d: &Dataset| d.manifest.name == name && d.manifest.snapshot == snapshot;
+        if let Some(known) = self.kept().and_then(|kept| kept.iter().find(|d| same(d)).cloned()) {
+            return Ok(known);
+        }
         let manifest = read_manifest(&directory, name, &snapshot)?;
-        Ok(Dataset::new(manifest, Files::Directory(directory)))
+        let dataset = Dataset::new(manifest, Files::Directory(directory));
+        if let Some(mut kept) = self.kept() {
+            kept.push_front(dataset.clone());
+            kept.truncate(KEPT_MAX);
+        }
+        Ok(dataset)
     }
 
     /// Opens `NAME`, or where it has bars of another length its sibling `NAME-TIMEFRAME` (`demo-1m` beside `demo`) if

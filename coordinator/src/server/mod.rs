@@ -160,7 +160,7 @@ pub async fn run(
     let candidate = leadership::stand(election, candidacy).map_err(ServerError::Thread)?;
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
     let realm = Realm {
-        store: Store::new(options.data_root),
+        store: Store::keeping(options.data_root),
         control,
         cluster_name,
         results,

@@ -4,6 +4,7 @@
 //! cannot be made to.
 
 mod refusals;
+mod scans;
 mod second_opinions;
 mod wire;
 mod world;

@@ -23,7 +23,9 @@ use trawl_protocol::control::{ControlStore as _, MemoryStore};
 use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::record::worker_key;
 use trawl_protocol::security::ServerSecurity;
-use trawl_protocol::{ErrorKind, Failure, SegmentOutput, StepInputV1, WorkerRecord, envelope, pb};
+use trawl_protocol::{
+    ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord, envelope, pb,
+};
 use trawl_worker::{References, Step, StepKind, execution_class};
 
 /// Longest that anything here may take.
@@ -37,6 +39,8 @@ pub struct World {
     data: TempDir,
     /// Dropped, it ends the servers.
     stops: Vec<oneshot::Sender<()>>,
+    /// Of the first coordinator.
+    leader: Option<oneshot::Sender<()>>,
 }
 
 impl World {
@@ -52,33 +56,75 @@ impl World {
         let (name, timeframe) = ("market".to_owned(), "1d".to_owned());
         synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe }).unwrap();
         let control = Arc::new(MemoryStore::default());
+        let mut world = Self { url: String::new(), control, store, data, stops: Vec::new(), leader: None };
+        let (url, stop) = world.start("c1", change).await.unwrap();
+        (world.url, world.leader) = (url, Some(stop));
+        world
+    }
+
+    /// One more coordinator; its URL.
+    pub async fn coordinator(&mut self, id: &str, change: impl FnOnce(&mut server::Options)) -> String {
+        let (url, stop) = self.start(id, change).await.unwrap();
+        self.stops.push(stop);
+        url
+    }
+
+    /// Tries to start one more.
+    pub async fn try_coordinator(
+        &self,
+        id: &str,
+        change: impl FnOnce(&mut server::Options),
+    ) -> Result<String, server::ServerError> {
+        self.start(id, change).await.map(|(url, _)| url)
+    }
+
+    async fn start(
+        &self,
+        id: &str,
+        change: impl FnOnce(&mut server::Options),
+    ) -> Result<(String, oneshot::Sender<()>), server::ServerError> {
         let mut options = server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
             security: ServerSecurity::default(),
             scans: server::ScanLimits::default(),
             quotas: server::QuotaLimits::default(),
             cluster_name: CLUSTER.to_owned(),
-            boot: "boot".to_owned(),
-            id: "c1".to_owned(),
+            boot: format!("boot-{id}"),
+            id: id.to_owned(),
             advertise: None,
-            results: data.path().join(".results").display().to_string(),
-            results_shared: false,
+            results: self.data.path().join(".results").display().to_string(),
+            results_shared: true,
             retention: RetentionPolicy::default(),
             leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
-            data_root: data.path().to_owned(),
+            data_root: self.data.path().to_owned(),
             no_worker_timeout: Duration::from_millis(700),
             start_timeout: Duration::from_secs(1),
         };
         change(&mut options);
         let (ready, bound) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::clone(&control);
-        tokio::spawn(async move {
+        let (control, election) = (Arc::clone(&self.control), Arc::clone(&self.control));
+        let running = tokio::spawn(async move {
             let ready = |address| ready.send(address).unwrap();
-            server::run(options, Arc::clone(&shared), shared, ready, async { drop(stopped.await) }).await.unwrap();
+            server::run(options, control, election, ready, async { drop(stopped.await) }).await
         });
-        let address: SocketAddr = bound.await.unwrap();
-        Self { url: format!("http://{address}"), control, store, data, stops: vec![stop] }
+        let address: SocketAddr = match bound.await {
+            Ok(address) => address,
+            // It ended before it was ready.
+            Err(_) => return Err(running.await.unwrap().unwrap_err()),
+        };
+        Ok((format!("http://{address}"), stop))
+    }
+
+    /// Tells the first coordinator to end.
+    pub fn stop_coordinator(&mut self) {
+        self.leader = None;
+    }
+
+    /// Keys of what is recorded of scans.
+    pub async fn records(&self) -> Vec<String> {
+        let listed = self.control.list(&format!("{CLUSTER}/scans/")).await.unwrap();
+        listed.entries.into_iter().map(|entry| entry.key).collect()
     }
 
     pub fn document() -> ScanDocument {
@@ -228,6 +274,8 @@ pub enum Oddity {
     Hangs,
     /// Says something wrong of its first segment once it is told to, and nothing of the others.
     Lies,
+    /// Sends results of the version before.
+    SpeaksV1,
     /// Its connection breaks whenever it is asked for this symbol.
     DiesOf(&'static str),
 }
@@ -277,7 +325,19 @@ impl OddWorker {
         {
             return Err(Status::unknown("connection reset"));
         }
-        let mut envelope = envelope::encode(&result).unwrap();
+        let mut envelope = match (self.oddity, &result.output) {
+            (Oddity::SpeaksV1, SegmentOutput::Rows(rows)) => {
+                let old = |row: &SymbolRow| SymbolRowV1 {
+                    symbol: row.symbol.clone(),
+                    status: row.status,
+                    reason: row.reason.clone(),
+                    rank: row.rank.clone(),
+                    values: row.values.clone(),
+                };
+                envelope::encode_v1(&SegmentResultV1 { segment, rows: rows.iter().map(old).collect() }).unwrap()
+            }
+            _ => envelope::encode(&result).unwrap(),
+        };
         if let Oddity::Corrupt = self.oddity {
             envelope.payload[0] ^= 1;
         }

@@ -2,6 +2,7 @@
 //! by scripts (`just bench screen`).
 
 mod atc;
+mod overhead;
 mod plain;
 mod screen;
 mod update;
@@ -26,6 +27,8 @@ enum What {
     Screen(screen::ScreenArgs),
     /// Adaptive Trend Classification of a market: the definition bar by bar, one thread, all threads, f32
     Atc(atc::AtcArgs),
+    /// What a cluster adds to its workers' computing: client-seen times, recorded and not, and many scans at once
+    Overhead(overhead::Args),
     /// A new bar of every symbol: the screen W1 with its state resident, beside the last bar computed from the histories
     Update(update::Args),
 }
@@ -45,6 +48,7 @@ pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
     match args.what {
         What::Screen(args) => screen::run(&args),
         What::Atc(args) => atc::run(&args),
+        What::Overhead(args) => overhead::run(&args),
         What::Update(args) => update::run(&args),
     }
 }

@@ -1,0 +1,274 @@
+//! `trawl bench overhead`: what a cluster adds to the computing of its workers.
+//!
+//! The same scan again and again through a coordinator whose workers hold the bars in memory: the time its client sees,
+//! less the time that the busiest worker computed (one thread each). Then many small scans at once, of which none may be
+//! lost. Percentiles are of HDR histograms. `benches/overhead.sh` starts the cluster.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use trawl_coordinator::client::{self, ScanCall, Scanned};
+use trawl_coordinator::{NoProgress, answer_digest};
+use trawl_plan::ScanDocument;
+use trawl_protocol::control::{ControlStore as _, EtcdStore};
+
+use super::{Machine, machine};
+
+/// Runs before any is measured: they bring the bars into the workers' memory.
+const WARM_UPS: usize = 5;
+/// Histograms count microseconds up to ten minutes in three digits.
+const LONGEST_US: u64 = 600_000_000;
+const DIGITS: u8 = 3;
+/// Puts into the control store that are timed.
+const COMMITS: usize = 100;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The cluster's coordinator
+    #[arg(long, value_name = "URL")]
+    coordinator: String,
+    /// Its etcd, to measure how long a commit takes
+    #[arg(long, value_name = "URL")]
+    etcd: String,
+    /// The dataset of the big scan
+    #[arg(long, value_name = "NAME")]
+    dataset: String,
+    /// The dataset of the many small scans
+    #[arg(long, value_name = "NAME")]
+    small: String,
+    /// Scans one after the other
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    repeats: u32,
+    /// Small scans at once
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    concurrent: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Milliseconds.
+#[derive(Debug, Serialize)]
+struct Spread {
+    median: f64,
+    p90: f64,
+    p99: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Self { median: at(0.5), p90: at(0.9), p99: at(0.99), most: histogram.max() as f64 / 1e3 }
+    }
+}
+
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, LONGEST_US, DIGITS).context("a histogram")
+}
+
+/// One way of running the big scan.
+#[derive(Debug, Serialize)]
+struct Way {
+    seen_ms: Spread,
+    /// The busiest worker's.
+    compute_ms: Spread,
+    /// `seen` less `compute`, scan by scan.
+    overhead_ms: Spread,
+    /// The coordinator's merge and the client's are part of the overhead.
+    merge_ms: Spread,
+    prepare_ms: Spread,
+}
+
+#[derive(Debug, Serialize)]
+struct Crowd {
+    scans: u32,
+    answered: u32,
+    /// From the first submission to the last answer.
+    total_ms: f64,
+    scans_per_second: f64,
+    seen_ms: Spread,
+}
+
+#[derive(Serialize)]
+struct Report {
+    benchmark: &'static str,
+    engine: &'static str,
+    machine: Machine,
+    workers: usize,
+    symbols: u64,
+    bars: u64,
+    segments: u32,
+    repeats: u32,
+    ephemeral: Way,
+    durable: Way,
+    /// One put of a small value into etcd, as the coordinator does two a scan.
+    commit_ms: Spread,
+    crowd: Crowd,
+}
+
+fn document(dataset: &str) -> ScanDocument {
+    ScanDocument {
+        dataset: Some(dataset.to_owned()),
+        condition: "close > sma(close, 50)".to_owned(),
+        rank: Some("close".to_owned()),
+        select: vec!["close".to_owned()],
+        ..ScanDocument::default()
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).clamp(1, LONGEST_US)
+}
+
+fn of_ms(ms: f64) -> u64 {
+    ((ms * 1e3) as u64).clamp(1, LONGEST_US)
+}
+
+/// Milliseconds that the busiest worker computed; workers have one thread.
+fn busiest_ms(scanned: &Scanned) -> f64 {
+    let mut busy: BTreeMap<&str, f64> = BTreeMap::new();
+    for run in &scanned.report.segment_runs {
+        *busy.entry(&run.worker).or_default() += run.busy_ms;
+    }
+    busy.into_values().fold(0.0, f64::max)
+}
+
+async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -> Result<(Way, Scanned)> {
+    let call = ScanCall { document: document(&args.dataset), ephemeral, ..ScanCall::default() };
+    let (mut seen, mut compute, mut overhead) = (histogram()?, histogram()?, histogram()?);
+    let (mut merge, mut prepare) = (histogram()?, histogram()?);
+    let mut last = None;
+    for run in 0..WARM_UPS + args.repeats as usize {
+        let started = Instant::now();
+        let scanned = client::scan(&args.coordinator, &call, &NoProgress).await?;
+        let took = started.elapsed();
+        let digest = answer_digest(&scanned.answer);
+        ensure!(*expected.get_or_insert_with(|| digest.clone()) == digest, "another answer than before");
+        if run >= WARM_UPS {
+            let resident = scanned.report.segment_runs.iter().all(|run| run.resident);
+            ensure!(resident, "bars were read from disk: give the workers more --cache-bytes");
+            let busy = busiest_ms(&scanned);
+            seen.record(micros(took))?;
+            compute.record(of_ms(busy))?;
+            overhead.record(of_ms((took.as_secs_f64() * 1e3 - busy).max(0.0)))?;
+            merge.record(of_ms(scanned.report.merge_ms))?;
+            prepare.record(of_ms(scanned.report.prepare_ms))?;
+        }
+        last = Some(scanned);
+    }
+    let way = Way {
+        seen_ms: Spread::of(&seen),
+        compute_ms: Spread::of(&compute),
+        overhead_ms: Spread::of(&overhead),
+        merge_ms: Spread::of(&merge),
+        prepare_ms: Spread::of(&prepare),
+    };
+    Ok((way, last.context("no runs")?))
+}
+
+async fn commits(args: &Args) -> Result<Spread> {
+    let store = EtcdStore::new(&args.etcd)?;
+    let mut taken = histogram()?;
+    for _ in 0..COMMITS {
+        let started = Instant::now();
+        store.put("trawl-bench/commit", vec![0; 1024], None).await?;
+        taken.record(micros(started.elapsed()))?;
+    }
+    store.delete("trawl-bench/commit").await?;
+    Ok(Spread::of(&taken))
+}
+
+async fn crowd(args: &Args) -> Result<Crowd> {
+    let call = ScanCall { document: document(&args.small), ephemeral: true, ..ScanCall::default() };
+    let expected = answer_digest(&client::scan(&args.coordinator, &call, &NoProgress).await?.answer);
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..args.concurrent)
+        .map(|_| {
+            let (url, call) = (args.coordinator.clone(), call.clone());
+            tokio::spawn(async move {
+                let scanned = client::scan(&url, &call, &NoProgress).await;
+                (scanned.map(|scanned| answer_digest(&scanned.answer)), started.elapsed())
+            })
+        })
+        .collect();
+    let (mut seen, mut answered) = (histogram()?, 0);
+    for task in tasks {
+        let (digest, took) = task.await?;
+        ensure!(digest? == expected, "another answer than the one of a single scan");
+        answered += 1;
+        seen.record(micros(took))?;
+    }
+    let total = started.elapsed();
+    Ok(Crowd {
+        scans: args.concurrent,
+        answered,
+        total_ms: total.as_secs_f64() * 1e3,
+        scans_per_second: f64::from(answered) / total.as_secs_f64(),
+        seen_ms: Spread::of(&seen),
+    })
+}
+
+/// Measures.
+///
+/// # Errors
+/// When a scan fails, or has another answer than the first.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let report = runtime.block_on(async {
+        let mut expected = None;
+        let (ephemeral, last) = measured(args, true, &mut expected).await?;
+        let (durable, _) = measured(args, false, &mut expected).await?;
+        let workers: std::collections::BTreeSet<&str> =
+            last.report.segment_runs.iter().map(|run| run.worker.as_str()).collect();
+        anyhow::Ok(Report {
+            benchmark: "overhead",
+            engine: trawl_protocol::limits::ENGINE,
+            machine: machine(),
+            workers: workers.len(),
+            symbols: last.report.symbols,
+            bars: last.report.bars,
+            segments: last.report.segments,
+            repeats: args.repeats,
+            ephemeral,
+            durable,
+            commit_ms: commits(args).await?,
+            crowd: crowd(args).await?,
+        })
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!(
+        "{} symbols, {} bars, {} segments on {} workers; {} scans each way; {}, {} cores",
+        report.symbols,
+        report.bars,
+        report.segments,
+        report.workers,
+        report.repeats,
+        report.machine.processor,
+        report.machine.cores
+    );
+    println!("milliseconds            median       p90       p99      most");
+    let line =
+        |name: &str, s: &Spread| println!("{name:<20}{:>10.2}{:>10.2}{:>10.2}{:>10.2}", s.median, s.p90, s.p99, s.most);
+    for (name, way) in [("ephemeral", &report.ephemeral), ("durable", &report.durable)] {
+        line(&format!("{name} seen"), &way.seen_ms);
+        line("  busiest worker", &way.compute_ms);
+        line("  overhead", &way.overhead_ms);
+        line("  of it: prepare", &way.prepare_ms);
+        line("  of it: merge twice", &way.merge_ms);
+    }
+    line("a commit in etcd", &report.commit_ms);
+    let crowd = &report.crowd;
+    println!(
+        "{} small scans at once: {} answered in {:.0} ms, {:.0} a second",
+        crowd.scans, crowd.answered, crowd.total_ms, crowd.scans_per_second
+    );
+    Ok(ExitCode::SUCCESS)
+}

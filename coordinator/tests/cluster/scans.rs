@@ -1,0 +1,285 @@
+//! Scans as clients see them: they outlive streams and coordinators, wait for their turn, and are told of.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tonic::Code;
+use trawl_coordinator::client::{Manager, ScanCall};
+use trawl_coordinator::server::ScanLimits;
+use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
+use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::pb::scan_event::Event;
+use trawl_protocol::pb::worker_client::WorkerClient;
+use trawl_protocol::security::ClientSecurity;
+use trawl_protocol::{ErrorKind, Failure, envelope, pb};
+
+use crate::world::{BOUND, Oddity, World};
+
+fn request() -> pb::ScanRequest {
+    pb::ScanRequest {
+        protocol_version: PROTOCOL_VERSION,
+        document_json: World::document().to_json(),
+        shards: Some(pb::ShardSpec { spec: Some(pb::shard_spec::Spec::PerSegment(true)) }),
+        ..pb::ScanRequest::default()
+    }
+}
+
+fn watch(scan_id: &str, have: Vec<u32>) -> pb::WatchRequest {
+    pb::WatchRequest { protocol_version: PROTOCOL_VERSION, scan_id: scan_id.to_owned(), generation: 0, have }
+}
+
+/// What a stream says until it ends: the header, segments, the summary.
+async fn read(
+    mut events: tonic::Streaming<pb::ScanEvent>,
+) -> (Option<pb::Accepted>, BTreeSet<u32>, Option<pb::Summary>) {
+    let (mut header, mut segments, mut summary) = (None, BTreeSet::new(), None);
+    let reading = async {
+        while let Some(event) = events.message().await.unwrap() {
+            match event.event.unwrap() {
+                Event::Accepted(accepted) => header = Some(accepted),
+                Event::SegmentDone(done) => assert!(segments.insert(done.segment), "told twice"),
+                Event::Summary(last) => summary = Some(last),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    tokio::time::timeout(BOUND, reading).await.expect("in time");
+    (header, segments, summary)
+}
+
+/// Waits until a scan is told to be in this state.
+async fn wait_for_state(world: &World, scan: &str, state: pb::ScanState) -> pb::ScanInfo {
+    let security = ClientSecurity::default();
+    let mut manager = Manager::connect(&world.url, &security).await.unwrap();
+    let reached = async {
+        loop {
+            let info = manager.status(scan).await.unwrap();
+            if info.state() == state {
+                return info;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, reached).await.expect("in time")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_goes_on_without_its_client_and_is_told_again() {
+    let mut world = World::new().await;
+    world.slow_worker("w", Duration::from_millis(40)).await;
+    world.wait_for(&["w"]).await;
+    let mut client = world.client().await;
+    let mut events = client.scan(request()).await.unwrap().into_inner();
+    let Some(Event::Accepted(header)) = events.message().await.unwrap().unwrap().event else { panic!("no header") };
+    drop(events);
+    let info = wait_for_state(&world, &header.scan_id, pb::ScanState::Done).await;
+    assert_eq!((info.answer_digest.as_str(), info.durable), (world.expected().as_str(), true));
+    // Whoever comes back with a part of it is told the rest.
+    let have: Vec<u32> = world.prepared().segments.iter().copied().take(2).collect();
+    let events = client.watch(watch(&header.scan_id, have.clone())).await.unwrap().into_inner();
+    let (again, rest, summary) = read(events).await;
+    assert_eq!(again.unwrap().scan_id, header.scan_id);
+    let all: BTreeSet<u32> = world.prepared().segments.iter().copied().collect();
+    assert_eq!(rest, &all - &have.into_iter().collect());
+    assert_eq!(summary.unwrap().answer_digest, world.expected());
+    let scanned = tokio::task::spawn_blocking({
+        let (url, scan) = (world.url.clone(), header.scan_id.clone());
+        move || client::watch_blocking(&url, &ClientSecurity::default(), &scan, &NoProgress).unwrap()
+    });
+    assert_eq!(answer_digest(&scanned.await.unwrap().answer), world.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ephemeral_scan_gives_the_same_answer_and_leaves_no_record() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let scanned = world.call(ScanCall { ephemeral: true, ..ScanCall::default() }).await.unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    assert!(world.records().await.is_empty(), "{:?}", world.records().await);
+    world.scan(ShardSpec::Automatic).await.unwrap();
+    let records = world.records().await;
+    assert!(records.iter().any(|key| key.ends_with("/header")) && records.iter().any(|key| key.ends_with("/end")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_coordinator_goes_on_with_what_was_accepted() {
+    let mut world = World::new().await;
+    world.slow_worker("w", Duration::from_millis(150)).await;
+    world.wait_for(&["w"]).await;
+    let second = world.coordinator("c2", |_| {}).await;
+    let call = ScanCall { document: World::document(), shards: ShardSpec::PerSegment, ..ScanCall::default() };
+    let urls = format!("{},{second}", world.url);
+    let scan = tokio::spawn(async move { client::scan(&urls, &call, &NoProgress).await });
+    // In its middle, with some segments stored.
+    let mut leader = world.client().await;
+    let running = async {
+        loop {
+            let scans = leader.list_scans(pb::ListScansRequest::default()).await.unwrap().into_inner().scans;
+            if scans.iter().any(|scan| scan.segments_ended > 0) {
+                return scans;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let scans = tokio::time::timeout(BOUND, running).await.expect("it runs");
+    // While the first leads, the second answers for it.
+    let security = ClientSecurity::default();
+    let mut manager = Manager::connect(&second, &security).await.unwrap();
+    assert_eq!(manager.status(&scans[0].scan_id).await.unwrap().scan_id, scans[0].scan_id);
+    world.stop_coordinator();
+    let scanned = tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    let info = manager.status(&scans[0].scan_id).await.unwrap();
+    assert_eq!((info.state(), info.answer_digest), (pb::ScanState::Done, world.expected()));
+    let again = manager.list(0, false).await.unwrap();
+    assert_eq!(again.scans.len(), 1, "one scan, whoever ran it: {again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_request_twice_is_one_scan_and_another_under_its_key_is_refused() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let mut client = world.client().await;
+    let keyed = |document_json: String| pb::ScanRequest { document_json, idempotency_key: "k".to_owned(), ..request() };
+    let document = World::document().to_json();
+    let (first, _, _) = read(client.scan(keyed(document.clone())).await.unwrap().into_inner()).await;
+    let (second, segments, summary) = read(client.scan(keyed(document.clone())).await.unwrap().into_inner()).await;
+    assert_eq!(first.unwrap().scan_id, second.unwrap().scan_id);
+    assert_eq!((segments.len(), summary.unwrap().answer_digest), (world.prepared().segments.len(), world.expected()));
+    let status = client.scan(keyed(document.replace("20", "21"))).await.unwrap_err();
+    assert_eq!((status.code(), kind(&status)), (Code::AlreadyExists, ErrorKind::Invalid));
+}
+
+fn kind(status: &tonic::Status) -> ErrorKind {
+    Failure::from_status(status).expect("said on purpose").kind
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scans_wait_for_their_turn_and_none_is_lost() {
+    let mut world = World::with(|options| options.scans = ScanLimits { running: 1, waiting: 50 }).await;
+    world.slow_worker("w", Duration::from_millis(20)).await;
+    world.wait_for(&["w"]).await;
+    let mut client = world.client().await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        streams.push(client.scan(request()).await.unwrap().into_inner());
+    }
+    let queued = async {
+        loop {
+            let list = client.list_scans(pb::ListScansRequest { limit: 0, active: true }).await.unwrap().into_inner();
+            let count = |state| list.scans.iter().filter(|scan| scan.state() == state).count();
+            assert!(count(pb::ScanState::Running) <= 1, "{list:?}");
+            if count(pb::ScanState::Queued) > 3 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, queued).await.expect("some wait");
+    for events in streams {
+        let (_, _, summary) = read(events).await;
+        assert_eq!(summary.unwrap().answer_digest, world.expected());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_nothing_holds_up_nobody() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let mut client = world.client().await;
+    let asleep = client.scan(request()).await.unwrap().into_inner();
+    let (_, _, summary) = read(client.scan(request()).await.unwrap().into_inner()).await;
+    assert_eq!(summary.unwrap().answer_digest, world.expected());
+    let scans = client.list_scans(pb::ListScansRequest::default()).await.unwrap().into_inner().scans;
+    for scan in scans {
+        wait_for_state(&world, &scan.scan_id, pb::ScanState::Done).await;
+    }
+    let (_, segments, summary) = read(asleep).await;
+    assert_eq!((segments.len(), summary.unwrap().answer_digest), (world.prepared().segments.len(), world.expected()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_reaches_the_workers_and_unknown_scans_are_told_as_such() {
+    let mut world = World::new().await;
+    let seen = world.odd_worker("odd", Oddity::Hangs, |_| {}).await;
+    world.wait_for(&["odd"]).await;
+    let mut client = world.client().await;
+    let mut events = client.scan(request()).await.unwrap().into_inner();
+    let Some(Event::Accepted(header)) = events.message().await.unwrap().unwrap().event else { panic!("no header") };
+    client.cancel(pb::CancelRequest { scan_id: header.scan_id.clone() }).await.unwrap();
+    let info = wait_for_state(&world, &header.scan_id, pb::ScanState::Cancelled).await;
+    assert_eq!(info.failure.unwrap().kind(), pb::ErrorKind::Cancelled);
+    let told = async {
+        while seen.dropped.load(Ordering::SeqCst) < seen.shards.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, told).await.expect("the worker is told");
+    let refused = |status: tonic::Status| (status.code(), kind(&status));
+    let unknown = (Code::NotFound, ErrorKind::Invalid);
+    let name = || "nobody-1".to_owned();
+    assert_eq!(refused(client.get_scan(pb::GetScanRequest { scan_id: name() }).await.unwrap_err()), unknown);
+    assert_eq!(refused(client.cancel(pb::CancelRequest { scan_id: name() }).await.unwrap_err()), unknown);
+    assert_eq!(refused(client.watch(watch("nobody-1", Vec::new())).await.unwrap_err()), unknown);
+    assert_eq!(refused(client.drain_worker(pb::DrainWorkerRequest { worker: name() }).await.unwrap_err()), unknown);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_refuses_a_leader_that_another_has_followed() {
+    let mut world = World::new().await;
+    let address = world.real_worker("real").await;
+    world.wait_for(&["real"]).await;
+    let scan = world.prepared();
+    let mut client = WorkerClient::connect(format!("http://{address}")).await.unwrap();
+    let ask = |epoch| pb::ShardRequest {
+        protocol_version: PROTOCOL_VERSION,
+        document_json: scan.document.to_json(),
+        dataset: scan.dataset_reference(),
+        as_of_us: scan.as_of,
+        plan_fingerprint: scan.identity.plan.clone(),
+        execution_class: Some(trawl_worker::execution_class().into()),
+        segments: vec![scan.segments[0]],
+        epoch,
+        ..pb::ShardRequest::default()
+    };
+    client.execute(ask(9_000)).await.unwrap();
+    let status = client.execute(ask(8_999)).await.unwrap_err();
+    assert_eq!((status.code(), kind(&status)), (Code::FailedPrecondition, ErrorKind::Retryable));
+    assert!(status.message().contains("epoch 8999 is over"), "{}", status.message());
+    let status = client.drain(pb::DrainRequest { epoch: 1 }).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_of_the_version_before_work_beside_those_of_this_one() {
+    let mut world = World::new().await;
+    let old = world
+        .odd_worker("old", Oddity::SpeaksV1, |record| {
+            record.protocol_version = PROTOCOL_VERSION - 1;
+            record.result_schema = format!("{:016x}", envelope::schema_fingerprint_v1());
+        })
+        .await;
+    world.slow_worker("new", Duration::from_millis(30)).await;
+    world.wait_for(&["new", "old"]).await;
+    let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    assert!(old.shards.load(Ordering::SeqCst) > 0, "the old one had its share");
+    let workers: BTreeSet<&str> = scanned.report.segment_runs.iter().map(|run| run.worker.as_str()).collect();
+    assert_eq!(workers, BTreeSet::from(["new", "old"]));
+    // And a client of the version before is served in its own way: its scan ends with its stream.
+    let mut client = world.client().await;
+    let before = pb::ScanRequest { protocol_version: PROTOCOL_VERSION - 1, ..request() };
+    let (header, _, summary) = read(client.scan(before).await.unwrap().into_inner()).await;
+    assert_eq!((header.unwrap().durable, summary.unwrap().answer_digest), (false, world.expected()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_others_do_not_see_is_refused_with_a_second_coordinator() {
+    let world = World::new().await;
+    let error = world.try_coordinator("c2", |options| options.results_shared = false).await.unwrap_err().to_string();
+    assert!(error.contains("2 coordinators") && error.contains("--results-shared"), "{error}");
+}
