@@ -15,6 +15,7 @@ use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, pb, trace};
 
+use super::pin::Pin;
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{Answered, RunningScan, Stopped};
 use super::{Gate, Held, Scan, Scans, failure};
@@ -97,7 +98,8 @@ async fn drive_to_end(
     scan: &Arc<Scan>,
     recorded: Option<Recorded>,
 ) -> Result<Result<pb::Summary, pb::Refused>, Ended> {
-    let answered = match run(environment, scan, recorded).await {
+    let mut pin = None;
+    let answered = match run(environment, scan, recorded, &mut pin).await {
         Ok(answered) => Ok(answered),
         Err(Ended::Failed(refused)) => Err(refused),
         Err(Ended::Over) => return Err(Ended::Over),
@@ -105,6 +107,9 @@ async fn drive_to_end(
     if scan.is_recorded() {
         let outcome = answered.as_ref().map_err(|r| Failure::from(r.failure.clone().unwrap_or_default()));
         record::end(&environment.archive, &scan.name, end_of(scan.generation(), outcome)).await?;
+    }
+    if let Some(pin) = pin {
+        pin.release();
     }
     Ok(answered.map(|answered| answered.summary))
 }
@@ -141,6 +146,9 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
     };
     scan.describe(&prepared);
+    if scan.asked.durable {
+        *pin = Some(Pin::start(&environment.store, prepared.dataset_reference(), &scan.name));
+    }
     let mut accepting = match (&recorded, scan.asked.durable) {
         (None, true) => {
             let header = header_of(scan, &prepared, trace::context_of(&tracing::Span::current()));
