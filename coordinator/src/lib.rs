@@ -8,6 +8,7 @@
 mod all_bars;
 pub mod client;
 pub mod cross;
+pub mod durable;
 pub mod election;
 mod glue;
 pub mod local;

@@ -1,0 +1,297 @@
+//! One object of the result store: bytes that can be told whole from torn, and in a group the results of segments.
+//!
+//! Layout of every object: magic (8 bytes), layout version (u32), kind (u32), length of the payload (u64), the payload, the
+//! SHA-256 of all before it (32 bytes); integers are little-endian. A group's payload is protobuf. It repeats its own place
+//! (scan, generation, stage, epoch, number), so that an object under another's name is found out.
+
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+use trawl_protocol::limits::PAYLOAD_BYTES_MAX;
+use trawl_protocol::{Failure, pb};
+
+/// First bytes of every object.
+const MAGIC: [u8; 8] = *b"TRAWLOBJ";
+/// Version of the layout around the payload, and of the payload.
+const LAYOUT_VERSION: u32 = 1;
+/// Bytes before the payload.
+const HEAD_BYTES: usize = 8 + 4 + 4 + 8;
+/// Bytes after it.
+const CHECKSUM_BYTES: usize = 32;
+/// Bytes of segments after which a group is closed.
+pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of an object: a group that is almost full takes one more segment, of any size.
+pub const OBJECT_BYTES_MAX: u64 = (COMMIT_BYTES_MAX + PAYLOAD_BYTES_MAX + 1024 * 1024) as u64;
+/// Bytes of a segment's digest.
+const DIGEST_BYTES: usize = 32;
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Results of segments.
+    Group = 1,
+    /// Bytes that the store does not look into.
+    Named = 2,
+}
+
+/// Puts a payload between magic and checksum.
+pub(crate) fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + payload.len() + CHECKSUM_BYTES);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&LAYOUT_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&(kind as u32).to_le_bytes());
+    bytes.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(payload);
+    let checksum = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&checksum);
+    bytes
+}
+
+/// The payload of a whole object, or what is wrong with it.
+pub(crate) fn unseal(kind: Kind, bytes: &[u8]) -> Result<&[u8], String> {
+    let Some((head, checksum)) = bytes.len().checked_sub(CHECKSUM_BYTES).map(|at| bytes.split_at(at)) else {
+        return Err(format!("it ends after {} bytes", bytes.len()));
+    };
+    if head.len() < HEAD_BYTES {
+        return Err(format!("it ends after {} bytes", bytes.len()));
+    }
+    let (head, payload) = head.split_at(HEAD_BYTES);
+    if !head.starts_with(&MAGIC) {
+        return Err("it is none of Trawl's".to_owned());
+    }
+    let u32_at = |at: usize| head.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+    let version = u32_at(8).unwrap_or_default();
+    if version != LAYOUT_VERSION {
+        return Err(format!("its layout has version {version}, this program reads {LAYOUT_VERSION}"));
+    }
+    let length = head.get(16..24).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+    if length != payload.len() as u64 {
+        return Err(format!("it has {} bytes of payload where its head says {length}", payload.len()));
+    }
+    let mut hasher = Sha256::new();
+    hasher.update(head);
+    hasher.update(payload);
+    if hasher.finalize().as_slice() != checksum {
+        return Err("its checksum is another".to_owned());
+    }
+    if u32_at(12) != Some(kind as u32) {
+        return Err("it is an object of another kind".to_owned());
+    }
+    Ok(payload)
+}
+
+/// Place of a group of one generation of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupName {
+    /// Which pass over the segments, from 0.
+    pub stage: u32,
+    /// The leader that wrote it: create revision of its key.
+    pub epoch: u64,
+    /// Counts that leader's groups of the scan.
+    pub number: u32,
+}
+
+impl GroupName {
+    /// Below the generation's folder.
+    pub(crate) fn path(self) -> String {
+        format!("s{}/{:016x}-{:08}.group", self.stage, self.epoch, self.number)
+    }
+
+    /// Reads [`GroupName::path`]; `None` for anything that it does not write.
+    pub(crate) fn parse(path: &str) -> Option<Self> {
+        let (stage, file) = path.strip_prefix('s')?.split_once('/')?;
+        let (epoch, number) = file.strip_suffix(".group")?.split_once('-')?;
+        let name = Self {
+            stage: stage.parse().ok()?,
+            epoch: u64::from_str_radix(epoch, 16).ok()?,
+            number: number.parse().ok()?,
+        };
+        (name.path() == path).then_some(name)
+    }
+}
+
+/// What became of a segment in a stage.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Its result as it crossed the wire: version, schema and checksum are checked again where it is read.
+    Result {
+        /// A `SegmentResultV2`.
+        envelope: pb::Envelope,
+        /// SHA-256 over the result's fields.
+        digest: [u8; 32],
+    },
+    /// It has none, for good.
+    Failed(Failure),
+}
+
+/// A segment's outcome that is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored {
+    /// Which.
+    pub segment: u32,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+impl Stored {
+    /// About how many bytes it takes, in memory and in a group.
+    pub fn bytes(&self) -> usize {
+        const AROUND: usize = 128;
+        AROUND
+            + match &self.outcome {
+                Outcome::Result { envelope, .. } => envelope.payload.len(),
+                Outcome::Failed(failure) => failure.message.len(),
+            }
+    }
+}
+
+/// Payload of a group. Field numbers are never reused.
+#[derive(Clone, PartialEq, prost::Message)]
+struct GroupV1 {
+    #[prost(string, tag = "1")]
+    scan: String,
+    #[prost(uint32, tag = "2")]
+    generation: u32,
+    #[prost(uint32, tag = "3")]
+    stage: u32,
+    #[prost(uint64, tag = "4")]
+    epoch: u64,
+    #[prost(uint32, tag = "5")]
+    number: u32,
+    #[prost(message, repeated, tag = "6")]
+    segments: Vec<SegmentV1>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SegmentV1 {
+    #[prost(uint32, tag = "1")]
+    segment: u32,
+    #[prost(oneof = "OutcomeV1", tags = "2, 3")]
+    outcome: Option<OutcomeV1>,
+    #[prost(bytes = "vec", tag = "4")]
+    digest: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum OutcomeV1 {
+    #[prost(message, tag = "2")]
+    Result(pb::Envelope),
+    #[prost(message, tag = "3")]
+    Failed(pb::Failure),
+}
+
+/// A group's bytes.
+pub(crate) fn encode_group(scan: &str, generation: u32, name: GroupName, segments: &[Stored]) -> Vec<u8> {
+    let segment = |stored: &Stored| {
+        let (outcome, digest) = match &stored.outcome {
+            Outcome::Result { envelope, digest } => (OutcomeV1::Result(envelope.clone()), digest.to_vec()),
+            Outcome::Failed(failure) => (OutcomeV1::Failed(failure.clone().into()), Vec::new()),
+        };
+        SegmentV1 { segment: stored.segment, outcome: Some(outcome), digest }
+    };
+    let group = GroupV1 {
+        scan: scan.to_owned(),
+        generation,
+        stage: name.stage,
+        epoch: name.epoch,
+        number: name.number,
+        segments: segments.iter().map(segment).collect(),
+    };
+    seal(Kind::Group, &group.encode_to_vec())
+}
+
+/// Reads what [`encode_group`] wrote, or says what is wrong with it.
+pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: &[u8]) -> Result<Vec<Stored>, String> {
+    let group = GroupV1::decode(unseal(Kind::Group, bytes)?).map_err(|e| format!("its payload cannot be read: {e}"))?;
+    let place = GroupName { stage: group.stage, epoch: group.epoch, number: group.number };
+    if group.scan != scan || group.generation != generation || place != name {
+        return Err("it is another object under this name".to_owned());
+    }
+    let stored = |one: SegmentV1| {
+        let outcome = match one.outcome {
+            Some(OutcomeV1::Result(envelope)) => {
+                let digest = <[u8; DIGEST_BYTES]>::try_from(one.digest.as_slice())
+                    .map_err(|_| format!("segment {} has no digest", one.segment))?;
+                Outcome::Result { envelope, digest }
+            }
+            Some(OutcomeV1::Failed(failure)) => Outcome::Failed(failure.into()),
+            None => return Err(format!("segment {} has no outcome", one.segment)),
+        };
+        Ok(Stored { segment: one.segment, outcome })
+    };
+    group.segments.into_iter().map(stored).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use trawl_protocol::ErrorKind;
+
+    use super::*;
+
+    fn stored(segment: u32, payload: &[u8]) -> Stored {
+        let envelope = pb::Envelope { version: 2, schema: 7, length: 3, checksum: 5, payload: payload.to_vec() };
+        Stored { segment, outcome: Outcome::Result { envelope, digest: [9; 32] } }
+    }
+
+    const NAME: GroupName = GroupName { stage: 1, epoch: 77, number: 3 };
+
+    #[test]
+    fn a_group_cut_off_at_any_byte_or_with_any_byte_changed_is_damaged() {
+        let failed = Stored { segment: 2, outcome: Outcome::Failed(Failure::new(ErrorKind::Permanent, "why")) };
+        let segments = vec![stored(1, b"abc"), failed];
+        let bytes = encode_group("b-1", 0, NAME, &segments);
+        assert_eq!(decode_group("b-1", 0, NAME, &bytes).unwrap(), segments);
+        for length in 0..bytes.len() {
+            assert!(decode_group("b-1", 0, NAME, &bytes[..length]).is_err(), "cut off at {length}");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x10;
+            assert!(decode_group("b-1", 0, NAME, &changed).is_err(), "changed at {at}");
+        }
+        assert!(decode_group("b-1", 0, NAME, &[bytes, vec![0]].concat()).is_err(), "longer");
+    }
+
+    #[test]
+    fn an_object_under_anothers_name_is_damaged() {
+        let bytes = encode_group("b-1", 0, NAME, &[stored(1, b"abc")]);
+        for (scan, generation, name) in [
+            ("b-2", 0, NAME),
+            ("b-1", 1, NAME),
+            ("b-1", 0, GroupName { stage: 2, ..NAME }),
+            ("b-1", 0, GroupName { epoch: 78, ..NAME }),
+            ("b-1", 0, GroupName { number: 4, ..NAME }),
+        ] {
+            assert!(decode_group(scan, generation, name, &bytes).is_err(), "{scan} {generation} {name:?}");
+        }
+        assert!(decode_group("b-1", 0, NAME, &seal(Kind::Named, b"abc")).is_err());
+        assert_eq!(unseal(Kind::Named, &seal(Kind::Named, b"abc")), Ok(&b"abc"[..]));
+    }
+
+    #[test]
+    fn names_sort_as_their_leaders_and_come_back_as_they_were() {
+        assert_eq!(NAME.path(), "s1/000000000000004d-00000003.group");
+        assert_eq!(GroupName::parse(&NAME.path()), Some(NAME));
+        for other in ["", "s1", "s1/x", "s01/000000000000004d-00000003.group", "s1/4d-3.group", "s1/a/b.group"] {
+            assert_eq!(GroupName::parse(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_group("b-1", 0, NAME, &bytes);
+            // Also past the checksum.
+            let _ = decode_group("b-1", 0, NAME, &seal(Kind::Group, &bytes));
+        }
+
+        #[test]
+        fn what_is_stored_is_what_is_read(
+            segments in proptest::collection::vec((any::<u32>(), proptest::collection::vec(any::<u8>(), 0..50)), 0..20)
+        ) {
+            let segments: Vec<Stored> = segments.into_iter().map(|(s, p)| stored(s, &p)).collect();
+            let bytes = encode_group("b-1", 4, NAME, &segments);
+            prop_assert_eq!(decode_group("b-1", 4, NAME, &bytes).unwrap(), segments);
+        }
+    }
+}

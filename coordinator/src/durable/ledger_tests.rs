@@ -1,0 +1,191 @@
+use trawl_protocol::ErrorKind;
+use trawl_protocol::control::MemoryStore;
+
+use super::super::records::EndOutcome;
+use super::super::testing::{header, next_term};
+use super::*;
+
+async fn new_leader(control: &Arc<MemoryStore>) -> Ledger<MemoryStore> {
+    Ledger::new(Arc::clone(control), "c", next_term(control).await)
+}
+
+fn asked(scan: &str, key: &str, request: &[u8]) -> Header {
+    Header { request: Some(RequestMark::new("ana", key, &[request])), ..header(scan, 3) }
+}
+
+fn end(message: &str) -> End {
+    let outcome = EndOutcome::Failed { kind: ErrorKind::Permanent, message: message.to_owned() };
+    End { generation: 0, outcome, ended_us: 5 }
+}
+
+#[tokio::test]
+async fn a_scan_is_recorded_progresses_and_ends_once() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    assert_eq!(ledger.accept(&header("a-1", 3)).await.unwrap(), Acceptance::Accepted);
+    let progress = Progress::new(0, 0, &[1].into());
+    assert_eq!(ledger.progress("a-1", &progress).await.unwrap(), Written::Done);
+    let known = ledger.get("a-1").await.unwrap().unwrap();
+    assert_eq!((known.header, known.progress, known.end), (Some(header("a-1", 3)), Some(progress.clone()), None));
+    assert_eq!(ledger.end("a-1", &end("x")).await.unwrap(), Ending::Recorded);
+    assert_eq!(ledger.end("a-1", &end("x")).await.unwrap(), Ending::Recorded, "the same again");
+    assert_eq!(ledger.end("a-1", &end("y")).await.unwrap(), Ending::Already(Box::new(end("x"))));
+    assert_eq!(ledger.progress("a-1", &progress).await.unwrap(), Written::Over);
+    assert_eq!(ledger.restart(&Header { generation: 1, ..header("a-1", 3) }).await.unwrap(), Written::Over);
+    let loaded = ledger.load().await.unwrap();
+    assert_eq!((loaded.scans.len(), loaded.scans[0].progress.is_none()), (1, true));
+    assert_eq!(loaded.scans[0].end, Some(end("x")));
+}
+
+#[tokio::test]
+async fn nothing_is_written_about_a_scan_that_never_was() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    assert_eq!(ledger.end("a-1", &end("x")).await.unwrap(), Ending::Unknown);
+    assert_eq!(ledger.restart(&Header { generation: 1, ..header("a-1", 3) }).await.unwrap(), Written::Over);
+    for bad in ["", "..", "a/b"] {
+        assert!(matches!(ledger.accept(&header(bad, 1)).await, Err(LedgerError::Id(_))), "{bad}");
+        assert_eq!(ledger.get(bad).await.unwrap(), None);
+    }
+    assert!(ledger.load().await.unwrap().scans.is_empty());
+}
+
+#[tokio::test]
+async fn the_same_request_is_the_same_scan_and_another_is_a_conflict() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    let first = asked("a-1", "k", b"one");
+    assert_eq!(ledger.accept(&first).await.unwrap(), Acceptance::Accepted);
+    assert_eq!(ledger.accept(&first).await.unwrap(), Acceptance::Accepted, "its own record");
+    let existing = Acceptance::Existing(Box::new(first.clone()));
+    assert_eq!(ledger.accept(&asked("a-2", "k", b"one")).await.unwrap(), existing);
+    assert_eq!(ledger.known_request(first.request.as_ref().unwrap()).await.unwrap(), Some(existing.clone()));
+    let conflict = Acceptance::Conflict { scan: "a-1".into() };
+    assert_eq!(ledger.accept(&asked("a-3", "k", b"two")).await.unwrap(), conflict);
+    assert_eq!(ledger.accept(&asked("a-4", "l", b"two")).await.unwrap(), Acceptance::Accepted);
+    // Ended or not: until it is deleted the key is taken.
+    ledger.end("a-1", &end("x")).await.unwrap();
+    assert_eq!(new_leader(&control).await.accept(&asked("b-1", "k", b"one")).await.unwrap(), existing);
+    let scans: Vec<String> = ledger.load().await.unwrap().scans.into_iter().map(|r| r.scan).collect();
+    assert_eq!(scans, ["a-1", "a-4"]);
+}
+
+#[tokio::test]
+async fn of_many_who_send_one_request_at_once_one_is_recorded() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    let send = |i: u32| {
+        let ledger = ledger.clone();
+        tokio::spawn(async move { ledger.accept(&asked(&format!("a-{i}"), "k", b"one")).await.unwrap() })
+    };
+    let sent: Vec<_> = (0..20).map(send).collect();
+    let mut accepted = 0;
+    for one in sent {
+        match one.await.unwrap() {
+            Acceptance::Accepted => accepted += 1,
+            Acceptance::Existing(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((accepted, ledger.load().await.unwrap().scans.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_replaced_leader_writes_nothing() {
+    let control = Arc::new(MemoryStore::default());
+    let old = new_leader(&control).await;
+    old.accept(&header("a-1", 3)).await.unwrap();
+    old.accept(&header("a-2", 3)).await.unwrap();
+    old.end("a-2", &end("x")).await.unwrap();
+    let new = new_leader(&control).await;
+    assert!(new.term().epoch > old.term().epoch);
+    let before = control.list("c/").await.unwrap();
+    assert_eq!(old.accept(&header("a-3", 3)).await.unwrap(), Acceptance::NotLeader);
+    assert_eq!(old.accept(&asked("a-3", "k", b"one")).await.unwrap(), Acceptance::NotLeader);
+    assert_eq!(old.progress("a-1", &Progress::default()).await.unwrap(), Written::NotLeader);
+    assert_eq!(old.restart(&Header { generation: 1, ..header("a-1", 3) }).await.unwrap(), Written::NotLeader);
+    assert_eq!(old.end("a-1", &end("x")).await.unwrap(), Ending::NotLeader);
+    let ended = old.get("a-2").await.unwrap().unwrap();
+    assert_eq!(old.mark(&ended, 9).await.unwrap(), Written::NotLeader);
+    assert_eq!(control.list("c/").await.unwrap(), before);
+    assert_eq!(new.mark(&ended, 9).await.unwrap(), Written::Done);
+    let marked = new.get("a-2").await.unwrap().unwrap();
+    assert_eq!(old.forget(&marked).await.unwrap(), Written::NotLeader);
+    assert_eq!(new.forget(&marked).await.unwrap(), Written::Done);
+    assert_eq!(new.get("a-2").await.unwrap(), None);
+    assert!(new.get("a-1").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_recognised_as_its_own() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    for lost in 1..=5 {
+        let scan = format!("a-{lost}");
+        control.lose_answers(lost);
+        let mut accepted = ledger.accept(&asked(&scan, &scan, b"one")).await;
+        for _ in 0..3 {
+            if accepted.is_ok() {
+                break;
+            }
+            // The store gave up on it: the caller asks again with the same header.
+            accepted = ledger.accept(&asked(&scan, &scan, b"one")).await;
+        }
+        assert_eq!(accepted.unwrap(), Acceptance::Accepted, "{lost} answers lost");
+        control.lose_answers(lost);
+        let mut ended = ledger.end(&scan, &end("x")).await;
+        for _ in 0..3 {
+            if ended.is_ok() {
+                break;
+            }
+            ended = ledger.end(&scan, &end("x")).await;
+        }
+        assert_eq!(ended.unwrap(), Ending::Recorded, "{lost} answers lost");
+    }
+    assert_eq!(ledger.load().await.unwrap().scans.len(), 5);
+}
+
+#[tokio::test]
+async fn a_next_generation_takes_the_place_of_the_one_before() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    ledger.accept(&header("a-1", 3)).await.unwrap();
+    ledger.progress("a-1", &Progress::new(0, 0, &[1].into())).await.unwrap();
+    let next = Header { generation: 1, plan: "q".into(), ..header("a-1", 3) };
+    assert_eq!(ledger.restart(&Header { generation: 2, ..next.clone() }).await.unwrap(), Written::Over);
+    assert_eq!(ledger.restart(&next).await.unwrap(), Written::Done);
+    assert_eq!(ledger.restart(&next).await.unwrap(), Written::Done, "the same again");
+    let known = ledger.get("a-1").await.unwrap().unwrap();
+    assert_eq!((known.header, known.progress), (Some(next), None));
+}
+
+#[tokio::test]
+async fn a_scan_of_a_newer_program_is_left_alone_and_does_not_hide_the_others() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    ledger.accept(&header("a-1", 3)).await.unwrap();
+    control.put("c/scans/a-2/header", br#"{"version":9}"#.to_vec(), None).await.unwrap();
+    control.put("c/scans/a-3/header", b"no json".to_vec(), None).await.unwrap();
+    control.put("c/scans/a-4/header", header("a-1", 3).to_bytes("a-1").unwrap(), None).await.unwrap();
+    control.put("c/scans/a-5/other", b"".to_vec(), None).await.unwrap();
+    let loaded = ledger.load().await.unwrap();
+    assert_eq!(loaded.scans.iter().map(|r| r.scan.as_str()).collect::<Vec<_>>(), ["a-1"]);
+    assert_eq!(loaded.unreadable.keys().collect::<Vec<_>>(), ["a-2", "a-3", "a-4"]);
+    assert!(matches!(ledger.get("a-2").await, Err(LedgerError::Record(RecordError::Version { found: 9, .. }))));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_told_and_a_marked_id_is_not_used_again() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    control.set_away(true);
+    assert!(matches!(ledger.accept(&header("a-1", 3)).await, Err(LedgerError::Control(_))));
+    control.set_away(false);
+    let orphan = Recorded { scan: "a-1".into(), ..Recorded::default() };
+    assert_eq!(ledger.mark(&orphan, 1).await.unwrap(), Written::Done);
+    assert!(matches!(ledger.accept(&header("a-1", 3)).await, Err(LedgerError::Id(_))));
+    // An orphan's mark is refused once there is a header.
+    ledger.accept(&header("a-2", 3)).await.unwrap();
+    let late = Recorded { scan: "a-2".into(), ..Recorded::default() };
+    assert_eq!(ledger.mark(&late, 1).await.unwrap(), Written::Over);
+}

@@ -1,0 +1,37 @@
+//! What a scan leaves behind, so that no process takes it along when it dies.
+//!
+//! A scan is accepted, and ended, by one transaction in the control store (`records` is what stands there, `ledger` writes
+//! it under the epoch of one leader). Its results are groups of segments in the result store (`results` the store, `group`
+//! one object, `writer` the group commit). From both a new leader learns what to go on with (`recovery`, pure), and what
+//! nobody wants any more is deleted (`retention`). `docs/durability.md` is the operator's page, ADR 13 the reasons.
+//!
+//! Nothing here plans, schedules, merges or speaks to clients.
+
+pub mod group;
+mod http;
+pub mod ledger;
+pub mod pins;
+pub mod placement;
+pub mod records;
+pub mod recovery;
+pub mod results;
+pub mod retention;
+mod s3;
+mod store_error;
+#[cfg(test)]
+mod testing;
+pub mod writer;
+
+pub use group::{GroupName, Outcome, Stored};
+pub use ledger::{Acceptance, Ledger, LedgerError, Recorded, Term};
+pub use pins::{PIN_REFRESH, PinReport, refresh_pins};
+pub use placement::{PlacementError, check_placement};
+pub use records::{End, EndOutcome, HEADER_BYTES_MAX, Header, Progress, RecordError, RequestMark, Tombstone};
+pub use recovery::{Decision, Situation, decide};
+pub use results::{Damage, Named, ResultStore, ScanContents, StageContents};
+pub use retention::{RetentionPolicy, SweepReport, sweep};
+pub use store_error::StoreError;
+pub use writer::{Writer, WriterLimits};
+
+#[cfg(test)]
+mod crash_tests;

@@ -1,0 +1,85 @@
+//! Scans that have not ended pin the snapshots they read.
+//!
+//! The leader calls this when it accepts a scan and then every [`PIN_REFRESH`]: with the snapshot's files gone a scan could
+//! neither go on nor be run again. A data root that cannot be written is told once and leaves the scans running: nothing is
+//! deleted there by this program.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use trawl_market::{MarketError, Store, TimeMicros};
+
+use super::ledger::Recorded;
+
+/// How often pins are written anew.
+pub const PIN_REFRESH: Duration = Duration::from_secs(5 * 60);
+/// How long a pin holds: what a cluster may be without a leader before its snapshots are anybody's.
+pub const PIN_HELD: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// What became of the pins.
+#[derive(Debug, Default)]
+pub struct PinReport {
+    /// Scans whose snapshot is pinned.
+    pub pinned: usize,
+    /// Scans whose snapshot could not be pinned, and why.
+    pub failed: Vec<(String, MarketError)>,
+}
+
+/// Pins the snapshots of all scans that have not ended, and lets go those of the scans that have. Blocks on files.
+pub fn refresh_pins(store: &Store, recorded: &[Recorded], now: TimeMicros) -> PinReport {
+    let held = i64::try_from(PIN_HELD.as_micros()).unwrap_or(i64::MAX);
+    let mut report = PinReport::default();
+    let mut datasets = BTreeSet::new();
+    for scan in recorded {
+        let Some(header) = &scan.header else { continue };
+        datasets.insert(header.dataset.split('@').next().unwrap_or_default());
+        let holder = holder(&scan.scan);
+        let done = if scan.end.is_some() {
+            store.unpin(&header.dataset, &holder)
+        } else {
+            store.pin(&header.dataset, &holder, now.saturating_add(held)).map(|()| report.pinned += 1)
+        };
+        if let Err(error) = done {
+            report.failed.push((scan.scan.clone(), error));
+        }
+    }
+    for dataset in datasets {
+        // What is left of coordinators that died; the next call finds the rest.
+        let _ = store.drop_old_pins(dataset, now);
+    }
+    report
+}
+
+/// A scan's name as a pin's holder, which has no dots.
+fn holder(scan: &str) -> String {
+    scan.replace('.', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::records::{End, EndOutcome, Header};
+    use super::super::testing::header;
+    use super::*;
+
+    #[test]
+    fn scans_pin_their_snapshot_until_they_end() {
+        let root = tempfile::tempdir().unwrap();
+        let snapshot = "ab".repeat(32);
+        std::fs::create_dir_all(root.path().join("d/snapshots")).unwrap();
+        std::fs::write(root.path().join(format!("d/snapshots/{snapshot}.json")), b"{}").unwrap();
+        let store = Store::new(root.path().to_owned());
+        let scan = |name: &str, dataset: String| Recorded {
+            scan: name.to_owned(),
+            header: Some(Header { dataset, ..header(name, 1) }),
+            ..Recorded::default()
+        };
+        let mut scans = vec![scan("a.b-1", format!("d@{snapshot}")), scan("a-2", format!("d@{}", "cd".repeat(32)))];
+        let report = refresh_pins(&store, &scans, 10);
+        assert_eq!((report.pinned, report.failed.len(), report.failed[0].0.as_str()), (1, 1, "a-2"));
+        let until = 10 + i64::try_from(PIN_HELD.as_micros()).unwrap();
+        assert_eq!(store.pinned("d", 11).unwrap().into_iter().collect::<Vec<_>>(), [(snapshot, until)]);
+        scans[0].end = Some(End { generation: 0, outcome: EndOutcome::Cancelled, ended_us: 0 });
+        refresh_pins(&store, &scans, 12);
+        assert!(store.pinned("d", 12).unwrap().is_empty());
+    }
+}

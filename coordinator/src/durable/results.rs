@@ -1,0 +1,383 @@
+//! The result store: a directory or an object store that keeps what segments gave.
+//!
+//! Objects below `scans/{scan}/`: `document`, and per generation `g{n}/accepted`, `g{n}/summary` and the groups of each stage,
+//! `g{n}/s{stage}/{epoch}-{number}.group`. Everything is put if absent, so that two leaders never overwrite each other; a put
+//! that is tried again finds its own bytes and is content. What is torn or changed is reported and counts as absent: its
+//! segments run again. Only the leader writes; that is the ledger's to see to, not this file's.
+
+use std::collections::BTreeMap;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+
+use super::group::{GroupName, Kind, OBJECT_BYTES_MAX, Outcome, Stored, decode_group, encode_group, seal, unseal};
+use super::records::is_scan_id;
+use super::store_error::StoreError;
+
+/// Objects that are read, or deleted, at once.
+const CALLS_AT_ONCE: usize = 8;
+/// Folder of all scans.
+const SCANS: &str = "scans";
+
+/// An object of a scan that is not a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// The scan's document, where the header has no room for it.
+    Document,
+    /// What the client is told first, of a generation.
+    Accepted(u32),
+    /// What the client is told last, of a generation.
+    Summary(u32),
+}
+
+impl Named {
+    fn path(self) -> String {
+        match self {
+            Self::Document => "document".to_owned(),
+            Self::Accepted(generation) => format!("g{generation}/accepted"),
+            Self::Summary(generation) => format!("g{generation}/summary"),
+        }
+    }
+}
+
+/// An object that counts as absent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Its path.
+    pub object: String,
+    /// What was found.
+    pub why: String,
+}
+
+/// What is stored of one stage.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StageContents {
+    /// By segment; of one that is stored several times, what the latest leader wrote last.
+    pub segments: BTreeMap<u32, Outcome>,
+}
+
+/// What is stored of one generation of a scan.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ScanContents {
+    /// By stage.
+    pub stages: BTreeMap<u32, StageContents>,
+    /// What counts as absent.
+    pub damaged: Vec<Damage>,
+}
+
+/// What there is of a scan, without a look inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScanObjects {
+    /// Objects, damaged ones too.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the newest was written, microseconds since 1970 by the store's clock.
+    pub newest_us: i64,
+}
+
+/// The store. Cheap to clone; may be used from many tasks.
+#[derive(Debug, Clone)]
+pub struct ResultStore {
+    objects: Arc<dyn ObjectStore>,
+    /// Where, for messages: never holds a credential.
+    shown: Arc<str>,
+    /// Of a store that is a directory.
+    root: Option<Arc<PathBuf>>,
+}
+
+impl ResultStore {
+    /// From a directory, `file:///DIRECTORY` or `s3://BUCKET/PREFIX`. A directory is made if it is not there; an object store is
+    /// not spoken to yet ([`ResultStore::probe`] does).
+    ///
+    /// # Errors
+    /// [`StoreError::Address`]; [`StoreError::Denied`] and the like for a directory that cannot be made.
+    pub fn open(address: &str) -> Result<Self, StoreError> {
+        let refuse = |shown: &str, expected: &str| {
+            Err(StoreError::Address { address: shown.to_owned(), expected: expected.to_owned() })
+        };
+        let Some((scheme, rest)) = address.split_once("://") else {
+            if address.is_empty() {
+                return refuse("", "expected a directory, file:///DIRECTORY or s3://BUCKET/PREFIX");
+            }
+            return Self::directory(FilePath::new(address));
+        };
+        match scheme {
+            "file" if rest.starts_with('/') => Self::directory(FilePath::new(rest)),
+            "file" => refuse(address, "expected three slashes, as in file:///var/lib/trawl/results"),
+            // Whatever stands there may be a secret: it is not repeated.
+            _ if rest.contains(['@', '?', '#']) => refuse(
+                &format!("{scheme}://..."),
+                "credentials and options do not belong into the address; they are taken from the environment \
+                 (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)",
+            ),
+            "s3" => super::s3::open(rest),
+            _ => refuse(address, "expected a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"),
+        }
+    }
+
+    /// A directory of this machine, or one that is mounted. Files and their directories are synced before a put returns.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be made or opened.
+    pub fn directory(path: &FilePath) -> Result<Self, StoreError> {
+        let shown = format!("file://{}", path.display());
+        let failed = |source: std::io::Error| {
+            StoreError::of(&object_store::Error::Generic { store: "directory", source: Box::new(source) }, &shown)
+        };
+        std::fs::create_dir_all(path).map_err(failed)?;
+        let root = path.canonicalize().map_err(failed)?;
+        // Its rename or link is atomic; with fsync it syncs the file before and the directories after.
+        let objects = LocalFileSystem::new_with_prefix(&root).map_err(|e| StoreError::of(&e, &shown))?.with_fsync(true);
+        Ok(Self { objects: Arc::new(objects), shown: shown.into(), root: Some(Arc::new(root)) })
+    }
+
+    /// In memory, for tests: gone with the process.
+    pub fn memory() -> Self {
+        Self::over(Arc::new(InMemory::new()), "memory")
+    }
+
+    /// Over any object store; `shown` names it in messages and must hold no credential.
+    pub fn over(objects: Arc<dyn ObjectStore>, shown: &str) -> Self {
+        Self { objects, shown: shown.into(), root: None }
+    }
+
+    /// Where, for messages.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Whether it is a directory, which other machines may not see.
+    pub fn is_local(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// Writes, reads, lists and deletes an object: whether the store is fit for use, before a scan depends on it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn probe(&self, name: &str) -> Result<(), StoreError> {
+        let path = Path::from(format!("probe/{name}"));
+        let bytes = Bytes::from(seal(Kind::Named, b"probe"));
+        self.put_if_absent(&path, bytes, Kind::Named).await?;
+        let found = self.objects.list(Some(&Path::from("probe"))).map_ok(|meta| meta.location);
+        let found: Vec<Path> = found.try_collect().await.map_err(|e| self.error(&e))?;
+        if !found.contains(&path) {
+            let cause = format!("{path} was written and is not listed: a store must list what it holds at once");
+            return Err(StoreError::Unreachable { store: self.shown.to_string(), cause });
+        }
+        self.objects.delete(&path).await.map_err(|e| self.error(&e))
+    }
+
+    /// Stores a group. Storing the same again is no error.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Conflict`] when another group has its name, which one leader never gives twice.
+    pub async fn put_group(
+        &self,
+        scan: &str,
+        generation: u32,
+        name: GroupName,
+        segments: &[Stored],
+    ) -> Result<(), StoreError> {
+        let path = self.path(scan, &format!("g{generation}/{}", name.path()))?;
+        let bytes = Bytes::from(encode_group(scan, generation, name, segments));
+        match self.put_if_absent(&path, bytes, Kind::Group).await? {
+            None => Ok(()),
+            Some(_) => Err(StoreError::Conflict { object: path.to_string() }),
+        }
+    }
+
+    /// Stores an object of a scan, unless it is there: then what is there counts, and is returned.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn put_named(&self, scan: &str, named: Named, content: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.path(scan, &named.path())?;
+        let other = self.put_if_absent(&path, Bytes::from(seal(Kind::Named, content)), Kind::Named).await?;
+        Ok(other.and_then(|bytes| unseal(Kind::Named, &bytes).ok().map(<[u8]>::to_vec)))
+    }
+
+    /// Reads an object of a scan; `None` when it is not there.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], or that the store cannot be read.
+    pub async fn named(&self, scan: &str, named: Named) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.path(scan, &named.path())?;
+        let Some(bytes) = self.read(&path).await? else { return Ok(None) };
+        match unseal(Kind::Named, &bytes) {
+            Ok(content) => Ok(Some(content.to_vec())),
+            Err(why) => Err(StoreError::Damaged { object: path.to_string(), why }),
+        }
+    }
+
+    /// Reads every group of a generation.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be listed or read; damaged objects are none.
+    pub async fn contents(&self, scan: &str, generation: u32) -> Result<ScanContents, StoreError> {
+        self.read_groups(scan, generation, |_| true).await
+    }
+
+    /// Reads the groups of one stage.
+    ///
+    /// # Errors
+    /// As [`ResultStore::contents`].
+    pub async fn stage(&self, scan: &str, generation: u32, stage: u32) -> Result<ScanContents, StoreError> {
+        self.read_groups(scan, generation, |name| name.stage == stage).await
+    }
+
+    async fn read_groups(
+        &self,
+        scan: &str,
+        generation: u32,
+        wanted: impl Fn(&GroupName) -> bool,
+    ) -> Result<ScanContents, StoreError> {
+        let folder = self.path(scan, &format!("g{generation}"))?;
+        let prefix = format!("{folder}/");
+        let listed: Vec<ObjectMeta> =
+            self.objects.list(Some(&folder)).try_collect().await.map_err(|e| self.error(&e))?;
+        let parse = |meta: ObjectMeta| {
+            let name = GroupName::parse(meta.location.as_ref().strip_prefix(&prefix)?)?;
+            wanted(&name).then_some((name, meta))
+        };
+        let mut groups: Vec<(GroupName, ObjectMeta)> = listed.into_iter().filter_map(parse).collect();
+        // Later leaders, and later groups of one, replace what came before.
+        groups.sort_by_key(|(name, _)| *name);
+        let read = futures::stream::iter(groups).map(|(name, meta)| async move {
+            let found = if meta.size > OBJECT_BYTES_MAX {
+                Some(Err(format!("it has {} bytes, at most {OBJECT_BYTES_MAX} are written", meta.size)))
+            } else {
+                // Gone since it was listed: the scan is being deleted.
+                self.read(&meta.location).await?.map(|bytes| decode_group(scan, generation, name, &bytes))
+            };
+            Ok::<_, StoreError>((name, meta.location, found))
+        });
+        let mut read = read.buffered(CALLS_AT_ONCE);
+        let mut contents = ScanContents::default();
+        while let Some((name, location, found)) = read.try_next().await? {
+            match found {
+                None => {}
+                Some(Ok(segments)) => {
+                    let stage = contents.stages.entry(name.stage).or_default();
+                    stage.segments.extend(segments.into_iter().map(|s| (s.segment, s.outcome)));
+                }
+                Some(Err(why)) => {
+                    let object = location.to_string();
+                    tracing::warn!(object, why, "a damaged object of the result store counts as absent");
+                    contents.damaged.push(Damage { object, why });
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Every scan that has objects here.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn scans(&self) -> Result<BTreeMap<String, ScanObjects>, StoreError> {
+        let mut scans: BTreeMap<String, ScanObjects> = BTreeMap::new();
+        let mut listed = self.objects.list(Some(&Path::from(SCANS)));
+        while let Some(meta) = listed.try_next().await.map_err(|e| self.error(&e))? {
+            let mut parts = meta.location.as_ref().split('/').skip(1);
+            let Some(scan) = parts.next().filter(|scan| is_scan_id(scan)) else { continue };
+            let known = scans.entry(scan.to_owned()).or_default();
+            known.objects += 1;
+            known.bytes += meta.size;
+            known.newest_us = known.newest_us.max(meta.last_modified.timestamp_micros());
+        }
+        Ok(scans)
+    }
+
+    /// Deletes every object of a scan; returns how many there were.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was deleted stays deleted, and calling it again goes on.
+    pub async fn delete_scan(&self, scan: &str) -> Result<u64, StoreError> {
+        let folder = self.path(scan, "")?;
+        let listed = self.objects.list(Some(&folder)).map_err(|e| self.error(&e));
+        let delete = |meta: ObjectMeta| async move {
+            match self.objects.delete(&meta.location).await {
+                Ok(()) => Ok(1),
+                // Deleted by an earlier try of ours.
+                Err(object_store::Error::NotFound { .. }) => Ok(0),
+                Err(error) => Err(self.error(&error)),
+            }
+        };
+        let deleted = listed.map_ok(delete).try_buffer_unordered(CALLS_AT_ONCE);
+        let deleted = deleted.try_fold(0, |sum, one| futures::future::ready(Ok(sum + one))).await?;
+        if let Some(root) = &self.root {
+            // What a crash left half written is not listed, and empty directories are nobody's objects.
+            let directory = root.join(SCANS).join(scan);
+            let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
+            if let Ok(Err(error)) = removed
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                let error = object_store::Error::Generic { store: "directory", source: Box::new(error) };
+                return Err(self.error(&error));
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Puts an object that is not there. `None`: it is there now, with these bytes. `Some`: another whole one is there, and stays.
+    async fn put_if_absent(&self, path: &Path, bytes: Bytes, kind: Kind) -> Result<Option<Bytes>, StoreError> {
+        if bytes.len() as u64 > OBJECT_BYTES_MAX {
+            let (object, found) = (path.to_string(), bytes.len() as u64);
+            return Err(StoreError::TooLarge { object, found, limit: OBJECT_BYTES_MAX });
+        }
+        match self.put(path, &bytes, PutMode::Create).await {
+            Ok(()) => return Ok(None),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+            Err(error) => return Err(self.error(&error)),
+        }
+        let present = self.read(path).await?.unwrap_or_default();
+        match unseal(kind, &present) {
+            Ok(_) if present == bytes && !self.is_local() => Ok(None),
+            Ok(_) if present != bytes => Ok(Some(present)),
+            // Torn, so it counts as absent; or ours, but the try that wrote it may not have synced its directory.
+            _ => self.put(path, &bytes, PutMode::Overwrite).await.map(|()| None).map_err(|e| self.error(&e)),
+        }
+    }
+
+    async fn put(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), object_store::Error> {
+        let payload = PutPayload::from(bytes.clone());
+        self.objects.put_opts(path, payload, PutOptions::from(mode)).await.map(|_| ())
+    }
+
+    /// The object's bytes; `None` when it is not there. Longer ones than are written are cut off, and so damaged.
+    async fn read(&self, path: &Path) -> Result<Option<Bytes>, StoreError> {
+        let found = match self.objects.get(path).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(self.error(&error)),
+        };
+        if found.meta.size > OBJECT_BYTES_MAX {
+            return Ok(Some(Bytes::new()));
+        }
+        found.bytes().await.map(Some).map_err(|e| self.error(&e))
+    }
+
+    fn path(&self, scan: &str, below: &str) -> Result<Path, StoreError> {
+        if !is_scan_id(scan) {
+            let (object, why) = (format!("{SCANS}/..."), "its scan's id is none".to_owned());
+            return Err(StoreError::Damaged { object, why });
+        }
+        Ok(Path::from(format!("{SCANS}/{scan}/{below}")))
+    }
+
+    fn error(&self, error: &object_store::Error) -> StoreError {
+        StoreError::of(error, &self.shown)
+    }
+}
+
+#[cfg(test)]
+#[path = "results_tests.rs"]
+mod tests;

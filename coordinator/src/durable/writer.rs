@@ -1,0 +1,309 @@
+//! Group commit: what the segments of a scan gave goes to the result store, many segments an object.
+//!
+//! One task per scan and generation. Finished segments wait in a channel that is bounded by their bytes: a slow store slows down
+//! whoever hands them in, and never fills the memory. A group is closed when it is old or large enough; a put is tried again
+//! under the same name and with the same bytes, so it does not matter which try arrived. When the store stays away, or is
+//! full, the writer fails with its reason, and the scan with it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use trawl_protocol::control::ControlStore;
+use trawl_protocol::{ErrorKind, Failure};
+
+use super::group::{COMMIT_BYTES_MAX, GroupName, Stored};
+use super::ledger::{Ledger, Written};
+use super::records::Progress;
+use super::results::ResultStore;
+use super::store_error::StoreError;
+
+/// How long a segment waits for others before its group is closed.
+pub const COMMIT_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of segments that wait to be stored, for each scan.
+pub const BUFFER_BYTES_MAX: usize = 4 * COMMIT_BYTES_MAX;
+/// Between two progress records of a scan.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// Tries of one put.
+pub const PUT_TRIES_MAX: u32 = 8;
+/// Longest that one try may take.
+pub const PUT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Wait before the second try; doubles with each.
+pub const BACK_OFF: Duration = Duration::from_millis(100);
+/// Longest wait between two tries.
+pub const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// Segments that wait, however small they are.
+const SEGMENTS_WAITING_MAX: usize = 4096;
+/// Unit of the budget.
+const PERMIT_BYTES: usize = 1024;
+
+/// Bounds of a writer, which tests make smaller.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterLimits {
+    /// See [`COMMIT_INTERVAL`].
+    pub commit_interval: Duration,
+    /// See [`COMMIT_BYTES_MAX`].
+    pub commit_bytes_max: usize,
+    /// See [`BUFFER_BYTES_MAX`].
+    pub buffer_bytes_max: usize,
+    /// See [`PROGRESS_INTERVAL`].
+    pub progress_interval: Duration,
+    /// See [`PUT_TRIES_MAX`].
+    pub put_tries_max: u32,
+    /// See [`PUT_TIMEOUT`].
+    pub put_timeout: Duration,
+    /// See [`BACK_OFF`].
+    pub back_off: Duration,
+}
+
+impl Default for WriterLimits {
+    fn default() -> Self {
+        Self {
+            commit_interval: COMMIT_INTERVAL,
+            commit_bytes_max: COMMIT_BYTES_MAX,
+            buffer_bytes_max: BUFFER_BYTES_MAX,
+            progress_interval: PROGRESS_INTERVAL,
+            put_tries_max: PUT_TRIES_MAX,
+            put_timeout: PUT_TIMEOUT,
+            back_off: BACK_OFF,
+        }
+    }
+}
+
+enum Ask {
+    Store { stage: u32, stored: Stored, permit: OwnedSemaphorePermit },
+    Flush(oneshot::Sender<()>),
+}
+
+/// Hands segments of one scan to the task that stores them. Dropping it gives up what has not been stored.
+#[derive(Debug)]
+pub struct Writer {
+    asks: mpsc::Sender<Ask>,
+    budget: Arc<Semaphore>,
+    permits_max: usize,
+    failed: watch::Receiver<Option<Failure>>,
+    tasks: [AbortHandle; 2],
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Writer {
+    /// Starts the tasks of a generation of a scan. `stored`: what of its present stage is stored already, `stage`.
+    pub fn start<S: ControlStore>(
+        store: ResultStore,
+        ledger: Ledger<S>,
+        scan: &str,
+        generation: u32,
+        (stage, stored): (u32, BTreeSet<u32>),
+        limits: WriterLimits,
+    ) -> Self {
+        let (asks, asked) = mpsc::channel(SEGMENTS_WAITING_MAX);
+        let permits_max = (limits.buffer_bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
+        let budget = Arc::new(Semaphore::new(permits_max));
+        let (fail, failed) = watch::channel(None);
+        let fail = Arc::new(fail);
+        let (progress, noted) = watch::channel(Progress::new(generation, stage, &stored));
+        let noting = note(ledger.clone(), scan.to_owned(), noted, limits.progress_interval, Arc::clone(&fail));
+        let committer = Committer {
+            store,
+            scan: scan.to_owned(),
+            generation,
+            epoch: u64::try_from(ledger.term().epoch).unwrap_or_default(),
+            number: 0,
+            limits,
+            stage,
+            stored,
+            held: Vec::new(),
+            permits: Vec::new(),
+            bytes: 0,
+            since: None,
+            progress,
+        };
+        let closed = Arc::clone(&budget);
+        let committing = async move {
+            if let Err(failure) = committer.run(asked).await {
+                tracing::warn!(%failure, "results of a scan cannot be stored");
+                fail.send_if_modified(|known| known.is_none() && known.replace(failure).is_none());
+            }
+            closed.close();
+        };
+        let tasks = [tokio::spawn(committing).abort_handle(), tokio::spawn(noting).abort_handle()];
+        Self { asks, budget, permits_max, failed, tasks }
+    }
+
+    /// Hands in what a segment gave; waits while too much is waiting already. It is stored once [`Writer::flush`] says so.
+    ///
+    /// # Errors
+    /// Why the scan cannot go on.
+    pub async fn store(&self, stage: u32, stored: Stored) -> Result<(), Failure> {
+        self.check()?;
+        // One that is larger than the whole budget waits until nothing else is waiting.
+        let permits = stored.bytes().div_ceil(PERMIT_BYTES).clamp(1, self.permits_max);
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        let permit = Arc::clone(&self.budget).acquire_many_owned(permits).await.map_err(|_| self.reason())?;
+        self.asks.send(Ask::Store { stage, stored, permit }).await.map_err(|_| self.reason())
+    }
+
+    /// Waits until everything that was handed in is stored.
+    ///
+    /// # Errors
+    /// Why the scan cannot go on.
+    pub async fn flush(&self) -> Result<(), Failure> {
+        self.check()?;
+        let (reply, replied) = oneshot::channel();
+        self.asks.send(Ask::Flush(reply)).await.map_err(|_| self.reason())?;
+        replied.await.map_err(|_| self.reason())?;
+        self.check()
+    }
+
+    /// Ends when the writer fails, with the reason.
+    pub async fn failure(&self) -> Failure {
+        let mut failed = self.failed.clone();
+        let known = failed.wait_for(Option::is_some).await.ok().and_then(|known| known.clone());
+        match known {
+            Some(failure) => failure,
+            // The tasks are gone without a word: nothing more will come.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        self.failed.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    fn reason(&self) -> Failure {
+        let unknown = || Failure::new(ErrorKind::Retryable, "the task that stores results ended");
+        self.failed.borrow().clone().unwrap_or_else(unknown)
+    }
+}
+
+/// Writes progress records, the newest at most once an interval.
+async fn note<S: ControlStore>(
+    ledger: Ledger<S>,
+    scan: String,
+    mut noted: watch::Receiver<Progress>,
+    interval: Duration,
+    fail: Arc<watch::Sender<Option<Failure>>>,
+) {
+    while noted.changed().await.is_ok() {
+        let progress = noted.borrow_and_update().clone();
+        match ledger.progress(&scan, &progress).await {
+            Ok(Written::Done | Written::Over) => {}
+            Ok(Written::NotLeader) => {
+                let failure = Failure::new(ErrorKind::Retryable, "another coordinator leads by now");
+                fail.send_if_modified(|known| known.is_none() && known.replace(failure).is_none());
+                return;
+            }
+            // A hint that is not written loses nothing.
+            Err(error) => tracing::debug!(scan, %error, "progress was not recorded"),
+        }
+        sleep(interval).await;
+    }
+}
+
+/// Owns what waits to be stored.
+struct Committer {
+    store: ResultStore,
+    scan: String,
+    generation: u32,
+    epoch: u64,
+    number: u32,
+    limits: WriterLimits,
+    /// Stage of `held` and `stored`.
+    stage: u32,
+    stored: BTreeSet<u32>,
+    held: Vec<Stored>,
+    /// Given back when their segments are stored.
+    permits: Vec<OwnedSemaphorePermit>,
+    bytes: usize,
+    /// When the group in hand is closed.
+    since: Option<Instant>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Committer {
+    async fn run(mut self, mut asked: mpsc::Receiver<Ask>) -> Result<(), Failure> {
+        loop {
+            let ask = match self.since {
+                None => asked.recv().await,
+                Some(since) => match timeout_at(since + self.limits.commit_interval, asked.recv()).await {
+                    Ok(ask) => ask,
+                    Err(_) => {
+                        self.commit().await?;
+                        continue;
+                    }
+                },
+            };
+            match ask {
+                None => return Ok(()),
+                Some(Ask::Flush(reply)) => {
+                    self.commit().await?;
+                    let _ = reply.send(());
+                }
+                Some(Ask::Store { stage, stored, permit }) => {
+                    if stage != self.stage {
+                        self.commit().await?;
+                        (self.stage, self.stored) = (stage, BTreeSet::new());
+                    }
+                    self.since.get_or_insert_with(Instant::now);
+                    self.bytes += stored.bytes();
+                    self.held.push(stored);
+                    self.permits.push(permit);
+                    if self.bytes >= self.limits.commit_bytes_max {
+                        self.commit().await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores the group in hand, if there is one.
+    async fn commit(&mut self) -> Result<(), Failure> {
+        self.since = None;
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        self.number = self.number.saturating_add(1);
+        let name = GroupName { stage: self.stage, epoch: self.epoch, number: self.number };
+        self.put(name).await?;
+        self.stored.extend(self.held.drain(..).map(|stored| stored.segment));
+        self.permits.clear();
+        self.bytes = 0;
+        self.progress.send_replace(Progress::new(self.generation, self.stage, &self.stored));
+        Ok(())
+    }
+
+    async fn put(&self, name: GroupName) -> Result<(), Failure> {
+        let mut back_off = self.limits.back_off;
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let put = self.store.put_group(&self.scan, self.generation, name, &self.held);
+            let error = match timeout(self.limits.put_timeout, put).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => StoreError::Unreachable {
+                    store: self.store.shown().to_owned(),
+                    cause: format!("no answer within {} s", self.limits.put_timeout.as_secs_f64()),
+                },
+            };
+            if tried >= self.limits.put_tries_max || !error.is_retried() {
+                return Err(error.into());
+            }
+            tracing::debug!(%error, tried, "a group of results was not stored yet");
+            sleep(back_off).await;
+            back_off = (back_off * 2).min(BACK_OFF_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

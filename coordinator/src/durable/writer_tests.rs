@@ -1,0 +1,223 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use trawl_protocol::control::MemoryStore;
+
+use super::super::testing::{Fault, Faulty, header, next_term, stored};
+use super::*;
+
+/// Longest that a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn limits() -> WriterLimits {
+    WriterLimits {
+        commit_interval: Duration::from_millis(5),
+        back_off: Duration::from_millis(1),
+        progress_interval: Duration::from_millis(1),
+        put_timeout: Duration::from_millis(200),
+        ..WriterLimits::default()
+    }
+}
+
+struct Bench {
+    control: Arc<MemoryStore>,
+    ledger: Ledger<MemoryStore>,
+    faulty: Arc<Faulty>,
+    store: ResultStore,
+}
+
+async fn bench() -> Bench {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = Ledger::new(Arc::clone(&control), "c", next_term(&control).await);
+    ledger.accept(&header("a-1", 100)).await.unwrap();
+    let faulty = Faulty::new();
+    let store = ResultStore::over(faulty.clone(), "faulty");
+    Bench { control, ledger, faulty, store }
+}
+
+impl Bench {
+    fn writer(&self, limits: WriterLimits) -> Writer {
+        Writer::start(self.store.clone(), self.ledger.clone(), "a-1", 0, (0, BTreeSet::new()), limits)
+    }
+
+    async fn segments(&self, stage: u32) -> Vec<u32> {
+        let contents = self.store.contents("a-1", 0).await.unwrap();
+        contents.stages.get(&stage).map(|s| s.segments.keys().copied().collect()).unwrap_or_default()
+    }
+}
+
+async fn patient<F: Future>(future: F) -> F::Output {
+    timeout(PATIENCE, future).await.expect("done in time")
+}
+
+#[tokio::test]
+async fn segments_are_stored_in_few_groups_and_flush_says_when() {
+    let bench = bench().await;
+    let writer = bench.writer(WriterLimits { commit_interval: PATIENCE * 2, ..limits() });
+    for segment in 0..50 {
+        writer.store(0, stored(segment, 100)).await.unwrap();
+    }
+    assert_eq!(bench.faulty.puts(), 0, "they wait for each other");
+    patient(writer.flush()).await.unwrap();
+    assert_eq!(bench.segments(0).await, (0..50).collect::<Vec<_>>());
+    assert_eq!(bench.faulty.puts(), 1);
+    patient(writer.flush()).await.unwrap();
+    assert_eq!(bench.faulty.puts(), 1, "nothing more to store");
+}
+
+#[tokio::test]
+async fn a_group_is_closed_by_time_by_bytes_and_by_the_stage() {
+    let bench = bench().await;
+    let writer = bench.writer(limits());
+    writer.store(0, stored(7, 10)).await.unwrap();
+    patient(async {
+        while bench.segments(0).await.is_empty() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    let bytes = WriterLimits { commit_bytes_max: 4096, commit_interval: PATIENCE * 2, ..limits() };
+    let writer = bench.writer(bytes);
+    for segment in 0..10 {
+        writer.store(1, stored(segment, 1000)).await.unwrap();
+    }
+    writer.store(2, stored(0, 10)).await.unwrap();
+    patient(writer.flush()).await.unwrap();
+    assert_eq!(bench.segments(1).await, (0..10).collect::<Vec<_>>());
+    assert_eq!(bench.segments(2).await, [0]);
+    // 4 of about 1,130 bytes make a group: 4, 4, 2 for the stage's end, 1.
+    assert_eq!(bench.faulty.puts(), 1 + 4);
+}
+
+#[tokio::test]
+async fn puts_that_fail_tear_or_lose_their_answer_are_tried_again() {
+    let bench = bench().await;
+    let writer = bench.writer(limits());
+    for fault in [
+        Fault::Fails(std::io::ErrorKind::TimedOut),
+        Fault::AnswerLost,
+        Fault::Torn(0),
+        Fault::Torn(40),
+        Fault::AnswerLost,
+    ] {
+        bench.faulty.fail([fault]);
+        let segment = u32::try_from(bench.faulty.puts()).unwrap();
+        writer.store(0, stored(segment, 100)).await.unwrap();
+        patient(writer.flush()).await.unwrap();
+        assert!(bench.segments(0).await.contains(&segment), "{fault:?}");
+        assert!(bench.store.contents("a-1", 0).await.unwrap().damaged.is_empty(), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_store_fails_the_scan_with_its_reason_after_a_bounded_number_of_tries() {
+    let bench = bench().await;
+    let writer = bench.writer(limits());
+    bench.faulty.fail(std::iter::repeat_n(Fault::Fails(std::io::ErrorKind::StorageFull), 1000));
+    writer.store(0, stored(0, 10)).await.unwrap();
+    let failure = patient(writer.failure()).await;
+    assert_eq!(failure.kind, ErrorKind::Retryable);
+    assert!(failure.message.contains("is full"), "{failure}");
+    assert_eq!(bench.faulty.puts(), PUT_TRIES_MAX as usize);
+    assert_eq!(patient(writer.flush()).await.unwrap_err(), failure);
+    assert_eq!(patient(writer.store(0, stored(1, 10))).await.unwrap_err(), failure);
+}
+
+#[tokio::test]
+async fn space_that_is_freed_in_time_saves_the_scan() {
+    let bench = bench().await;
+    let writer = bench.writer(limits());
+    bench.faulty.fail(std::iter::repeat_n(Fault::Fails(std::io::ErrorKind::StorageFull), PUT_TRIES_MAX as usize - 1));
+    writer.store(0, stored(0, 10)).await.unwrap();
+    patient(writer.flush()).await.unwrap();
+    assert_eq!(bench.segments(0).await, [0]);
+}
+
+#[tokio::test]
+async fn a_slow_store_slows_down_whoever_hands_in_and_never_holds_more_than_its_bound() {
+    let bench = bench().await;
+    let (segment_bytes, buffer) = (10 * 1024, 64 * 1024);
+    let slow = WriterLimits { buffer_bytes_max: buffer, commit_bytes_max: 16 * 1024, ..limits() };
+    bench.faulty.slow_down(Duration::from_millis(20));
+    let writer = Arc::new(bench.writer(slow));
+    let handed_in = Arc::new(AtomicUsize::new(0));
+    let (feeder, count) = (Arc::clone(&writer), Arc::clone(&handed_in));
+    let feeding = tokio::spawn(async move {
+        for segment in 0..60 {
+            feeder.store(0, stored(segment, segment_bytes)).await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let mut most = 0;
+    while !feeding.is_finished() {
+        // Read before what is stored, so that the difference is never too large.
+        let waiting = handed_in.load(Ordering::SeqCst).saturating_sub(bench.segments(0).await.len());
+        most = most.max(waiting);
+        sleep(Duration::from_millis(1)).await;
+    }
+    feeding.await.unwrap();
+    assert!(most <= buffer / segment_bytes, "{most} segments waited");
+    assert!(most > 1, "the store was not slow");
+    patient(writer.flush()).await.unwrap();
+    assert_eq!(bench.segments(0).await.len(), 60);
+}
+
+#[tokio::test]
+async fn a_segment_larger_than_the_whole_bound_is_stored_all_the_same() {
+    let bench = bench().await;
+    let writer = bench.writer(WriterLimits { buffer_bytes_max: 4096, ..limits() });
+    for segment in 0..3 {
+        patient(writer.store(0, stored(segment, 100_000))).await.unwrap();
+    }
+    patient(writer.flush()).await.unwrap();
+    assert_eq!(bench.segments(0).await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_is_given_up() {
+    let bench = bench().await;
+    bench.faulty.slow_down(PATIENCE * 2);
+    let hung = WriterLimits { put_timeout: Duration::from_millis(10), put_tries_max: 2, ..limits() };
+    let writer = bench.writer(hung);
+    writer.store(0, stored(0, 10)).await.unwrap();
+    let failure = patient(writer.flush()).await.unwrap_err();
+    assert!(failure.message.contains("no answer within"), "{failure}");
+}
+
+#[tokio::test]
+async fn progress_is_noted_and_a_replaced_leader_stops() {
+    let bench = bench().await;
+    let writer = bench.writer(limits());
+    writer.store(0, stored(3, 10)).await.unwrap();
+    patient(writer.flush()).await.unwrap();
+    patient(async {
+        let noted = async || bench.ledger.get("a-1").await.unwrap().unwrap().progress;
+        while noted().await.map(|p| p.segments()) != Some(vec![3]) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    next_term(&bench.control).await;
+    writer.store(0, stored(4, 10)).await.unwrap();
+    let failure = patient(writer.failure()).await;
+    assert!(failure.message.contains("another coordinator leads"), "{failure}");
+    assert!(patient(writer.store(0, stored(5, 10))).await.is_err());
+}
+
+#[tokio::test]
+async fn progress_is_written_at_most_once_an_interval() {
+    let bench = bench().await;
+    let before = bench.control.list("c/").await.unwrap().revision;
+    let writer = bench.writer(WriterLimits { progress_interval: PATIENCE * 2, ..limits() });
+    for segment in 0..20 {
+        writer.store(0, stored(segment, 10)).await.unwrap();
+        patient(writer.flush()).await.unwrap();
+    }
+    assert_eq!(bench.faulty.puts(), 20);
+    patient(async {
+        while bench.control.list("c/").await.unwrap().revision == before {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert_eq!(bench.control.list("c/").await.unwrap().revision, before + 1);
+}

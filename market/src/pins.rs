@@ -1,0 +1,190 @@
+//! Pins: what keeps a snapshot from being deleted while a scan reads it.
+//!
+//! A pin is a file `NAME/pins/<snapshot>.<holder>` that holds the instant at which it ends, in microseconds since 1970. Its
+//! holder writes it anew before that; one whose holder died ends by itself. Whatever comes to delete snapshots must ask
+//! [`Store::pinned`] right before, and wait longer than any scan may take. Nothing deletes snapshots yet.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::bundled::is_bundled;
+use crate::error::MarketError;
+use crate::name::{HEX_DIGITS, is_digest, split_reference};
+use crate::snapshot::write_atomically;
+use crate::store::Store;
+use crate::time::TimeMicros;
+
+/// Folder of a dataset's pins.
+const PINS: &str = "pins";
+/// Bytes of a holder's name.
+pub const PIN_HOLDER_BYTES_MAX: usize = 64;
+/// Bytes of a pin that are read.
+const PIN_BYTES_MAX: u64 = 64;
+
+impl Store {
+    /// Pins `NAME@SNAPSHOT` (the snapshot in full) for `holder` until `until`, or moves the end of its pin. The datasets that come
+    /// with the program need none.
+    ///
+    /// # Errors
+    /// [`MarketError::BadName`] for a reference without a whole snapshot and for a holder that cannot name a file;
+    /// [`MarketError::UnknownSnapshot`]; [`MarketError::Io`].
+    pub fn pin(&self, reference: &str, holder: &str, until: TimeMicros) -> Result<(), MarketError> {
+        let Some((name, file)) = pin_file(reference, holder)? else { return Ok(()) };
+        let (dataset, snapshot) = (self.directory(name), &file[PINS.len() + 1..][..HEX_DIGITS]);
+        if !dataset.join(crate::snapshot::manifest_path(snapshot)).is_file() {
+            return Err(MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot.to_owned() });
+        }
+        write_atomically(&dataset, &file, format!("{until}\n").as_bytes(), name)
+    }
+
+    /// Ends a pin, if it is there.
+    ///
+    /// # Errors
+    /// Those of [`Store::pin`].
+    pub fn unpin(&self, reference: &str, holder: &str) -> Result<(), MarketError> {
+        let Some((name, file)) = pin_file(reference, holder)? else { return Ok(()) };
+        match fs::remove_file(self.directory(name).join(&file)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(MarketError::io("delete", format!("{name}/{file}"))(e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The snapshots of a dataset that are pinned at `now`, each with the latest end. A pin whose end cannot be read holds for good
+    /// (the largest time): what is in doubt is kept.
+    ///
+    /// # Errors
+    /// [`MarketError::BadName`]; [`MarketError::Io`] when the pins are there and cannot be listed.
+    pub fn pinned(&self, name: &str, now: TimeMicros) -> Result<BTreeMap<String, TimeMicros>, MarketError> {
+        let mut pinned = BTreeMap::new();
+        for (snapshot, _, until) in self.pins(name)?.into_iter().filter(|(_, _, until)| *until > now) {
+            let known = pinned.entry(snapshot).or_insert(until);
+            *known = (*known).max(until);
+        }
+        Ok(pinned)
+    }
+
+    /// Deletes the pins of a dataset that were over at `now`: their holders died. Returns how many.
+    ///
+    /// # Errors
+    /// Those of [`Store::pinned`].
+    pub fn drop_old_pins(&self, name: &str, now: TimeMicros) -> Result<usize, MarketError> {
+        let mut dropped = 0;
+        for (_, file, until) in self.pins(name)? {
+            if until <= now && fs::remove_file(self.directory(name).join(PINS).join(&file)).is_ok() {
+                dropped += 1;
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Snapshot, file and end of every pin.
+    fn pins(&self, name: &str) -> Result<Vec<(String, String, TimeMicros)>, MarketError> {
+        let (name, _) = split_reference(name)?;
+        let directory = self.directory(name).join(PINS);
+        let shown = format!("{name}/{PINS}");
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(MarketError::io("list", shown)(e)),
+        };
+        let mut pins = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(MarketError::io("list", &shown))?;
+            let Ok(file) = entry.file_name().into_string() else { continue };
+            // Temporary files of whoever is writing one, and strangers.
+            let Some((snapshot, _)) = file.split_once('.').filter(|(snapshot, _)| is_digest(snapshot)) else {
+                continue;
+            };
+            let small = entry.metadata().is_ok_and(|m| m.len() <= PIN_BYTES_MAX);
+            let text = if small { fs::read_to_string(entry.path()) } else { Ok(String::new()) };
+            let until = match text {
+                Ok(text) => text.trim_end().parse().unwrap_or(TimeMicros::MAX),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(_) => TimeMicros::MAX,
+            };
+            pins.push((snapshot.to_owned(), file, until));
+        }
+        pins.sort_unstable();
+        Ok(pins)
+    }
+}
+
+/// The dataset's name and the pin's path in it; `None` for a dataset that needs no pin.
+fn pin_file<'r>(reference: &'r str, holder: &str) -> Result<Option<(&'r str, String)>, MarketError> {
+    let bad = |text: &str, what, expected: &str| {
+        let expected = expected.to_owned();
+        Err(MarketError::BadName { text: crate::name::shortened(text), what, expected })
+    };
+    let (name, snapshot) = split_reference(reference)?;
+    let Some(snapshot) = snapshot.filter(|snapshot| is_digest(snapshot)) else {
+        return bad(reference, "pinned snapshot", "expected NAME@SNAPSHOT, all 64 digits of it");
+    };
+    let legal = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
+    if holder.is_empty() || holder.len() > PIN_HOLDER_BYTES_MAX || !holder.bytes().all(legal) {
+        return bad(holder, "holder of a pin", "expected 1 to 64 letters, digits, '-' or '_'");
+    }
+    Ok((!is_bundled(name)).then(|| (name, format!("{PINS}/{snapshot}.{holder}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store with a dataset `d` of one snapshot, which is never opened.
+    fn store() -> (tempfile::TempDir, Store, String) {
+        let root = tempfile::tempdir().unwrap();
+        let snapshot = "ab".repeat(32);
+        fs::create_dir_all(root.path().join("d/snapshots")).unwrap();
+        fs::write(root.path().join(format!("d/snapshots/{snapshot}.json")), b"{}").unwrap();
+        let store = Store::new(root.path().to_owned());
+        (root, store, snapshot)
+    }
+
+    #[test]
+    fn a_pin_holds_until_it_ends_and_the_latest_counts() {
+        let (_root, store, snapshot) = store();
+        let reference = format!("d@{snapshot}");
+        assert!(store.pinned("d", 0).unwrap().is_empty());
+        store.pin(&reference, "a-1", 100).unwrap();
+        store.pin(&reference, "a-2", 50).unwrap();
+        assert_eq!(store.pinned("d", 49).unwrap(), BTreeMap::from([(snapshot.clone(), 100)]));
+        store.pin(&reference, "a-2", 200).unwrap();
+        assert_eq!(store.pinned("d", 100).unwrap(), BTreeMap::from([(snapshot.clone(), 200)]));
+        assert_eq!(store.drop_old_pins("d", 100).unwrap(), 1);
+        store.unpin(&reference, "a-2").unwrap();
+        store.unpin(&reference, "a-2").unwrap();
+        assert!(store.pinned("d", 0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_pin_that_cannot_be_read_holds_and_strangers_do_not() {
+        let (root, store, snapshot) = store();
+        store.pin(&format!("d@{snapshot}"), "a-1", 100).unwrap();
+        let pins = root.path().join("d/pins");
+        fs::write(pins.join(format!("{snapshot}.a-1")), b"rubbish").unwrap();
+        fs::write(pins.join("README"), b"5").unwrap();
+        fs::write(pins.join(".tmp123"), b"5").unwrap();
+        assert_eq!(store.pinned("d", 1000).unwrap(), BTreeMap::from([(snapshot.clone(), TimeMicros::MAX)]));
+        assert_eq!(store.drop_old_pins("d", 1000).unwrap(), 0);
+        fs::write(pins.join(format!("{snapshot}.a-1")), vec![b'1'; 1000]).unwrap();
+        assert_eq!(store.pinned("d", 1000).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn no_name_leaves_the_folder_and_bundled_datasets_need_no_pin() {
+        let (_root, store, snapshot) = store();
+        let reference = format!("d@{snapshot}");
+        for holder in ["", "..", "a/b", "a.b", &"x".repeat(65)] {
+            assert!(matches!(store.pin(&reference, holder, 1), Err(MarketError::BadName { .. })), "{holder}");
+        }
+        for bad in ["d", "d@abababab", "../d@ab", ""] {
+            assert!(matches!(store.pin(bad, "a-1", 1), Err(MarketError::BadName { .. })), "{bad}");
+        }
+        let other = format!("d@{}", "cd".repeat(32));
+        assert!(matches!(store.pin(&other, "a-1", 1), Err(MarketError::UnknownSnapshot { .. })));
+        store.pin(&format!("us5@{snapshot}"), "a-1", 1).unwrap();
+        assert!(!store.root.join("us5").exists());
+    }
+}
