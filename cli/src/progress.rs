@@ -39,7 +39,7 @@ impl Waiting {
 }
 
 impl Progress for Waiting {
-    fn accepted(&self, segments: usize, _shards: usize, _symbols: usize) {
+    fn accepted(&self, segments: usize, _symbols: usize) {
         self.segments.store(segments, Ordering::Relaxed);
     }
 

@@ -117,7 +117,7 @@ impl Chunk<'_> {
                 };
                 results.push(SegmentResultV2 { segment, output });
             }
-            passes.advance(results, &failures)?;
+            passes.advance(results, &failures, false)?;
         }
     }
 

@@ -11,14 +11,16 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use trawl_protocol::{Answer, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1, segment_digest};
+use trawl_protocol::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, segment_digest};
 use trawl_worker::Step;
 
 use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
-use crate::report::{FailedRun, Progress, RunReport, SegmentRun, ShardRun, ms_since, sharing_of};
+use crate::report::{
+    FailedRun, Progress, RunReport, SegmentRun, ShardRun, incomplete, is_of_snapshot, ms_since, sharing_of,
+};
 use crate::scheduler::{AttemptId, ClassId, Command, Event, Limits, Outcome, Piece, Request, Scheduler};
 
 /// The one worker of embedded mode.
@@ -39,6 +41,8 @@ pub struct LocalOptions {
     pub threads: usize,
     /// How long it may take.
     pub deadline: Option<Duration>,
+    /// Symbols that fail for reasons beyond the snapshot are left out, and the identity says so.
+    pub allow_partial: bool,
 }
 
 /// Why nothing could run.
@@ -50,6 +54,9 @@ pub enum LocalError {
     /// It took longer than it was allowed to.
     #[error("the scan was not done within {}", seconds(*.0))]
     DeadlineExceeded(Duration),
+    /// Segments failed for reasons beyond the snapshot, and nobody asked for an answer without them.
+    #[error("{0}")]
+    Incomplete(Failure),
     /// The cross-sections could not be made.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -89,10 +96,10 @@ pub fn run(
             return Err(LocalError::DeadlineExceeded(deadline));
         }
         if passes.is_last() {
-            return Ok(run.finish());
+            return run.finish();
         }
         let (results, failures) = run.take_pass();
-        passes.advance(results, &failures)?;
+        passes.advance(results, &failures, options.allow_partial)?;
     }
 }
 
@@ -183,7 +190,7 @@ impl<'a> Run<'a> {
         let affinity = name_key(&self.prepared.identity.dataset);
         let shards = plan_shards(&self.prepared.segment_costs(), &[seat], self.options.shards, affinity);
         self.report.shards = u32::try_from(shards.len()).unwrap_or(u32::MAX);
-        self.progress.accepted(self.prepared.segments.len(), shards.len(), self.prepared.symbol_count());
+        self.progress.accepted(self.prepared.segments.len(), self.prepared.symbol_count());
         let parent = tracing::Span::current();
         let (sender, receiver) = channel();
         pool.in_place_scope(|scope| {
@@ -214,7 +221,8 @@ impl<'a> Run<'a> {
     /// What a step that is not the last gave.
     fn take_pass(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
         self.messages.clear();
-        self.report.failed.clear();
+        // What fails of the snapshot's own fails again in the last step.
+        self.report.failed.retain(|f| !is_of_snapshot(f.kind));
         (std::mem::take(&mut self.results), std::mem::take(&mut self.failures))
     }
 
@@ -304,14 +312,19 @@ impl<'a> Run<'a> {
         self.results.len() + self.failures.len()
     }
 
-    fn finish(mut self) -> (Answer, RunReport) {
+    fn finish(mut self) -> Result<(Answer, RunReport), LocalError> {
+        let partial = incomplete(&self.report.failed);
+        if let (Some(failure), false) = (&partial, self.options.allow_partial) {
+            return Err(LocalError::Incomplete(failure.clone()));
+        }
         self.report.run_ms = ms_since(self.started);
         let started = Instant::now();
         let span = tracing::info_span!("merge", segments = self.results.len());
-        let answer = span.in_scope(|| merge(self.prepared, self.results, self.failures));
+        let mut answer = span.in_scope(|| merge(self.prepared, self.results, self.failures));
+        answer.identity.partial = partial.is_some();
         self.report.merge_ms = ms_since(started);
         self.report.close();
-        (answer, self.report)
+        Ok((answer, self.report))
     }
 }
 

@@ -164,6 +164,7 @@ mod tests {
             backend: text(),
             precision: text(),
             adjustment: text(),
+            partial: false,
         };
         MergeSpec {
             identity,

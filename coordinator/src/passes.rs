@@ -31,7 +31,9 @@ pub enum PassError {
     )]
     TooLarge { needed: u64, times: usize },
     /// A segment failed in a way that another run may not: a cross-section without it would be another answer.
-    #[error("segment {segment} failed before the cross-sections were made: {message}")]
+    #[error(
+        "segment {segment} failed before the cross-sections were made: {message}; --allow-partial makes them without it"
+    )]
     Incomplete { segment: u32, kind: ErrorKind, message: String },
     /// The snapshot's symbol table cannot be read.
     #[error("{0}")]
@@ -124,13 +126,21 @@ impl Passes {
         crosses.map(times).collect()
     }
 
-    /// Takes what the present step gave and goes on to the next. Not to be called for the last one.
+    /// Takes what the present step gave and goes on to the next. Not to be called for the last one. `allow_partial`: what
+    /// failed is missing from the populations.
     ///
     /// # Errors
     /// [`PassError`].
-    pub fn advance(&mut self, mut results: Vec<SegmentResultV2>, failures: &[FailedSegment]) -> Result<(), PassError> {
-        // Damaged bars are damaged everywhere: their symbols are in no population. Anything else might pass.
-        if let Some(failed) = failures.iter().find(|f| f.kind != ErrorKind::Permanent) {
+    pub fn advance(
+        &mut self,
+        mut results: Vec<SegmentResultV2>,
+        failures: &[FailedSegment],
+        allow_partial: bool,
+    ) -> Result<(), PassError> {
+        // Damaged bars are damaged everywhere: their symbols are in no population. Anything else might pass, unless
+        // a population without it was asked for.
+        let beyond = failures.iter().find(|f| f.kind != ErrorKind::Permanent && !allow_partial);
+        if let Some(failed) = beyond {
             let FailedSegment { segment, kind, message, .. } = failed.clone();
             return Err(PassError::Incomplete { segment, kind, message });
         }

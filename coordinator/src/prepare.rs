@@ -160,6 +160,7 @@ pub(crate) fn prepare_with(
         backend: class.backend,
         precision: class.precision,
         adjustment: adjustment_text(adjustment),
+        partial: false,
     };
     Ok(PreparedScan {
         document: Arc::new(document.clone()),

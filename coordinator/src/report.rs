@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use trawl_plan::{Plan, Sharing};
-use trawl_protocol::ErrorKind;
+use trawl_protocol::limits::bounded_reason;
+use trawl_protocol::{ErrorKind, Failure};
 
 use crate::scheduler::Purpose;
 
 /// Told as a scan goes on. Called from one thread at a time; must return quickly.
 pub trait Progress: Sync {
-    /// The scan is accepted; `shards` is how it was cut at first.
-    fn accepted(&self, _segments: usize, _shards: usize, _symbols: usize) {}
+    /// The scan is accepted.
+    fn accepted(&self, _segments: usize, _symbols: usize) {}
     /// A segment ended; `done` of all have.
     fn segment_ended(&self, _segment: u32, _done: usize) {}
     /// A segment has no result.
@@ -200,6 +201,27 @@ pub struct FailedRun {
     /// The symbols that failed; empty when all of the segment's did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<String>,
+}
+
+/// Whether a failure is a property of the snapshot and this program: every run of the scan has it.
+pub(crate) fn is_of_snapshot(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Permanent | ErrorKind::Poisoned)
+}
+
+/// Why an answer without these would be another one than the scan's; `None` when all of them are the snapshot's own.
+pub(crate) fn incomplete(failed: &[FailedRun]) -> Option<Failure> {
+    let beyond: Vec<&FailedRun> = failed.iter().filter(|f| !is_of_snapshot(f.kind)).collect();
+    let first = beyond.first()?;
+    let others = match beyond.len() - 1 {
+        0 => String::new(),
+        1 => "; so did another".to_owned(),
+        more => format!("; so did {more} others"),
+    };
+    let message = format!(
+        "segment {} failed {} times: {}{others}; --allow-partial answers without their symbols",
+        first.segment, first.attempts, first.message
+    );
+    Some(Failure::new(first.kind, bounded_reason(message)))
 }
 
 /// Milliseconds since `start`.

@@ -56,6 +56,12 @@ impl Fields {
     }
 }
 
+/// Of everything that makes a request what it is: not of its trace, nor of the key it comes under.
+pub fn request_digest(request: &crate::pb::ScanRequest) -> [u8; 32] {
+    let same = crate::pb::ScanRequest { trace: None, idempotency_key: String::new(), ..request.clone() };
+    Sha256::digest(prost::Message::encode_to_vec(&same)).into()
+}
+
 /// Digest of one segment's result.
 pub fn segment_digest(result: &SegmentResultV2) -> [u8; 32] {
     let mut fields = Fields::new("trawl segment 2");
@@ -103,6 +109,9 @@ pub fn answer_digest(answer: &Answer) -> String {
         &id.adjustment,
     ];
     identity.into_iter().for_each(|text| fields.text(text));
+    if id.partial {
+        fields.text("partial");
+    }
     fields.u64(answer.select.len() as u64);
     answer.select.iter().for_each(|name| fields.text(name));
     fields.u64(answer.points.len() as u64);

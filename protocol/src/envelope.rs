@@ -1,8 +1,8 @@
 //! The envelope of a result: protobuf {version, schema fingerprint, length, checksum} around an rkyv archive.
 //!
 //! Nothing of the payload is trusted before version, schema, length and checksum agree and bytecheck has walked the
-//! archive in aligned memory. A second version of the result type gets its own number, fingerprint and functions
-//! beside these; none of them changes.
+//! archive in aligned memory. Another version of a type gets its own number, fingerprint and functions beside these; none
+//! of them changes (`result_v1` is the first, which is still read).
 
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
@@ -12,11 +12,19 @@ use crate::error::{ErrorKind, Failure};
 use crate::limits::{PAYLOAD_BYTES_MAX, REASON_BYTES_MAX};
 use crate::pb;
 use crate::result::{SegmentOutput, SegmentResultV2, Status, StepInputV1};
+use crate::result_v1::SegmentResultV1;
 
+/// Version of [`SegmentResultV1`].
+pub const SEGMENT_RESULT_V1: u32 = 1;
 /// Version of [`SegmentResultV2`].
 pub const SEGMENT_RESULT_V2: u32 = 2;
 /// Version of [`StepInputV1`].
 pub const STEP_INPUT_V1: u32 = 3;
+
+/// As below, of the version before.
+const SEGMENT_RESULT_V1_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
+    SegmentResultV1{segment:u32,rows:[SymbolRow{symbol:str,status:u8(failed,stale,outside,unknown,matched,not_matched),\
+    reason:str,rank:[f64],values:[f64]}]}";
 
 /// The type written down, with everything that moves a byte of its archive. Change it whenever the type changes.
 const SEGMENT_RESULT_V2_SCHEMA: &str = "rkyv 0.8 little-endian aligned pointer32 \
@@ -68,6 +76,11 @@ pub fn schema_fingerprint() -> u64 {
     fingerprint(SEGMENT_RESULT_V2_SCHEMA)
 }
 
+/// Fingerprint of [`SegmentResultV1`], which is read as well.
+pub fn schema_fingerprint_v1() -> u64 {
+    fingerprint(SEGMENT_RESULT_V1_SCHEMA)
+}
+
 fn fingerprint(schema: &str) -> u64 {
     let digest = Sha256::digest(schema.as_bytes());
     digest.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
@@ -92,11 +105,29 @@ pub fn encode(result: &SegmentResultV2) -> Result<pb::Envelope, EnvelopeError> {
     seal(SEGMENT_RESULT_V2, schema_fingerprint(), payload)
 }
 
-/// Reads what [`encode`] wrote.
+/// Archives a result of the version before, as workers of protocol 1 do.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_v1(result: &SegmentResultV1) -> Result<pb::Envelope, EnvelopeError> {
+    check_content(&result.clone().into())?;
+    let payload = rkyv::to_bytes::<rancor::Error>(result).map_err(|e| EnvelopeError::Encode(e.to_string()))?;
+    seal(SEGMENT_RESULT_V1, schema_fingerprint_v1(), payload)
+}
+
+/// Reads what [`encode`] wrote, or [`encode_v1`].
 ///
 /// # Errors
 /// [`EnvelopeError`], the first check that fails: version, schema, length, checksum, archive, content.
 pub fn decode(envelope: &pb::Envelope) -> Result<SegmentResultV2, EnvelopeError> {
+    if envelope.version == SEGMENT_RESULT_V1 {
+        let aligned = open(envelope, SEGMENT_RESULT_V1, schema_fingerprint_v1())?;
+        let result = rkyv::from_bytes::<SegmentResultV1, rancor::Error>(&aligned)
+            .map_err(|e| EnvelopeError::Archive(e.to_string()))?;
+        let result = result.into();
+        check_content(&result)?;
+        return Ok(result);
+    }
     let aligned = open(envelope, SEGMENT_RESULT_V2, schema_fingerprint())?;
     let result = rkyv::from_bytes::<SegmentResultV2, rancor::Error>(&aligned)
         .map_err(|e| EnvelopeError::Archive(e.to_string()))?;

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod loopback;
 pub mod record;
 pub mod result;
+pub mod result_v1;
 pub mod security;
 pub mod trace;
 
@@ -22,8 +23,9 @@ pub mod pb {
     tonic::include_proto!("trawl.v1");
 }
 
-pub use digest::{answer_digest, segment_digest};
+pub use digest::{answer_digest, request_digest, segment_digest};
 pub use envelope::EnvelopeError;
 pub use error::{ErrorKind, Failure};
 pub use record::{LeaderRecord, WorkerRecord};
 pub use result::*;
+pub use result_v1::{SegmentResultV1, SymbolRowV1};

@@ -1,7 +1,9 @@
 //! Every bound of the cluster's words, named. What passes one is refused with its name and value.
 
-/// Version of the services. A worker whose version differs is not given work.
-pub const PROTOCOL_VERSION: u32 = 1;
+/// Version of the services. 2: scans are recorded unless they are ephemeral, requests carry the leader's epoch.
+pub const PROTOCOL_VERSION: u32 = 2;
+/// The oldest version that is still spoken with: the one before.
+pub const PROTOCOL_VERSION_OLDEST: u32 = 1;
 /// The same for the whole executable: two builds of one version give the same bits.
 pub const ENGINE: &str = concat!("trawl/", env!("CARGO_PKG_VERSION"));
 
@@ -21,6 +23,16 @@ pub const WORKER_RECORD_BYTES_MAX: usize = 16 * 1024;
 pub const LEADER_RECORD_BYTES_MAX: usize = 16 * 1024;
 /// Characters of a cluster's name or a worker's id.
 pub const NAME_BYTES_MAX: usize = 64;
+
+/// Whether a process of this version can be worked with.
+pub fn speaks(version: u32) -> bool {
+    (PROTOCOL_VERSION_OLDEST..=PROTOCOL_VERSION).contains(&version)
+}
+
+/// Which versions those are, for messages.
+pub fn spoken() -> String {
+    format!("{PROTOCOL_VERSION_OLDEST} to {PROTOCOL_VERSION}")
+}
 
 /// Cuts a text to [`REASON_BYTES_MAX`] at a character boundary.
 pub fn bounded_reason(mut text: String) -> String {

@@ -87,6 +87,11 @@ pub fn fresh_boot() -> String {
     format!("{:016x}", hasher.finish())
 }
 
+/// Prefix of all coordinators of a cluster.
+pub fn coordinators_prefix(cluster_name: &str) -> String {
+    format!("{cluster_name}/coordinators/")
+}
+
 /// Prefix of all workers of a cluster.
 pub fn workers_prefix(cluster_name: &str) -> String {
     format!("{cluster_name}/workers/")

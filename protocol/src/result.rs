@@ -140,6 +140,9 @@ pub struct Identity {
     pub precision: String,
     /// Corrections of prices: `none`, `split@DATE`, `split+dividend@DATE`.
     pub adjustment: String,
+    /// Symbols are missing for reasons beyond the snapshot, as was allowed: another run may give another answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 /// The merged answer.

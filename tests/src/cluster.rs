@@ -101,7 +101,7 @@ impl Cluster {
         let security = &self.options.security;
         block_on(async {
             let channel = channel_to(&self.url, security, Role::Coordinator);
-            let mut request = tonic::Request::new(ListWorkersRequest {});
+            let mut request = tonic::Request::new(ListWorkersRequest::default());
             authorise(security.token.as_ref(), request.metadata_mut());
             let reply = CoordinatorClient::new(channel).list_workers(request).await;
             reply.map(|reply| reply.into_inner().workers).unwrap_or_default()

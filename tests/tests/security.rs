@@ -303,7 +303,7 @@ fn a_role_may_do_what_is_its_own_and_nothing_else() {
     let security = ClientSecurity { tls: Some(secure.client.credentials()), ..ClientSecurity::default() };
     block_on(async {
         let channel = channel_to(&address, &security, Role::Coordinator);
-        let status = CoordinatorClient::new(channel).list_workers(ListWorkersRequest {}).await.unwrap_err();
+        let status = CoordinatorClient::new(channel).list_workers(ListWorkersRequest::default()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     });
     for (role, files, wanted) in

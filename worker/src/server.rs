@@ -139,6 +139,7 @@ pub async fn run(
     ready(address);
     let broken = tokio::select! {
         () = stop => None,
+        () = service.leave.notified() => None,
         ended = &mut serving => Some(ended),
     };
     service.draining.store(true, Ordering::Relaxed);

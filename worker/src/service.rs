@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use trawl_kernels::Cancel;
 use trawl_market::{Adjustment, Dataset, Store};
 use trawl_plan::{ScanDocument, compile_scan};
-use trawl_protocol::error::text_of;
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, SEGMENTS_MAX, bounded_reason};
+use trawl_protocol::error::{status_of, text_of};
+use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
@@ -46,6 +46,10 @@ pub(crate) struct WorkerService {
     pub stopped: AtomicBool,
     /// Shards that run or wait.
     pub shards: AtomicUsize,
+    /// The highest epoch of a leader that asked for anything; what a lower one asks is refused.
+    pub epoch: AtomicI64,
+    /// Told when a coordinator asks this worker to leave.
+    pub leave: tokio::sync::Notify,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
     datasets: Mutex<VecDeque<(String, Dataset)>>,
@@ -106,18 +110,32 @@ impl WorkerService {
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             shards: AtomicUsize::new(0),
+            epoch: AtomicI64::new(0),
+            leave: tokio::sync::Notify::new(),
             fault_delay,
             datasets: Mutex::default(),
         }
     }
 
+    /// Takes what a leader asks; refuses one that another has followed.
+    fn check_epoch(&self, epoch: i64) -> Result<(), Status> {
+        let highest = self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        if epoch >= highest {
+            return Ok(());
+        }
+        let message = format!(
+            "epoch {epoch} is over: this worker has heard of a leader of epoch {highest} (if etcd was set up anew, \
+             restart the workers)"
+        );
+        tracing::warn!(epoch, highest, "refused what a coordinator asked that leads no longer");
+        Err(status_of(Code::FailedPrecondition, ErrorKind::Retryable, &message))
+    }
+
     /// Checks a request and compiles its document; blocks on the dataset's files.
     fn check(&self, request: pb::ShardRequest) -> Result<Shard, Failure> {
-        if request.protocol_version != PROTOCOL_VERSION {
+        if !speaks(request.protocol_version) {
             let asked = request.protocol_version;
-            return Err(invalid(format!(
-                "protocol version {asked} was asked for, this worker speaks {PROTOCOL_VERSION}"
-            )));
+            return Err(invalid(format!("protocol version {asked} was asked for, this worker speaks {}", spoken())));
         }
         if request.document_json.len() > DOCUMENT_BYTES_MAX || request.segments.len() > SEGMENTS_MAX {
             return Err(invalid("the document or the list of segments is too long"));
@@ -285,6 +303,7 @@ impl pb::worker_server::Worker for Handle {
 
     async fn execute(&self, request: Request<pb::ShardRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
         let service = Arc::clone(&self.0);
+        service.check_epoch(request.get_ref().epoch)?;
         if service.draining.load(Ordering::Relaxed) {
             return Err(Failure::new(ErrorKind::Retryable, "this worker is leaving").to_status());
         }
@@ -326,6 +345,13 @@ impl pb::worker_server::Worker for Handle {
             drop(counted);
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn drain(&self, request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainReply>, Status> {
+        self.0.check_epoch(request.get_ref().epoch)?;
+        tracing::info!("a coordinator asks this worker to leave");
+        self.0.leave.notify_one();
+        Ok(Response::new(pb::DrainReply {}))
     }
 
     async fn ping(&self, _request: Request<pb::PingRequest>) -> Result<Response<pb::PingReply>, Status> {

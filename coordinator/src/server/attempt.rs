@@ -78,6 +78,14 @@ pub(crate) async fn ping(channel: Channel, boot: &str) -> bool {
     matches!(answer, Ok(Ok(reply)) if reply.get_ref().boot == boot)
 }
 
+/// Asks a worker to leave.
+pub(crate) async fn ask_to_leave(channel: Channel, epoch: i64) -> Result<(), tonic::Status> {
+    let mut client = WorkerClient::new(channel);
+    let answer = tokio::time::timeout(PING_TIMEOUT, client.drain(pb::DrainRequest { epoch })).await;
+    let silent = |_| tonic::Status::unavailable("the worker does not answer");
+    answer.map_err(silent)?.map(|_| ())
+}
+
 /// Runs one attempt to its end, or until it is dropped (which cancels it at the worker).
 pub(crate) async fn run(
     channel: Channel,

@@ -31,18 +31,7 @@ pub(crate) async fn follow(
 ) -> Result<(), ControlError> {
     let prefix = workers_prefix(cluster_name);
     let mut following = Following { roster: Roster::default(), started: Instant::now(), news };
-    let first = async {
-        let mut wait = BACK_OFF;
-        while let Err(error) = store.list(&prefix).await {
-            tracing::debug!(%error, "the control store is not there yet");
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(BACK_OFF_MAX);
-        }
-    };
-    if tokio::time::timeout(start_timeout, first).await.is_err() {
-        // The time is over: one last try says why.
-        store.list(&prefix).await?;
-    }
+    reachable(&store, cluster_name, start_timeout).await?;
     tokio::spawn(async move {
         let mut wait = BACK_OFF;
         while !following.news.is_closed() {
@@ -56,6 +45,31 @@ pub(crate) async fn follow(
             tokio::time::sleep(wait).await;
         }
     });
+    Ok(())
+}
+
+/// Waits until the control store answers.
+///
+/// # Errors
+/// The store's, when it does not within `timeout`.
+pub(crate) async fn reachable(
+    store: &impl ControlStore,
+    cluster_name: &str,
+    timeout: Duration,
+) -> Result<(), ControlError> {
+    let prefix = workers_prefix(cluster_name);
+    let first = async {
+        let mut wait = BACK_OFF;
+        while let Err(error) = store.list(&prefix).await {
+            tracing::debug!(%error, "the control store is not there yet");
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(BACK_OFF_MAX);
+        }
+    };
+    if tokio::time::timeout(timeout, first).await.is_err() {
+        // The time is over: one last try says why.
+        store.list(&prefix).await?;
+    }
     Ok(())
 }
 

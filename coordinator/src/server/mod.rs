@@ -1,13 +1,19 @@
 //! A coordinator process: bind, see who is registered, serve, finish.
 //!
-//! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker,
-//! `service` is what clients see, `quota` what each of them may ask for.
+//! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler,
+//! `attempt` is one shard at one worker, `scans` takes each scan from its request to its end, `service` is what clients
+//! see, `proxy` passes their calls on to the coordinator that leads, `quota` is what each of them may ask for; `reign` is
+//! one term of a leader, `registry` who else stands for election.
 
 mod attempt;
 mod dispatcher;
 pub mod leadership;
 mod membership;
+mod proxy;
 mod quota;
+mod registry;
+mod reign;
+mod scans;
 mod service;
 
 use std::net::SocketAddr;
@@ -16,24 +22,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::pb;
 use trawl_protocol::security::{Connector, Expect, Role, ServerSecurity, incoming};
 
+use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
 use crate::scheduler::Limits;
-use dispatcher::Dispatcher;
-use service::{CoordinatorService, Handle};
+use leadership::Candidacy;
+use proxy::Proxy;
+use reign::Realm;
+use service::{CoordinatorService, Handle, Standing};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
-pub use service::SCANS_MAX;
+pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
+pub use service::LISTED_MAX;
 
 /// How long running scans may take to finish once the coordinator ends.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Changes of membership that wait for the dispatcher.
-const MEMBERS_WAITING_MAX: usize = 256;
 /// Pings to a client that says nothing, and how long their answer may take.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
@@ -46,8 +54,22 @@ pub struct Options {
     pub security: ServerSecurity,
     /// What each caller may ask for.
     pub quotas: QuotaLimits,
+    /// Scans that run at once, and that wait for their turn.
+    pub scans: ScanLimits,
     /// Prefix of the keys in the control store.
     pub cluster_name: String,
+    /// Unique among the cluster's coordinators.
+    pub id: String,
+    /// `HOST:PORT` under which clients and other coordinators reach it; where it listens when `None`.
+    pub advertise: Option<String>,
+    /// Where results are kept: a directory, `file://` or `s3://`; see [`ResultStore::open`].
+    pub results: String,
+    /// Every coordinator sees that very directory.
+    pub results_shared: bool,
+    /// How long results are kept.
+    pub retention: RetentionPolicy,
+    /// How long a leader that says nothing stays one; see [`leadership::LEADER_LEASE_TTL_DEFAULT`].
+    pub leader_lease_ttl: Duration,
     /// New at every start; becomes part of the scans' ids.
     pub boot: String,
     /// Where datasets are.
@@ -56,6 +78,21 @@ pub struct Options {
     pub no_worker_timeout: Duration,
     /// How long the control store is waited for at the start.
     pub start_timeout: Duration,
+}
+
+/// How many scans a coordinator takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanLimits {
+    /// Further ones wait.
+    pub running: usize,
+    /// Further ones are refused with `RESOURCE_EXHAUSTED`.
+    pub waiting: usize,
+}
+
+impl Default for ScanLimits {
+    fn default() -> Self {
+        Self { running: SCANS_MAX, waiting: SCANS_WAITING_MAX }
+    }
 }
 
 /// Why a coordinator did not start, or ended.
@@ -72,37 +109,72 @@ pub enum ServerError {
     /// The control store.
     #[error("cannot see the workers: {0}")]
     Control(#[from] ControlError),
+    /// The result store.
+    #[error("{0}")]
+    Results(#[from] StoreError),
+    /// Other coordinators would not find the results.
+    #[error("{0}")]
+    Placement(#[from] PlacementError),
+    /// The operating system gave no thread.
+    #[error("cannot start the thread that stands for election: {0}")]
+    Thread(std::io::Error),
     /// The server broke.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
 }
 
-/// Runs a coordinator until `stop` ends. `ready` is told the bound address once it serves.
+/// Runs a coordinator until `stop` ends. `ready` is told the bound address once it serves. `election` is a client of its own
+/// of the same control store: what keeps the leadership alive shares nothing with what works.
 ///
 /// # Errors
 /// [`ServerError`].
 pub async fn run(
     options: Options,
     control: impl ControlStore,
+    election: impl ControlStore,
     ready: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), ServerError> {
     let bind = |source| ServerError::Bind { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
-    let (members, told) = mpsc::channel(MEMBERS_WAITING_MAX);
-    membership::follow(control, &options.cluster_name, options.start_timeout, members).await?;
+    let advertised = options.advertise.clone().unwrap_or_else(|| address.to_string());
+    let control: Arc<dyn ControlStore> = Arc::new(control);
+    let (cluster_name, id) = (options.cluster_name.clone(), options.id.clone());
+    membership::reachable(&control, &cluster_name, options.start_timeout).await?;
+    let results = ResultStore::open(&options.results)?;
+    results.probe(&options.boot).await?;
+    let registered = registry::register(Arc::clone(&control), &cluster_name, &id, &advertised).await?;
+    let coordinators = registered.count().await?;
+    if let Err(error) = check_placement(results.shown(), results.is_local(), options.results_shared, coordinators) {
+        registered.leave().await;
+        return Err(error.into());
+    }
+    let candidacy = Candidacy {
+        cluster_name: cluster_name.clone(),
+        id,
+        boot: options.boot.clone(),
+        address: advertised,
+        lease_ttl: options.leader_lease_ttl,
+    };
+    let candidate = leadership::stand(election, candidacy).map_err(ServerError::Thread)?;
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
-    let limits = Limits { no_worker_timeout_ms, ..Limits::default() };
-    let connector = Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker));
-    let dispatcher = Dispatcher::start(limits, told, connector);
-    let service = CoordinatorService::new(
-        Store::new(options.data_root),
-        dispatcher,
-        options.boot,
-        no_worker_timeout_ms,
-        options.quotas,
-    );
+    let realm = Realm {
+        store: Store::new(options.data_root),
+        control,
+        cluster_name,
+        results,
+        retention: options.retention,
+        connector: Connector::new(options.security.tls.clone(), Expect::Role(Role::Worker)),
+        scans: options.scans,
+        limits: Limits { no_worker_timeout_ms, ..Limits::default() },
+        start_timeout: options.start_timeout,
+    };
+    let (stand, standing) = watch::channel(Standing::Following(None));
+    let (quit, quits) = watch::channel(false);
+    let governing = tokio::spawn(reign::govern(realm, candidate.leadership(), stand, quits));
+    let proxy = Proxy::new(Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)));
+    let service = CoordinatorService::new(standing, proxy, options.boot, options.quotas);
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let server = pb::coordinator_server::CoordinatorServer::new(Handle(Arc::new(service)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -123,9 +195,25 @@ pub async fn run(
         // A server that ends by itself is broken; one that panicked told so already.
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
     }
-    let _ = close.send(());
-    if tokio::time::timeout(DRAIN_TIMEOUT, serving).await.is_err() {
-        tracing::warn!("scans that did not finish are cut off");
+    // Somebody else goes on with what runs, at once; alone, it may finish first.
+    let alone = registered.count().await.is_ok_and(|count| count == 1);
+    if !alone {
+        quit.send_replace(true);
+        let _ = governing.await;
+        candidate.resign().await;
+        let _ = close.send(());
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, serving).await;
+    } else {
+        let _ = close.send(());
+        if tokio::time::timeout(DRAIN_TIMEOUT, serving).await.is_err() {
+            tracing::warn!(
+                "scans that did not finish wait for the next coordinator; those that are not recorded are lost"
+            );
+        }
+        quit.send_replace(true);
+        let _ = governing.await;
+        candidate.resign().await;
     }
+    registered.leave().await;
     Ok(())
 }

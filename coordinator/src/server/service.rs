@@ -1,126 +1,278 @@
-//! The gRPC service of a coordinator: admits a scan, prepares it, and streams what the dispatcher tells of it.
+//! The gRPC service of a coordinator: checks what is asked, and streams what scans have to say.
 //!
-//! One task per scan. It holds the scan's results for the merge; the client's stream is bounded, and a client that
-//! reads nothing for too long loses its scan, not the coordinator.
+//! A coordinator that does not lead passes every call on to the one that does, so clients may ask any of them.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
-use trawl_market::{MarketErrorKind, Store};
-use trawl_plan::ScanDocument;
-use trawl_protocol::error::{status_of, text_of};
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION, bounded_reason};
+use trawl_protocol::error::status_of;
+use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
 use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::security::Caller;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, answer_digest, envelope, pb, segment_digest, trace};
+use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
+use trawl_protocol::{ErrorKind, Failure, pb, request_digest, trace};
 
-use super::dispatcher::{Dispatcher, News, Submission, Submitted, no_worker};
-use super::quota::{QuotaLimits, Quotas};
-use crate::glue::{Glue, Part};
-use crate::local::seconds;
-use crate::merge::{FailedSegment, merge};
-use crate::passes::{PassError, Passes};
+use super::proxy::Proxy;
+use super::quota::{QuotaLimits, Quotas, RunningPermit};
+use super::scans::{Asked, Cursor, Environment, Known, Scan, drive, may_end, may_see, now_us, reload};
+use crate::durable::RequestMark;
 use crate::planner::ShardSpec;
-use crate::prepare::{PrepareError, PreparedScan, prepare};
-use crate::report::{FailedRun, RunReport, ShardRun, ms_since, sharing_of};
-use crate::scheduler::{Outcome, POISONED_MAX, Priority};
+use crate::scheduler::Priority;
 
-/// Scans that run at once; more are refused with `RESOURCE_EXHAUSTED`.
-pub const SCANS_MAX: usize = 64;
 /// Events that wait for a slow client.
 const CLIENT_EVENTS_MAX: usize = 32;
-/// How long a client may read nothing before its scan is cancelled.
+/// How long a client may read nothing before its stream ends; an ephemeral scan ends with it.
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Scans in one answer to `ListScans`.
+pub const LISTED_MAX: usize = 1000;
+/// How long a call waits for a coordinator to lead.
+const LEADER_WAIT: Duration = Duration::from_secs(10);
+/// When to come again while too many scans wait.
+const RETRY_AFTER_FULL_S: u64 = 5;
+
+/// What this coordinator is at present.
+#[derive(Clone)]
+pub(crate) enum Standing {
+    /// It leads.
+    Leading(Environment),
+    /// Another does, at this address, or nobody.
+    Following(Option<String>),
+}
 
 /// State of a coordinator's service; shared by all requests.
 pub(crate) struct CoordinatorService {
-    store: Store,
-    dispatcher: Dispatcher,
-    admission: Arc<Semaphore>,
+    standing: watch::Receiver<Standing>,
+    proxy: Proxy,
     quotas: Quotas,
-    no_worker_timeout_ms: u64,
     /// Makes ids of scans unique over restarts.
     boot: String,
-    scans: std::sync::atomic::AtomicU64,
+    scans: AtomicU64,
 }
 
-/// Sends events to one client.
-type Client = mpsc::Sender<Result<pb::ScanEvent, Status>>;
+type Events = Pin<Box<dyn Stream<Item = Result<pb::ScanEvent, Status>> + Send>>;
 
-/// The client is gone or reads nothing: its scan is cancelled.
-struct ClientLost;
+/// Where a call is answered.
+enum Place {
+    Here(Environment),
+    There(pb::coordinator_client::CoordinatorClient<tonic::transport::Channel>),
+}
 
-async fn send(client: &Client, event: Event) -> Result<(), ClientLost> {
-    let event = Ok(pb::ScanEvent { event: Some(event) });
-    match tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await {
-        Ok(Ok(())) => Ok(()),
-        _ => Err(ClientLost),
+/// Who calls, and with what.
+struct Call {
+    caller: Caller,
+    shown: Option<Shown>,
+    passed_on: bool,
+}
+
+impl Call {
+    fn of<T>(request: &Request<T>) -> Self {
+        Self {
+            // Put there by the guard in front of this service.
+            caller: request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::local),
+            shown: request.extensions().get::<Shown>().cloned(),
+            passed_on: Proxy::is_passed_on(request.metadata()),
+        }
     }
-}
 
-fn refused(failure: Failure) -> Event {
-    Event::Refused(pb::Refused { failure: Some(failure.into()), diagnostics_json: String::new() })
+    /// The same call for the coordinator that leads.
+    fn pass_on<T>(&self, message: T, trace: Option<&pb::TraceContext>) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(shown) = &self.shown {
+            shown.pass_on(&self.caller, request.metadata_mut());
+        }
+        Proxy::mark(request.metadata_mut());
+        trace::inject(trace, request.metadata_mut());
+        request
+    }
 }
 
 impl CoordinatorService {
-    pub fn new(
-        store: Store,
-        dispatcher: Dispatcher,
-        boot: String,
-        no_worker_timeout_ms: u64,
-        quotas: QuotaLimits,
-    ) -> Self {
-        let (admission, quotas) = (Arc::new(Semaphore::new(SCANS_MAX)), Quotas::new(quotas));
-        Self { store, dispatcher, admission, quotas, no_worker_timeout_ms, boot, scans: 0.into() }
+    pub fn new(standing: watch::Receiver<Standing>, proxy: Proxy, boot: String, quotas: QuotaLimits) -> Self {
+        Self { standing, proxy, quotas: Quotas::new(quotas), boot, scans: 0.into() }
+    }
+
+    /// Waits until it is known who leads.
+    async fn place(&self, call: &Call) -> Result<Place, Status> {
+        let mut standing = self.standing.clone();
+        let known = standing.wait_for(|s| !matches!(s, Standing::Following(None)));
+        let known = match tokio::time::timeout(LEADER_WAIT, known).await {
+            Ok(Ok(known)) => known.clone(),
+            Ok(Err(_)) => return Err(retry("this coordinator is ending")),
+            Err(_) => return Err(retry("no coordinator leads at present; is etcd there?")),
+        };
+        match known {
+            Standing::Leading(environment) => Ok(Place::Here(environment)),
+            Standing::Following(_) if call.passed_on => Err(retry("the coordinator that led is leading no longer")),
+            Standing::Following(leader) => {
+                let client = self.proxy.client_to(leader.as_deref().unwrap_or_default());
+                client.map(Place::There).map_err(|error| retry(&format!("the leader's address is none: {error}")))
+            }
+        }
     }
 
     /// Limits that need no look at the document.
-    fn admit(&self, request: &pb::ScanRequest) -> Result<OwnedSemaphorePermit, Status> {
-        if request.protocol_version != PROTOCOL_VERSION {
-            let asked = request.protocol_version;
-            let message = format!("protocol version {asked} was asked for, this coordinator speaks {PROTOCOL_VERSION}");
-            return Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message));
-        }
+    fn admit(&self, caller: &Caller, request: &pb::ScanRequest) -> Result<RunningPermit, Status> {
+        check_version(request.protocol_version)?;
         let bytes = request.document_json.len();
         if bytes > DOCUMENT_BYTES_MAX {
             let message = format!("the scan document has {bytes} bytes, at most {DOCUMENT_BYTES_MAX} are taken");
             return Err(status_of(Code::ResourceExhausted, ErrorKind::Invalid, &message));
         }
-        Arc::clone(&self.admission).try_acquire_owned().map_err(|_| {
-            let message = format!("{SCANS_MAX} scans are running already; try again later");
-            status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message)
+        if request.idempotency_key.len() > NAME_BYTES_MAX {
+            let message = format!("the idempotency key has more than {NAME_BYTES_MAX} bytes");
+            return Err(status_of(Code::InvalidArgument, ErrorKind::Invalid, &message));
+        }
+        self.quotas.admit(caller, bytes, Instant::now())
+    }
+
+    /// A scan of the caller's; one that is not its to see is not there.
+    fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
+        let found = environment.scans.get(name).filter(|scan| may_see(caller, &scan.owner));
+        found.ok_or_else(|| {
+            let name: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();
+            let message = format!("no scan '{name}' is known here; 'trawl list' shows those that are");
+            status_of(Code::NotFound, ErrorKind::Invalid, &message)
         })
+    }
+
+    fn submit(
+        &self,
+        environment: Environment,
+        caller: &Caller,
+        request: pb::ScanRequest,
+        trace: Option<&pb::TraceContext>,
+    ) -> Result<Arc<Scan>, Status> {
+        let permit = self.admit(caller, &request)?;
+        let digest = request_digest(&request);
+        let keyed = !request.idempotency_key.is_empty();
+        let mark = keyed.then(|| RequestMark::new(&caller.name, &request.idempotency_key, &[&digest]));
+        if let Some(mark) = &mark {
+            match environment.scans.known(mark) {
+                Known::Same(scan) => return Ok(scan),
+                Known::Other(name) => {
+                    let message = format!("the idempotency key belongs to another request, scan {name}");
+                    return Err(status_of(Code::AlreadyExists, ErrorKind::Invalid, &message));
+                }
+                Known::New => {}
+            }
+        }
+        let number = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = format!("{}-{number}", self.boot);
+        let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
+        trace::set_parent(&span, [request.trace.as_ref(), trace]);
+        let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request, mark), environment.held.clone()));
+        environment.scans.add(Arc::clone(&scan)).map_err(|why| {
+            let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
+            let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
+            status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, RETRY_AFTER_FULL_S.into());
+            status
+        })?;
+        let driven = Arc::clone(&scan);
+        tokio::spawn(
+            async move {
+                let _permit = permit;
+                drive(environment, driven, None).await;
+            }
+            .instrument(span),
+        );
+        Ok(scan)
     }
 }
 
-/// Reads and prepares a scan; blocks on the dataset's files.
-fn prepared_from(store: &Store, request: &pb::ScanRequest) -> Result<PreparedScan, pb::Refused> {
-    let document = ScanDocument::from_json(&request.document_json).map_err(|error| {
-        let message = format!("the scan document cannot be read: {error}");
-        let failure = Failure::new(ErrorKind::Invalid, bounded_reason(message));
-        pb::Refused { failure: Some(failure.into()), diagnostics_json: String::new() }
-    })?;
-    prepare(store, &document, request.as_of_us).map_err(|error| {
-        let kind = match &error {
-            PrepareError::Dataset(error) => match error.kind() {
-                MarketErrorKind::Invalid => ErrorKind::Invalid,
-                MarketErrorKind::Permanent => ErrorKind::Permanent,
-                MarketErrorKind::Retryable => ErrorKind::Retryable,
-            },
-            _ => ErrorKind::Invalid,
+fn retry(message: &str) -> Status {
+    status_of(Code::Unavailable, ErrorKind::Retryable, message)
+}
+
+/// What the coordinator that leads said; a way to it that is broken is a reason to ask again.
+fn of_leader(status: Status) -> Status {
+    match Failure::from_status(&status) {
+        Some(_) => status,
+        None => retry(&format!("the coordinator that led does not answer: {}", status.message())),
+    }
+}
+
+fn check_version(asked: u32) -> Result<(), Status> {
+    if speaks(asked) {
+        return Ok(());
+    }
+    let message = format!("protocol version {asked} was asked for, this coordinator speaks {}", spoken());
+    Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
+}
+
+fn asked(request: pb::ScanRequest, mark: Option<RequestMark>) -> Asked {
+    let received = Instant::now();
+    let priority = match request.priority() {
+        pb::Priority::Low => Priority::Low,
+        pb::Priority::Normal => Priority::Normal,
+        pb::Priority::High => Priority::High,
+    };
+    let allowed = request.deadline_ms.map(Duration::from_millis);
+    Asked {
+        document_json: request.document_json,
+        as_of_us: request.as_of_us,
+        shards: match request.shards.and_then(|s| s.spec) {
+            None | Some(pb::shard_spec::Spec::PerSegment(false)) => ShardSpec::Automatic,
+            Some(pb::shard_spec::Spec::Count(count)) => ShardSpec::Count(count),
+            Some(pb::shard_spec::Spec::PerSegment(true)) => ShardSpec::PerSegment,
+        },
+        priority,
+        allowed,
+        // A limit beyond what the clock can say is none.
+        deadline: allowed.and_then(|time| received.checked_add(time)),
+        allow_partial: request.allow_partial,
+        // Clients of protocol 1 end a scan by dropping its stream.
+        durable: !request.ephemeral && request.protocol_version > 1,
+        received,
+        submitted_us: now_us(),
+        mark,
+    }
+}
+
+/// Reads what an ended scan said, if its log was put away.
+async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Status> {
+    if scan.log.is_unloaded() {
+        let events = reload(environment, scan).await.map_err(|failure| failure.to_status())?;
+        scan.log.load(events);
+    }
+    Ok(())
+}
+
+/// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: the first event is enough.
+fn stream(scan: Arc<Scan>, mut cursor: Cursor, ends_it: bool, detached: bool) -> Events {
+    let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
+    tokio::spawn(async move {
+        let reading = async {
+            while let Some(event) = scan.log.next(&mut cursor).await.transpose() {
+                let event = event.map(|event| pb::ScanEvent { event: Some((*event).clone()) });
+                let broken = event.is_err();
+                let enough = detached && matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Accepted(_)) }));
+                let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await;
+                if !matches!(sent, Ok(Ok(()))) {
+                    return false;
+                }
+                if broken || enough {
+                    break;
+                }
+            }
+            true
         };
-        let diagnostics_json = match &error {
-            PrepareError::Plan(mistakes) => serde_json::to_string(mistakes).unwrap_or_default(),
-            _ => String::new(),
+        let told_all = tokio::select! {
+            told_all = reading => told_all,
+            () = client.closed() => false,
         };
-        let failure = Failure::new(kind, bounded_reason(text_of(&error)));
-        pb::Refused { failure: Some(failure.into()), diagnostics_json }
-    })
+        if !told_all && ends_it {
+            tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
+            scan.cancel();
+        }
+    });
+    Box::pin(ReceiverStream::new(events))
 }
 
 /// What tonic serves: a handle to the one state.
@@ -129,352 +281,134 @@ pub(crate) struct Handle(pub Arc<CoordinatorService>);
 
 #[tonic::async_trait]
 impl pb::coordinator_server::Coordinator for Handle {
-    type ScanStream = ReceiverStream<Result<pb::ScanEvent, Status>>;
+    type ScanStream = Events;
+    type WatchStream = Events;
 
-    async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Self::ScanStream>, Status> {
-        let service = Arc::clone(&self.0);
-        let carried = trace::extract(request.metadata());
-        // Put there by the guard in front of this service.
-        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_else(Caller::local);
+    async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Events>, Status> {
+        let (call, carried) = (Call::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
-        let admitted = service.quotas.admit(&caller, request.document_json.len(), Instant::now());
-        let permits = (admitted?, service.admit(&request)?);
-        let number = service.scans.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        let name = format!("{}-{number}", service.boot);
-        let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
-        trace::set_parent(&span, [request.trace.as_ref(), carried.as_ref()]);
-        let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
-        tokio::spawn(
-            async move {
-                let _permits = permits;
-                if run(&service, request, name, &client).await.is_err() {
-                    tracing::info!("the client went away, its scan is cancelled");
-                }
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => {
+                let events =
+                    leader.scan(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
+                Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
-            .instrument(span),
-        );
-        Ok(Response::new(ReceiverStream::new(events)))
+            Place::Here(environment) => {
+                let detached = request.detached;
+                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref())?;
+                loaded(&environment, &scan).await?;
+                let ends_it = !scan.asked.durable;
+                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it)))
+            }
+        }
+    }
+
+    async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        check_version(request.protocol_version)?;
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => {
+                let events = leader.watch(call.pass_on(request, None)).await.map_err(of_leader)?.into_inner();
+                Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
+            }
+            Place::Here(environment) => {
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                loaded(&environment, &scan).await?;
+                let have: BTreeSet<u32> = request.have.into_iter().collect();
+                Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false)))
+            }
+        }
+    }
+
+    async fn cancel(&self, request: Request<pb::CancelRequest>) -> Result<Response<pb::ScanInfo>, Status> {
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
+            Place::Here(environment) => {
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                if !may_end(&call.caller, &scan.owner) {
+                    let message =
+                        format!("scan {} is not {}'s: that takes the role admin", scan.name, call.caller.name);
+                    return Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message));
+                }
+                scan.cancel();
+                Ok(Response::new(scan.info()))
+            }
+        }
+    }
+
+    async fn list_scans(&self, request: Request<pb::ListScansRequest>) -> Result<Response<pb::ListScansReply>, Status> {
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
+            Place::Here(environment) => {
+                let mut scans: Vec<pb::ScanInfo> = environment
+                    .scans
+                    .all()
+                    .iter()
+                    .filter(|scan| may_see(&call.caller, &scan.owner) && !(request.active && scan.has_ended()))
+                    .map(|scan| scan.info())
+                    .collect();
+                scans.sort_by(|a, b| (b.submitted_us, &b.scan_id).cmp(&(a.submitted_us, &a.scan_id)));
+                let most = match request.limit {
+                    0 => LISTED_MAX,
+                    limit => LISTED_MAX.min(limit as usize),
+                };
+                let more = scans.len() > most;
+                scans.truncate(most);
+                Ok(Response::new(pb::ListScansReply { scans, more }))
+            }
+        }
+    }
+
+    async fn get_scan(&self, request: Request<pb::GetScanRequest>) -> Result<Response<pb::ScanInfo>, Status> {
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
+            Place::Here(environment) => {
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                Ok(Response::new(scan.info()))
+            }
+        }
     }
 
     async fn list_workers(
         &self,
-        _request: Request<pb::ListWorkersRequest>,
+        request: Request<pb::ListWorkersRequest>,
     ) -> Result<Response<pb::ListWorkersReply>, Status> {
-        Ok(Response::new(pb::ListWorkersReply { workers: self.0.dispatcher.list().await }))
-    }
-}
-
-/// One scan from its request to its last event.
-async fn run(
-    service: &CoordinatorService,
-    request: pb::ScanRequest,
-    name: String,
-    client: &Client,
-) -> Result<(), ClientLost> {
-    let started = Instant::now();
-    let span = tracing::Span::current();
-    let shards = match request.shards.and_then(|s| s.spec) {
-        None | Some(pb::shard_spec::Spec::PerSegment(false)) => ShardSpec::Automatic,
-        Some(pb::shard_spec::Spec::Count(count)) => ShardSpec::Count(count),
-        Some(pb::shard_spec::Spec::PerSegment(true)) => ShardSpec::PerSegment,
-    };
-    let priority = match request.priority() {
-        pb::Priority::Low => Priority::Low,
-        pb::Priority::Normal => Priority::Normal,
-        pb::Priority::High => Priority::High,
-    };
-    let allowed = request.deadline_ms.map(Duration::from_millis);
-    // A limit beyond what the clock can say is none.
-    let deadline = allowed.and_then(|time| started.checked_add(time));
-    let (store, inner) = (service.store.clone(), span.clone());
-    let preparing = tokio::task::spawn_blocking(move || inner.in_scope(|| prepared_from(&store, &request)));
-    let prepared = match preparing.await {
-        Ok(Ok(prepared)) => Arc::new(prepared),
-        Ok(Err(mistake)) => return send(client, Event::Refused(mistake)).await,
-        Err(_) => {
-            let failure = Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared");
-            return send(client, refused(failure)).await;
-        }
-    };
-    let refuse = |error: &dyn std::error::Error, kind| refused(Failure::new(kind, bounded_reason(text_of(error))));
-    let mut passes = match Passes::new(&prepared) {
-        Ok(passes) => Arc::new(passes),
-        Err(error) => return send(client, refuse(&error, ErrorKind::Permanent)).await,
-    };
-    let mut scan: Option<RunningScan> = None;
-    loop {
-        let (news, told) = mpsc::unbounded_channel();
-        let submission = Submission {
-            scan_name: name.clone(),
-            prepared: Arc::clone(&prepared),
-            passes: Arc::clone(&passes),
-            shards,
-            priority,
-            deadline,
-            trace: trace::context_of(&span),
-            news,
-        };
-        let Some(submitted) = service.dispatcher.submit(submission).await else {
-            let failure = Failure::new(ErrorKind::Retryable, "this coordinator is ending");
-            return send(client, refused(failure)).await;
-        };
-        let running = match &mut scan {
-            Some(running) => running,
-            None => {
-                let running = scan.insert(RunningScan::new(name.clone(), Arc::clone(&prepared), submitted, started));
-                running.allowed = allowed;
-                send(client, running.header()).await?;
-                running
-            }
-        };
-        running.last = passes.is_last();
-        match running.follow(told, client, service.no_worker_timeout_ms).await {
-            Ok(Followed::Over) => return Ok(()),
-            Ok(Followed::PassDone) => {}
-            Err(lost) => {
-                service.dispatcher.cancel(submitted.scan).await;
-                return Err(lost);
-            }
-        }
-        let (results, failures) = running.take_pass();
-        let advanced = tokio::task::spawn_blocking(move || {
-            // The dispatcher may hold its share of the pass before for a moment longer.
-            let mut passes = Arc::try_unwrap(passes).unwrap_or_else(|shared| Passes::clone(&shared));
-            passes.advance(results, &failures).map(|()| Arc::new(passes))
-        });
-        passes = match advanced.await {
-            Ok(Ok(passes)) => passes,
-            Ok(Err(error)) => {
-                let kind = match &error {
-                    PassError::TooLarge { .. } => ErrorKind::Invalid,
-                    PassError::Incomplete { kind, .. } => *kind,
-                    PassError::Labels(_) => ErrorKind::Permanent,
-                };
-                return send(client, refuse(&error, kind)).await;
-            }
-            Err(_) => {
-                let failure = Failure::new(ErrorKind::Permanent, "internal error while cross-sections were made");
-                return send(client, refused(failure)).await;
-            }
-        };
-    }
-}
-
-/// How following the news of a step ended.
-enum Followed {
-    /// The client has its last event.
-    Over,
-    /// A step that is not the last is done.
-    PassDone,
-}
-
-/// What one scan has so far.
-struct RunningScan {
-    prepared: Arc<PreparedScan>,
-    accepted: Instant,
-    submitted: Submitted,
-    results: BTreeMap<u32, SegmentResultV2>,
-    failures: Vec<FailedSegment>,
-    /// Of the present step.
-    glue: Glue,
-    /// How long the scan may take.
-    allowed: Option<Duration>,
-    /// Whether the step that runs gives the answer's rows.
-    last: bool,
-    report: RunReport,
-}
-
-impl RunningScan {
-    fn new(name: String, prepared: Arc<PreparedScan>, submitted: Submitted, started: Instant) -> Self {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let report = RunReport {
-            mode: "cluster".to_owned(),
-            precision: prepared.identity.precision.clone(),
-            scan: name,
-            threads: submitted.threads,
-            shards: count(submitted.shards),
-            segments: count(prepared.segments.len()),
-            symbols: prepared.symbol_count() as u64,
-            bars: prepared.bar_count(),
-            sharing: sharing_of(&prepared.plan),
-            prepare_ms: ms_since(started),
-            ..RunReport::default()
-        };
-        Self {
-            prepared,
-            accepted: Instant::now(),
-            submitted,
-            results: BTreeMap::new(),
-            failures: Vec::new(),
-            glue: Glue::default(),
-            allowed: None,
-            last: true,
-            report,
-        }
-    }
-
-    /// What a step that is not the last gave.
-    fn take_pass(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
-        self.glue = Glue::default();
-        (std::mem::take(&mut self.results).into_values().collect(), std::mem::take(&mut self.failures))
-    }
-
-    /// Passes on what the dispatcher tells until the scan ends.
-    async fn follow(
-        &mut self,
-        mut told: mpsc::UnboundedReceiver<News>,
-        client: &Client,
-        no_worker_timeout_ms: u64,
-    ) -> Result<Followed, ClientLost> {
-        let over = |sent: Result<(), ClientLost>| sent.map(|()| Followed::Over);
-        loop {
-            let news = tokio::select! {
-                news = told.recv() => news,
-                () = client.closed() => return Err(ClientLost),
-            };
-            match news {
-                Some(News::End(Outcome::Complete { disputed })) => {
-                    self.report.disputed |= disputed;
-                    if !self.last {
-                        return Ok(Followed::PassDone);
-                    }
-                    return over(send(client, self.summary()).await);
-                }
-                Some(News::End(Outcome::DeadlineExceeded)) => {
-                    let message = format!("the scan was not done within {}", seconds(self.allowed.unwrap_or_default()));
-                    let failure = Failure::new(ErrorKind::DeadlineExceeded, message);
-                    return over(send(client, refused(failure)).await);
-                }
-                Some(News::End(Outcome::Poisoned)) => {
-                    let message = format!("{POISONED_MAX} symbols of this scan kill the workers that evaluate them");
-                    return over(send(client, refused(Failure::new(ErrorKind::Poisoned, message))).await);
-                }
-                Some(News::End(Outcome::NoWorker)) => {
-                    return over(send(client, refused(no_worker(no_worker_timeout_ms))).await);
-                }
-                Some(News::End(Outcome::Cancelled)) | None => {
-                    let failure = Failure::new(ErrorKind::Cancelled, "the scan was cancelled");
-                    return over(send(client, refused(failure)).await);
-                }
-                Some(news) => {
-                    if let Some(event) = self.take(news) {
-                        send(client, event).await?;
-                    }
-                }
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
+            Place::Here(environment) => {
+                let workers = environment.dispatcher.list(request.all).await;
+                Ok(Response::new(pb::ListWorkersReply { workers }))
             }
         }
     }
 
-    fn header(&self) -> Event {
-        let spec = self.prepared.merge_spec();
-        let manifest = &self.prepared.dataset.manifest;
-        Event::Accepted(pb::Accepted {
-            scan_id: self.report.scan.clone(),
-            identity_json: serde_json::to_string(&spec.identity).unwrap_or_default(),
-            select: spec.select,
-            rank_descending: spec.descending,
-            limit: spec.limit,
-            segments: self.report.segments,
-            shards: u32::try_from(self.submitted.shards).unwrap_or(u32::MAX),
-            symbols: self.report.symbols,
-            synthetic: manifest.synthetic,
-            timeframe: manifest.timeframe.clone(),
-            points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
-            best: spec.best,
-        })
-    }
-
-    /// Keeps what is new; an event when the client has to know.
-    fn take(&mut self, news: News) -> Option<Event> {
-        match news {
-            News::Started { attempt, worker, segments, purpose } => {
-                let (started_ms, ending) = (ms_since(self.accepted), "running".to_owned());
-                let ended_ms = None;
-                let run = ShardRun { attempt, worker, segments, started_ms, ended_ms, ending, purpose };
-                self.report.shard_runs.push(run);
-                None
-            }
-            News::Over { attempt, ending } => {
-                let ended_ms = ms_since(self.accepted);
-                // The first ending counts: one that broke is stopped afterwards.
-                let run = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt && r.ended_ms.is_none());
-                if let Some(run) = run {
-                    (run.ended_ms, run.ending) = (Some(ended_ms), ending);
-                }
-                None
-            }
-            News::Result { piece, result, envelope, run, replaces } => {
-                if replaces {
-                    // What was replaced is not in the answer.
-                    self.report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
-                }
-                self.report.segment_runs.push(run);
-                let whole = (piece == self.prepared.whole(piece.segment)).then_some(envelope);
-                let part = self.glue.take(&self.prepared, piece, Ok(result), self.last)?;
-                self.segment(piece.segment, part, whole, replaces)
-            }
-            News::Failed { piece, failure, attempts } => {
-                let (segment, Failure { kind, message }) = (piece.segment, failure.clone());
-                if self.last {
-                    let part = piece != self.prepared.whole(segment);
-                    let symbols = if part { self.prepared.symbols_of_piece(piece) } else { Vec::new() };
-                    self.report.failed.push(FailedRun { segment, kind, message, attempts, symbols });
-                }
-                let part = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
-                self.segment(segment, part, None, false)
-            }
-            News::Contested { segment } => {
-                self.report.contested.push(segment);
-                None
-            }
-            News::Quarantined { worker } => {
-                self.report.quarantined.push(worker);
-                None
-            }
-            News::WorkerLost { worker } => {
-                self.report.workers_lost.push(worker);
-                None
-            }
-            News::End(_) => None,
-        }
-    }
-
-    /// A segment that is whole; an event when the client has to know. `envelope`: as it came, if in one piece.
-    fn segment(&mut self, segment: u32, part: Part, envelope: Option<pb::Envelope>, replaces: bool) -> Option<Event> {
-        let encoded = part.and_then(|result| match envelope {
-            Some(envelope) => Ok((result, envelope)),
-            None => envelope::encode(&result).map(|envelope| (result, envelope)).map_err(Failure::from),
-        });
-        match encoded {
-            Ok((result, envelope)) => {
-                let digest = segment_digest(&result).to_vec();
-                self.results.insert(segment, result);
-                let done = pb::SegmentDone { segment, result: Some(envelope), digest, replaces };
-                self.last.then_some(Event::SegmentDone(done))
-            }
-            Err(failure) => {
-                let symbols = self.prepared.symbols_of(segment);
-                let Failure { kind, message } = failure.clone();
-                self.failures.push(FailedSegment { segment, symbols: symbols.clone(), kind, message });
-                let failed = pb::SegmentFailed { segment, failure: Some(failure.into()), symbols };
-                self.last.then_some(Event::SegmentFailed(failed))
+    async fn drain_worker(
+        &self,
+        request: Request<pb::DrainWorkerRequest>,
+    ) -> Result<Response<pb::DrainWorkerReply>, Status> {
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => leader.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
+            Place::Here(environment) => {
+                let asked = environment.dispatcher.ask_to_leave(request.worker.clone()).await.ok_or_else(|| {
+                    let name: String =
+                        request.worker.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();
+                    let message = format!("no worker '{name}' is registered; 'trawl workers' shows those that are");
+                    status_of(Code::NotFound, ErrorKind::Invalid, &message)
+                })?;
+                let shards_in_flight = asked?;
+                Ok(Response::new(pb::DrainWorkerReply { shards_in_flight }))
             }
         }
-    }
-
-    fn summary(&mut self) -> Event {
-        self.report.run_ms = ms_since(self.accepted);
-        for run in self.report.shard_runs.iter_mut().filter(|r| r.ended_ms.is_none()) {
-            // Everything is answered; the end of its stream is still on its way.
-            (run.ended_ms, run.ending) = (Some(self.report.run_ms), "done".to_owned());
-        }
-        let started = Instant::now();
-        let span = tracing::info_span!("merge", segments = self.results.len());
-        let (results, failures) = self.take_pass();
-        let answer_digest = span.in_scope(|| answer_digest(&merge(&self.prepared, results, failures)));
-        self.report.merge_ms = ms_since(started);
-        self.report.close();
-        let report_json = serde_json::to_string(&self.report).unwrap_or_default();
-        Event::Summary(pb::Summary { answer_digest, report_json })
     }
 }

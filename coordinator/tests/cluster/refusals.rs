@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 use trawl_coordinator::client::ClientError;
-use trawl_coordinator::server::SCANS_MAX;
+use trawl_coordinator::server::ScanLimits;
 use trawl_coordinator::{NoProgress, ShardSpec, client};
 use trawl_kernels::Precision;
 use trawl_plan::ScanDocument;
@@ -69,7 +69,7 @@ async fn mistakes_come_back_with_their_places() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_coordinator_refuses_other_versions_documents_too_long_and_scans_too_many() {
-    let mut world = World::new().await;
+    let mut world = World::with(|options| options.scans = ScanLimits { running: 2, waiting: 3 }).await;
     world.odd_worker("odd", Oddity::Hangs, |_| {}).await;
     world.wait_for(&["odd"]).await;
     let mut client = world.client().await;
@@ -83,7 +83,7 @@ async fn a_coordinator_refuses_other_versions_documents_too_long_and_scans_too_m
     let long = pb::ScanRequest { document_json: " ".repeat(DOCUMENT_BYTES_MAX + 1), ..request(&World::document()) };
     assert_eq!(code(client.scan(long).await).code(), Code::ResourceExhausted);
     let mut streams = Vec::new();
-    for _ in 0..SCANS_MAX {
+    for _ in 0..5 {
         streams.push(client.scan(request(&World::document())).await.unwrap().into_inner());
     }
     let status = code(client.scan(request(&World::document())).await);

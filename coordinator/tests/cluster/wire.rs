@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use trawl_coordinator::client::{ClientError, ScanCall};
 use trawl_coordinator::{ShardSpec, answer_digest};
 use trawl_protocol::control::ControlStore as _;
 use trawl_protocol::limits::PROTOCOL_VERSION;
@@ -81,8 +82,14 @@ async fn a_segment_that_fails_everywhere_is_given_up_after_its_attempts() {
     let mut world = World::new().await;
     world.odd_worker("odd", Oddity::Corrupt, |_| {}).await;
     world.wait_for(&["odd"]).await;
-    let scanned = world.scan(ShardSpec::Count(1)).await.unwrap();
+    let error = world.scan(ShardSpec::Count(1)).await.unwrap_err();
+    let ClientError::Refused(failure) = &error else { panic!("{error}") };
+    assert_eq!(failure.kind, ErrorKind::Retryable);
+    assert!(failure.message.contains("checksum") && failure.message.contains("--allow-partial"), "{failure}");
+    let call = ScanCall { shards: ShardSpec::Count(1), allow_partial: true, ..ScanCall::default() };
+    let scanned = world.call(call).await.unwrap();
     assert_eq!(scanned.answer.counts()[Status::Failed as usize], 300);
+    assert!(scanned.answer.identity.partial, "another run may give another answer, and the identity says so");
     let failed = &scanned.report.failed[0];
     assert_eq!((failed.kind, failed.attempts), (ErrorKind::Retryable, 5));
     assert!(failed.message.contains("checksum"), "{}", failed.message);
@@ -123,6 +130,7 @@ async fn a_client_that_goes_away_cancels_its_scan_down_to_the_worker() {
     let request = pb::ScanRequest {
         protocol_version: PROTOCOL_VERSION,
         document_json: World::document().to_json(),
+        ephemeral: true,
         ..pb::ScanRequest::default()
     };
     let mut events = client.scan(request).await.unwrap().into_inner();

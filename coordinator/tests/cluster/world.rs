@@ -12,7 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
 use trawl_coordinator::client::{ClientError, ScanCall, Scanned, scan};
+use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::server::leadership;
 use trawl_coordinator::{NoProgress, PreparedScan, ShardSpec, answer_digest, prepare, server};
 use trawl_kernels::NoCancel;
 use trawl_market::{Store, SynthOptions, synthesise};
@@ -40,27 +42,40 @@ pub struct World {
 impl World {
     /// A coordinator without workers, over a market of 300 symbols.
     pub async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// The same with other options.
+    pub async fn with(change: impl FnOnce(&mut server::Options)) -> Self {
         let data = TempDir::new().unwrap();
         let store = Store::new(data.path().to_owned());
         let (name, timeframe) = ("market".to_owned(), "1d".to_owned());
         synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe }).unwrap();
         let control = Arc::new(MemoryStore::default());
-        let options = server::Options {
+        let mut options = server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
             security: ServerSecurity::default(),
+            scans: server::ScanLimits::default(),
             quotas: server::QuotaLimits::default(),
             cluster_name: CLUSTER.to_owned(),
             boot: "boot".to_owned(),
+            id: "c1".to_owned(),
+            advertise: None,
+            results: data.path().join(".results").display().to_string(),
+            results_shared: false,
+            retention: RetentionPolicy::default(),
+            leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
             data_root: data.path().to_owned(),
             no_worker_timeout: Duration::from_millis(700),
             start_timeout: Duration::from_secs(1),
         };
+        change(&mut options);
         let (ready, bound) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&control);
         tokio::spawn(async move {
             let ready = |address| ready.send(address).unwrap();
-            server::run(options, shared, ready, async { drop(stopped.await) }).await.unwrap();
+            server::run(options, Arc::clone(&shared), shared, ready, async { drop(stopped.await) }).await.unwrap();
         });
         let address: SocketAddr = bound.await.unwrap();
         Self { url: format!("http://{address}"), control, store, data, stops: vec![stop] }
@@ -112,7 +127,7 @@ impl World {
         let mut client = self.client().await;
         let seen = async {
             loop {
-                let reply = client.list_workers(pb::ListWorkersRequest {}).await.unwrap().into_inner();
+                let reply = client.list_workers(pb::ListWorkersRequest::default()).await.unwrap().into_inner();
                 let found: Vec<&str> = reply.workers.iter().map(|w| w.id.as_str()).collect();
                 if found == ids {
                     return;
@@ -313,6 +328,10 @@ impl pb::worker_server::Worker for OddWorker {
             }
         }
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn drain(&self, _request: Request<pb::DrainRequest>) -> Result<Response<pb::DrainReply>, Status> {
+        Err(Status::unimplemented("it does as it likes"))
     }
 
     async fn ping(&self, _request: Request<pb::PingRequest>) -> Result<Response<pb::PingReply>, Status> {

@@ -14,13 +14,15 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use super::files::Watched;
-use super::identity::Role;
+use super::identity::{Identity, Role};
 use super::listen::{Peer, PeerIdentity};
 use super::tokens::{Right, Token, TokenTable, rights_text};
 use crate::error::{ErrorKind, status_of};
 
 /// Metadata key of a refusal for now: whole seconds after which the same call may be taken.
 pub const RETRY_AFTER_METADATA_KEY: &str = "retry-after";
+/// Metadata key with which a coordinator that does not lead passes a call on: the identity of whose it is.
+pub const ON_BEHALF_OF_METADATA_KEY: &str = "trawl-on-behalf-of";
 /// How a token is sent, after `authorization:`.
 const BEARER: &str = "Bearer ";
 
@@ -38,22 +40,28 @@ pub struct Rule {
 }
 
 /// Every RPC of every service. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 4] = [
-    Rule {
-        path: "/trawl.v1.Coordinator/Scan",
-        action: "submit scans",
-        peers: &[Role::Client],
-        right: Some(Right::Submit),
-    },
-    Rule {
-        path: "/trawl.v1.Coordinator/ListWorkers",
-        action: "list workers",
-        peers: &[Role::Client],
-        right: Some(Right::Read),
-    },
-    Rule { path: "/trawl.v1.Worker/Execute", action: "send work", peers: &[Role::Coordinator], right: None },
-    Rule { path: "/trawl.v1.Worker/Ping", action: "ping workers", peers: &[Role::Coordinator], right: None },
+pub const RULES: [Rule; 10] = [
+    client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
+    client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
+    client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
+    client("/trawl.v1.Coordinator/ListScans", "list scans", Right::Read),
+    client("/trawl.v1.Coordinator/GetScan", "read scans", Right::Read),
+    client("/trawl.v1.Coordinator/ListWorkers", "list workers", Right::Read),
+    client("/trawl.v1.Coordinator/DrainWorker", "drain workers", Right::Admin),
+    worker("/trawl.v1.Worker/Execute", "send work"),
+    worker("/trawl.v1.Worker/Ping", "ping workers"),
+    worker("/trawl.v1.Worker/Drain", "drain workers"),
 ];
+
+/// What clients call. Other coordinators do too: they pass on what came to them while they do not lead.
+const fn client(path: &'static str, action: &'static str, right: Right) -> Rule {
+    Rule { path, action, peers: &[Role::Client, Role::Coordinator], right: Some(right) }
+}
+
+/// What coordinators ask of workers.
+const fn worker(path: &'static str, action: &'static str) -> Rule {
+    Rule { path, action, peers: &[Role::Coordinator], right: None }
+}
 
 /// Who calls, after it was found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +84,24 @@ impl Caller {
     /// Whether more is known than that somebody called.
     pub fn is_known(&self) -> bool {
         self.name != Self::LOCAL
+    }
+}
+
+/// The token that a caller showed, for passing the call on. It has no `Debug` and no way into a message.
+#[derive(Clone)]
+pub struct Shown(Option<http::HeaderValue>);
+
+impl Shown {
+    /// Makes a request of another coordinator carry who asked this one.
+    pub fn pass_on(&self, caller: &Caller, metadata: &mut tonic::metadata::MetadataMap) {
+        let mut headers = std::mem::take(metadata).into_headers();
+        if let Some(token) = &self.0 {
+            headers.insert(http::header::AUTHORIZATION, token.clone());
+        }
+        if let Ok(name) = caller.name.parse() {
+            headers.insert(ON_BEHALF_OF_METADATA_KEY, name);
+        }
+        *metadata = tonic::metadata::MetadataMap::from_headers(headers);
     }
 }
 
@@ -112,15 +138,14 @@ impl Access {
             }
             Some(PeerIdentity::Certificate(Ok(identity))) => {
                 if !rule.peers.contains(&identity.role) {
-                    let wanted: Vec<&str> = rule.peers.iter().map(|r| r.name()).collect();
+                    // The first is whom the call is for; coordinators only pass it on.
+                    let wanted = rule.peers.first().map_or("nobody", |role| role.name());
                     return Err(denied(&format!(
                         "{identity} may not {}: that takes a certificate of a {}, this is one of a {}",
-                        rule.action,
-                        wanted.join(" or "),
-                        identity.role
+                        rule.action, wanted, identity.role
                     )));
                 }
-                caller.name = identity.to_string();
+                caller.name = on_behalf_of(identity, headers).unwrap_or_else(|| identity.to_string());
             }
         }
         if let (Some(right), Some(tokens)) = (rule.right, &self.tokens) {
@@ -149,6 +174,13 @@ impl Access {
         }
         Ok(caller)
     }
+}
+
+/// The client that a coordinator passes a call on for. Nobody else is believed.
+fn on_behalf_of(peer: &Identity, headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(ON_BEHALF_OF_METADATA_KEY)?.to_str().ok()?;
+    let client = Identity::from_uri(text).filter(|client| client.role == Role::Client)?;
+    (peer.role == Role::Coordinator).then(|| client.to_string())
 }
 
 fn unauthenticated(message: &str) -> Status {
@@ -235,8 +267,9 @@ where
         audit(&path, peer.as_ref(), checked.as_ref());
         match checked {
             Ok(caller) => {
-                // Nothing behind the guard needs it, and what is not there cannot be logged.
-                request.headers_mut().remove(http::header::AUTHORIZATION);
+                // What is not there cannot be logged. Only a coordinator that passes the call on needs it.
+                let shown = request.headers_mut().remove(http::header::AUTHORIZATION);
+                request.extensions_mut().insert(Shown(shown));
                 request.extensions_mut().insert(caller);
                 Box::pin(self.inner.call(request))
             }
@@ -248,7 +281,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::security::identity::Identity;
 
     const SCAN: &str = "/trawl.v1.Coordinator/Scan";
 
@@ -259,6 +291,18 @@ mod tests {
 
     fn plain(address: &str) -> Peer {
         Peer { address: address.parse().unwrap(), identity: PeerIdentity::PlainText }
+    }
+
+    #[test]
+    fn a_coordinator_alone_may_speak_for_a_client() {
+        let access = Access::default();
+        let mut headers = headers(None);
+        let named = |headers: &HeaderMap, role| access.check(SCAN, headers, Some(&peer(role))).unwrap().name;
+        headers.insert(ON_BEHALF_OF_METADATA_KEY, "trawl://client/alice".parse().unwrap());
+        assert_eq!(named(&headers, Role::Coordinator), "trawl://client/alice");
+        assert_eq!(named(&headers, Role::Client), "trawl://client/x", "a client speaks for itself");
+        headers.insert(ON_BEHALF_OF_METADATA_KEY, "trawl://worker/w".parse().unwrap());
+        assert_eq!(named(&headers, Role::Coordinator), "trawl://coordinator/x", "nobody becomes a worker");
     }
 
     fn headers(token: Option<&str>) -> HeaderMap {

@@ -14,7 +14,7 @@ pub mod tokens;
 
 use std::sync::Arc;
 
-pub use access::{Access, Caller, Guarded, RETRY_AFTER_METADATA_KEY, authorise};
+pub use access::{Access, Caller, Guarded, RETRY_AFTER_METADATA_KEY, Shown, authorise};
 pub use dial::{Connector, Expect};
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
 pub use identity::{Identity, Role};

@@ -123,6 +123,10 @@ impl Cluster {
         };
         let mut coordinator = shared("coordinator")?;
         coordinator.args(["--listen", &args.listen.to_string()]);
+        // Its own etcd forgets the scans when it ends, so their results go with it.
+        if matches!(etcd, Etcd::Start(_)) {
+            coordinator.arg("--results").arg(self.scratch.path().join("results"));
+        }
         self.children.push(Child::start("the coordinator", coordinator)?);
         let coordinator = self.children.len() - 1;
         let threads = args.threads.map_or_else(|| threads_each(args.workers), u32::from).to_string();
@@ -168,7 +172,8 @@ async fn all_registered(url: &str, workers: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + START_TIMEOUT;
     let mut client = CoordinatorClient::connect(url.to_owned()).await.context("cannot reach the coordinator")?;
     loop {
-        let reply = client.list_workers(ListWorkersRequest {}).await.context("the coordinator does not answer")?;
+        let reply =
+            client.list_workers(ListWorkersRequest::default()).await.context("the coordinator does not answer")?;
         let found = reply.into_inner().workers.len();
         if found >= workers {
             return Ok(());

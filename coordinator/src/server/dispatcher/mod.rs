@@ -1,7 +1,9 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! There is one way to lose a worker, whatever the evidence (its record is gone, its connection broke): `lose`. One that
-//! is still registered is pinged until it answers, then it joins again.
+//! `workers` is who is there, `send` what they are asked. A dispatcher lives as long as its coordinator's term.
+
+mod send;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,23 +11,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tonic::transport::Channel;
-use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::security::Connector;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, WorkerRecord, envelope, pb};
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, pb};
 
-use trawl_worker::{StepKind, execution_class, execution_class_in};
-
-use super::attempt::{self, Ending, Found, Said, Ticket};
+use super::attempt::{Ending, Found, Said, Ticket};
 use crate::membership::Member;
 use crate::passes::Passes;
-use crate::planner::{Shard, ShardSpec, WorkerSeat, name_key, plan_shards};
+use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Loss, Outcome, Piece, Priority, Purpose,
-    Request, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, Scheduler, WorkerId,
+    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Outcome, Piece, Priority, Request, ScanId,
+    Scheduler, WorkerId,
 };
+use workers::RegisteredWorker;
 
 /// Replies and news that wait for the dispatcher; whoever has more to say waits.
 const INBOX_MAX: usize = 1024;
@@ -57,7 +56,11 @@ pub(crate) enum News {
 /// A scan that is handed in.
 pub(crate) struct Submission {
     pub scan_name: String,
+    /// How often the scan was begun.
+    pub generation: u32,
     pub prepared: Arc<PreparedScan>,
+    /// Which of its segments are to be run; the others are there already.
+    pub segments: Arc<BTreeSet<u32>>,
     /// Where the scan is in its steps; this is one of them.
     pub passes: Arc<Passes>,
     pub shards: ShardSpec,
@@ -81,7 +84,8 @@ pub(crate) struct Submitted {
 enum Ask {
     Submit(Box<Submission>, oneshot::Sender<Submitted>),
     Cancel(ScanId),
-    List(oneshot::Sender<Vec<pb::WorkerInfo>>),
+    List { all: bool, reply: oneshot::Sender<Vec<pb::WorkerInfo>> },
+    Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
     Answers { id: String, boot: String },
     Silent { id: String, boot: String },
 }
@@ -93,12 +97,14 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts the task; `members` is what [`super::membership::follow`] tells, `connector` how workers are reached.
-    pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector) -> Self {
+    /// Starts the task; `members` is what [`super::membership::follow`] tells, `connector` how workers are reached,
+    /// `epoch` the term's.
+    pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
         let state = State {
             started: Instant::now(),
+            epoch,
             connector,
             scheduler: Scheduler::new(limits, 0),
             registered: BTreeMap::new(),
@@ -129,33 +135,30 @@ impl Dispatcher {
         let _ = self.asks.send(Ask::Cancel(scan)).await;
     }
 
-    /// The workers that are given work.
-    pub async fn list(&self) -> Vec<pb::WorkerInfo> {
+    /// The workers that are given work, or all that are registered.
+    pub async fn list(&self, all: bool) -> Vec<pb::WorkerInfo> {
         let (reply, replied) = oneshot::channel();
-        let _ = self.asks.send(Ask::List(reply)).await;
+        let _ = self.asks.send(Ask::List { all, reply }).await;
         replied.await.unwrap_or_default()
     }
-}
 
-/// A worker whose record is in the store.
-struct RegisteredWorker {
-    record: WorkerRecord,
-    channel: Channel,
-    /// Of its name.
-    host: HostId,
-    /// Its id with the scheduler; `None` while it is lost and pinged.
-    joined: Option<WorkerId>,
-    /// Its results proved wrong: it stays joined and is given nothing.
-    quarantined: bool,
-    /// The task that pings it.
-    pinging: Option<AbortHandle>,
-}
-
-impl RegisteredWorker {
-    /// Whether it is given work.
-    fn serves(&self) -> bool {
-        self.joined.is_some() && !self.quarantined && !self.record.draining
+    /// Asks a worker to leave: how many shards it still has. `None` when there is no such worker.
+    ///
+    /// # Errors
+    /// What the worker said, or why it could not be asked.
+    pub async fn ask_to_leave(&self, id: String) -> Option<Result<u32, tonic::Status>> {
+        let (reply, replied) = oneshot::channel();
+        let _ = self.asks.send(Ask::Leave { id, reply }).await;
+        let LeaveAsked { channel, epoch, shards_in_flight } = replied.await.ok()??;
+        Some(super::attempt::ask_to_leave(channel, epoch).await.map(|()| shards_in_flight))
     }
+}
+
+/// A worker that is to be asked to leave.
+struct LeaveAsked {
+    channel: tonic::transport::Channel,
+    epoch: i64,
+    shards_in_flight: u32,
 }
 
 struct Scan {
@@ -172,6 +175,8 @@ struct Running {
 
 struct State {
     started: Instant,
+    /// Of the term; every request carries it.
+    epoch: i64,
     connector: Connector,
     scheduler: Scheduler,
     /// By worker's id in the store.
@@ -231,7 +236,7 @@ impl State {
                 let deadline = submission.deadline.map(|at| at.saturating_duration_since(self.started));
                 let request = Request {
                     shards,
-                    symbols: prepared.segments.iter().map(|&s| (s, prepared.whole(s).count)).collect(),
+                    symbols: submission.segments.iter().map(|&s| (s, prepared.whole(s).count)).collect(),
                     class: CLASS,
                     priority: submission.priority,
                     deadline_ms: deadline.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
@@ -248,21 +253,17 @@ impl State {
                 }
             }
             Ask::Cancel(scan) => self.step(Event::Cancelled { scan }),
-            Ask::List(reply) => {
-                let info = |worker: &RegisteredWorker| {
-                    if !worker.serves() {
-                        return None;
-                    }
-                    let in_flight = self.scheduler.in_flight(worker.joined?);
-                    Some(pb::WorkerInfo {
-                        id: worker.record.id.clone(),
-                        address: worker.record.address.clone(),
-                        boot: worker.record.boot.clone(),
-                        threads: worker.record.threads,
-                        shards_in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
-                    })
-                };
-                let _ = reply.send(self.registered.values().filter_map(info).collect());
+            Ask::List { all, reply } => {
+                let workers = self.registered.values().filter(|worker| all || worker.serves());
+                let _ = reply.send(workers.map(|worker| self.info(worker)).collect());
+            }
+            Ask::Leave { id, reply } => {
+                let asked = self.registered.get(&id).map(|worker| LeaveAsked {
+                    channel: worker.channel.clone(),
+                    epoch: self.epoch,
+                    shards_in_flight: self.info(worker).shards_in_flight,
+                });
+                let _ = reply.send(asked);
             }
             Ask::Answers { id, boot } => {
                 if self.registered.get(&id).is_some_and(|w| w.record.boot == boot && w.joined.is_none()) {
@@ -276,115 +277,6 @@ impl State {
                 }
             }
         }
-    }
-
-    fn shards_of(&self, submission: &Submission) -> Vec<Shard> {
-        let serving = self.registered.values().filter(|worker| worker.serves());
-        let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id) });
-        let seats: Vec<WorkerSeat> = serving.filter_map(seat).collect();
-        let affinity = name_key(&submission.prepared.identity.dataset);
-        plan_shards(&submission.prepared.segment_costs(), &seats, submission.shards, affinity)
-    }
-
-    fn note(&mut self, member: Member) {
-        match member {
-            Member::Here(record) => {
-                if let Some(why) = unusable(&record) {
-                    tracing::warn!(worker = record.id, why, "this worker is given no work");
-                    return;
-                }
-                match attempt::channel_to(&record.address, &self.connector) {
-                    Ok(channel) => {
-                        let id = record.id.clone();
-                        tracing::info!(worker = id, address = record.address, "registered");
-                        let host = name_key(&id);
-                        let (leaves, quarantined) = (record.draining, self.quarantined.contains(&host));
-                        let worker =
-                            RegisteredWorker { record, channel, host, joined: None, quarantined, pinging: None };
-                        self.registered.insert(id.clone(), worker);
-                        if !leaves {
-                            self.join(&id);
-                        }
-                    }
-                    Err(error) => tracing::warn!(worker = record.id, %error, "this worker's address cannot be used"),
-                }
-            }
-            Member::Draining { id, boot } => {
-                let Some(worker) = self.registered.get_mut(&id).filter(|w| w.record.boot == boot) else { return };
-                tracing::info!(worker = id, "drains");
-                worker.record.draining = true;
-                if let Some(worker) = worker.joined {
-                    self.step(Event::WorkerDraining { worker });
-                }
-            }
-            Member::Suspect(record) => {
-                let id = record.id.clone();
-                if self.registered.get(&id).is_none_or(|w| w.record.boot != record.boot) {
-                    self.note(Member::Here(record));
-                }
-                self.ping(&id);
-            }
-            Member::Gone { id, boot } => {
-                if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
-                    self.lose(&id, "its record is gone");
-                    if let Some(pinging) = self.registered.remove(&id).and_then(|w| w.pinging) {
-                        pinging.abort();
-                    }
-                }
-            }
-        }
-    }
-
-    fn join(&mut self, id: &str) {
-        let worker = self.fresh();
-        if let Some(registered) = self.registered.get_mut(id) {
-            registered.joined = Some(worker);
-            registered.pinging = None;
-            let host = registered.host;
-            self.workers.insert(worker, id.to_owned());
-            self.step(Event::WorkerJoined { worker, host, class: CLASS, slots: SHARDS_IN_FLIGHT_PER_WORKER });
-        }
-    }
-
-    /// The one way to lose a worker.
-    fn lose(&mut self, id: &str, reason: &str) {
-        let Some(registered) = self.registered.get_mut(id) else { return };
-        let Some(worker) = registered.joined.take() else { return };
-        let loss = if registered.record.draining { Loss::Left } else { Loss::Died };
-        match loss {
-            Loss::Left => tracing::info!(worker = id, "left"),
-            Loss::Died => tracing::warn!(worker = id, reason, "lost a worker"),
-        }
-        self.workers.remove(&worker);
-        let touched: Vec<ScanId> = self.attempts.values().filter(|r| r.worker == worker).map(|r| r.scan).collect();
-        for scan in self.scans.iter().filter(|(scan, _)| touched.contains(scan)).map(|(_, s)| s) {
-            let _ = scan.submission.news.send(News::WorkerLost { worker: id.to_owned() });
-        }
-        self.step(Event::WorkerLost { worker, loss });
-    }
-
-    /// Pings a lost worker that is still registered until it answers.
-    fn ping(&mut self, id: &str) {
-        let Some(worker) = self.registered.get_mut(id) else { return };
-        let (id, boot) = (id.to_owned(), worker.record.boot.clone());
-        let (channel, asks) = (worker.channel.clone(), self.asks.clone());
-        let task = tokio::spawn(async move {
-            let mut wait = PING_BACK_OFF;
-            loop {
-                tokio::time::sleep(wait).await;
-                if attempt::ping(channel.clone(), &boot).await {
-                    break;
-                }
-                if let Some(asks) = asks.upgrade() {
-                    let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
-                }
-                wait = (wait * 2).min(PING_BACK_OFF_MAX);
-            }
-            if let Some(asks) = asks.upgrade() {
-                let _ = asks.send(Ask::Answers { id, boot }).await;
-            }
-        });
-        worker.pinging = Some(task.abort_handle());
     }
 
     fn hear(&mut self, said: Said) {
@@ -415,13 +307,15 @@ impl State {
                     tracing::warn!(attempt, %failure, "a worker refused a shard");
                 }
                 // Put back for `lose`, which looks for scans that are touched.
-                if let (Ending::Broken(why), Some(id)) = (&ending, self.workers.get(&running.worker).cloned()) {
+                let worker = running.worker;
+                if let (Ending::Broken(why), Some(id)) = (&ending, self.workers.get(&worker).cloned()) {
                     self.attempts.insert(attempt, running);
                     self.lose(&id, why);
                     self.ping(&id);
                 } else {
                     self.step(Event::AttemptEnded { attempt });
                 }
+                self.part();
             }
         }
     }
@@ -481,20 +375,6 @@ impl State {
         }
     }
 
-    /// A worker whose results proved wrong.
-    fn quarantine(&mut self, host: HostId, scan: ScanId, piece: Piece) {
-        self.quarantined.insert(host);
-        let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
-        worker.quarantined = true;
-        let id = id.clone();
-        tracing::error!(
-            worker = id,
-            segment = piece.segment,
-            "this worker's result is wrong, it is given nothing more: check its machine, then start it under another id"
-        );
-        self.tell(scan, News::Quarantined { worker: id });
-    }
-
     fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
         let Found { result, envelope, timings, .. } = *found;
@@ -511,84 +391,6 @@ impl State {
         };
         self.tell(scan, News::Result { piece, result, envelope, run, replaces });
     }
-
-    fn dispatch(
-        &mut self,
-        attempt: AttemptId,
-        scan_id: ScanId,
-        worker: WorkerId,
-        pieces: Vec<Piece>,
-        purpose: Purpose,
-    ) {
-        let (Some(scan), Some(id)) = (self.scans.get(&scan_id), self.workers.get(&worker)) else { return };
-        let Some(registered) = self.registered.get(id) else { return };
-        let submission = &scan.submission;
-        let prepared = &submission.prepared;
-        let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
-        let purpose = purpose.into();
-        let started = News::Started { attempt, worker: id.clone(), segments: segments.clone(), purpose };
-        let _ = submission.news.send(started);
-        let part = pieces.iter().find(|p| **p != prepared.whole(p.segment));
-        let step = submission.passes.step();
-        // Only what these segments read: a shard never carries the whole market's tables.
-        let input = match envelope::encode_input(&submission.passes.input(&segments)) {
-            Ok(input) => input,
-            Err(error) => {
-                let message = format!("the cross-sections of a shard cannot be sent: {error}; ask for more shards");
-                let ending = Ending::Refused(Failure::new(ErrorKind::Permanent, message));
-                let said = self.said.clone();
-                let task = tokio::spawn(async move {
-                    let _ = said.send(Said::End { attempt, ending }).await;
-                });
-                let task = task.abort_handle();
-                self.attempts.insert(attempt, Running { scan: scan_id, worker, task });
-                return;
-            }
-        };
-        let request = pb::ShardRequest {
-            protocol_version: PROTOCOL_VERSION,
-            scan_id: submission.scan_name.clone(),
-            attempt,
-            document_json: prepared.document.to_json(),
-            dataset: prepared.dataset_reference(),
-            as_of_us: prepared.as_of,
-            plan_fingerprint: prepared.identity.plan.clone(),
-            execution_class: Some(execution_class_in(prepared.precision).into()),
-            segments,
-            trace: submission.trace.clone(),
-            stage: u32::try_from(step.stage).unwrap_or(u32::MAX),
-            times_only: step.kind == StepKind::Times,
-            input: Some(input),
-            adjustment: prepared.identity.adjustment.clone(),
-            part_first: part.map_or(0, |p| p.first),
-            part_count: part.map_or(0, |p| p.count),
-        };
-        let ticket = Ticket { attempt, scan: scan_id, host: registered.host };
-        let running = attempt::run(
-            registered.channel.clone(),
-            request,
-            (ticket, pieces),
-            (Arc::clone(prepared), step),
-            self.said.clone(),
-        );
-        let task = tokio::spawn(running).abort_handle();
-        self.attempts.insert(attempt, Running { scan: scan_id, worker, task });
-    }
-}
-
-/// Why a registered worker cannot be given this coordinator's work.
-fn unusable(record: &WorkerRecord) -> Option<String> {
-    let (version, schema) = (record.protocol_version, format!("{:016x}", envelope::schema_fingerprint()));
-    if version != PROTOCOL_VERSION {
-        return Some(format!("it speaks protocol {version}, this coordinator {PROTOCOL_VERSION}"));
-    }
-    if record.result_schema != schema {
-        return Some(format!("its results have schema {}, expected {schema}", record.result_schema));
-    }
-    if record.class != execution_class() {
-        return Some(format!("its class is '{}', this coordinator's '{}'", record.class, execution_class()));
-    }
-    None
 }
 
 /// What a scan is told that ended without workers.

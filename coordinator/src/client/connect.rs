@@ -1,0 +1,81 @@
+//! The way to a coordinator: any of several, encrypted or on this machine.
+
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+use trawl_protocol::limits::MESSAGE_BYTES_MAX;
+use trawl_protocol::loopback::is_loopback;
+use trawl_protocol::pb::coordinator_client::CoordinatorClient;
+use trawl_protocol::security::{ClientSecurity, Connector, Expect, Role};
+
+use super::ClientError;
+
+/// How long connecting may take.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pings to a coordinator that says nothing, and how long their answer may take.
+const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+
+/// A client, and the connector that knows why TLS refused.
+pub(super) async fn connect(
+    url: &str,
+    security: &ClientSecurity,
+) -> Result<(CoordinatorClient<Channel>, Connector), ClientError> {
+    let malformed = |why: &str| ClientError::Url { url: url.to_owned(), why: why.to_owned() };
+    let (host, encrypted) = match url.split_once("://") {
+        Some(("http", host)) => (host.trim_end_matches('/'), false),
+        Some(("https", host)) => (host.trim_end_matches('/'), true),
+        _ => return Err(malformed("it does not begin with http:// or https://")),
+    };
+    if host.rsplit_once(':').is_none_or(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
+        return Err(malformed("it has no port"));
+    }
+    // The connector says in which words to speak; tonic need not know.
+    let endpoint = Endpoint::from_shared(format!("http://{host}")).map_err(|_| malformed("it is not a URL"))?;
+    check_secure(url, host, encrypted, security)?;
+    let connector = Connector::new(security.tls.clone(), Expect::Role(Role::Coordinator));
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(HTTP2_KEEP_ALIVE.0)
+        .keep_alive_timeout(HTTP2_KEEP_ALIVE.1);
+    let channel =
+        endpoint.connect_with_connector(connector.clone()).await.map_err(|error| match connector.reason() {
+            Some(why) => ClientError::Untrusted { url: url.to_owned(), why },
+            None => ClientError::Unreachable { url: url.to_owned(), why: innermost(&error) },
+        })?;
+    let client = CoordinatorClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    Ok((client, connector))
+}
+
+/// Plain text stays on this machine unless somebody insists, and a token never leaves it in plain text.
+fn check_secure(url: &str, host: &str, encrypted: bool, security: &ClientSecurity) -> Result<(), ClientError> {
+    let insecure = |why: &str| Err(ClientError::Insecure { url: url.to_owned(), why: why.to_owned() });
+    match (encrypted, security.tls.is_some()) {
+        (true, true) => Ok(()),
+        (true, false) => insecure("https needs --tls-ca FILE, and --tls-cert and --tls-key of this side"),
+        (false, true) => insecure("certificates are given, but it is plain text: write https://"),
+        (false, false) if is_loopback(host) => Ok(()),
+        (false, false) if security.token.is_some() => {
+            insecure("a token is not sent in plain text to another machine: use https:// and --tls-ca")
+        }
+        (false, false) if !security.insecure => insecure(
+            "plain text to another machine is neither encrypted nor authenticated: use https:// with --tls-ca, \
+             --tls-cert and --tls-key, or insist with --insecure",
+        ),
+        (false, false) => {
+            tracing::warn!("--insecure: the scan and its answer travel in plain text to {host}, who may be anybody");
+            Ok(())
+        }
+    }
+}
+
+/// The cause at the bottom: what the operating system said.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

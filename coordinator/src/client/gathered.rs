@@ -1,0 +1,129 @@
+//! What has come of a scan so far, and the answer made of it.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use trawl_plan::Diagnostic;
+use trawl_protocol::limits::PROTOCOL_VERSION;
+use trawl_protocol::{Failure, Identity, SegmentResultV2, answer_digest, envelope, pb, segment_digest};
+
+use super::{ClientError, Scanned};
+use crate::merge::{FailedSegment, MergeSpec, merge_results};
+use crate::report::{Progress, RunReport, ms_since};
+
+/// What has come so far.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    header: Option<pb::Accepted>,
+    results: BTreeMap<u32, SegmentResultV2>,
+    failures: BTreeMap<u32, FailedSegment>,
+}
+
+pub(super) fn wrong(what: impl Into<String>) -> ClientError {
+    ClientError::Protocol(what.into())
+}
+
+impl Gathered {
+    /// What is known of the scan, once it was accepted.
+    pub fn header(&self) -> Option<&pb::Accepted> {
+        self.header.as_ref()
+    }
+
+    /// What is asked for of a scan that was accepted, by one who comes back.
+    pub fn rest(&self) -> Option<pb::WatchRequest> {
+        let header = self.header.as_ref()?;
+        Some(pb::WatchRequest {
+            protocol_version: PROTOCOL_VERSION,
+            scan_id: header.scan_id.clone(),
+            generation: header.generation,
+            have: self.results.keys().copied().collect(),
+        })
+    }
+
+    /// Takes one event; the answer when it was the last.
+    pub fn take(&mut self, event: pb::ScanEvent, progress: &dyn Progress) -> Result<Option<Scanned>, ClientError> {
+        use pb::scan_event::Event;
+        match event.event {
+            Some(Event::Accepted(header)) => {
+                if self.header.as_ref().is_some_and(|known| known.generation == header.generation) {
+                    // It is told again to whoever comes back.
+                    return Ok(None);
+                }
+                // Begun anew, by another build perhaps: what came before is void.
+                self.results.clear();
+                self.failures.clear();
+                progress.accepted(header.segments as usize, header.symbols as usize);
+                self.header = Some(header);
+            }
+            Some(Event::SegmentDone(done)) => {
+                let result = done.result.as_ref().ok_or_else(|| wrong("a segment without a result"))?;
+                let result = envelope::decode(result).map_err(|e| wrong(e.to_string()))?;
+                if result.segment != done.segment || segment_digest(&result)[..] != done.digest[..] {
+                    return Err(wrong(format!("the result of segment {} is not what was computed", done.segment)));
+                }
+                // A duplicate is the same bytes: the digest was checked.
+                if done.replaces || !self.results.contains_key(&done.segment) {
+                    self.results.insert(done.segment, result);
+                }
+                progress.segment_ended(done.segment, self.ended());
+            }
+            Some(Event::SegmentFailed(failed)) => {
+                let failure = Failure::from(failed.failure.unwrap_or_default());
+                progress.segment_failed(failed.segment, failure.kind, &failure.message);
+                let (segment, symbols) = (failed.segment, failed.symbols);
+                let failure = FailedSegment { segment, symbols, kind: failure.kind, message: failure.message };
+                self.failures.insert(segment, failure);
+                progress.segment_ended(segment, self.ended());
+            }
+            Some(Event::Summary(summary)) => return self.finish(&summary).map(Some),
+            Some(Event::Refused(refused)) => {
+                let failure = Failure::from(refused.failure.unwrap_or_default());
+                let mistakes: Vec<Diagnostic> = serde_json::from_str(&refused.diagnostics_json).unwrap_or_default();
+                return Err(if mistakes.is_empty() {
+                    ClientError::Refused(failure)
+                } else {
+                    ClientError::Mistakes(mistakes)
+                });
+            }
+            // From a newer coordinator; the digest tells whether it mattered.
+            None => {}
+        }
+        Ok(None)
+    }
+
+    fn ended(&self) -> usize {
+        self.results.len() + self.failures.len()
+    }
+
+    fn finish(&mut self, summary: &pb::Summary) -> Result<Scanned, ClientError> {
+        let header = self.header.take().ok_or_else(|| wrong("a summary before the header"))?;
+        if self.ended() != header.segments as usize {
+            return Err(wrong(format!("{} of {} segments", self.ended(), header.segments)));
+        }
+        let mut identity: Identity =
+            serde_json::from_str(&header.identity_json).map_err(|e| wrong(format!("the identity: {e}")))?;
+        identity.partial = summary.partial;
+        let mut report: RunReport =
+            serde_json::from_str(&summary.report_json).map_err(|e| wrong(format!("the report: {e}")))?;
+        let points = serde_json::from_str(&header.points_json).map_err(|e| wrong(format!("the sweep: {e}")))?;
+        let spec = MergeSpec {
+            identity,
+            select: header.select,
+            points,
+            best: header.best,
+            descending: header.rank_descending,
+            limit: header.limit,
+        };
+        let started = Instant::now();
+        let results = std::mem::take(&mut self.results).into_values().collect();
+        let failures = std::mem::take(&mut self.failures).into_values().collect();
+        let answer = merge_results(&spec, results, failures);
+        report.merge_ms = ms_since(started);
+        let digest = answer_digest(&answer);
+        if digest != summary.answer_digest {
+            let theirs = &summary.answer_digest;
+            return Err(wrong(format!("its answer's digest is {theirs}, the one of what it sent is {digest}")));
+        }
+        Ok(Scanned { answer, report, synthetic: header.synthetic, timeframe: header.timeframe })
+    }
+}

@@ -1,0 +1,400 @@
+//! The client of a coordinator: submits a scan, gathers its segments, merges them and checks the digest.
+//!
+//! The answer is put together here from results in checked envelopes; the coordinator's digest says whether both sides
+//! came to the same one.
+
+mod connect;
+mod error;
+mod gathered;
+mod manage;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use trawl_market::TimeMicros;
+use trawl_plan::ScanDocument;
+use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::record::fresh_boot;
+use trawl_protocol::security::{ClientSecurity, authorise};
+use trawl_protocol::{Answer, ErrorKind, Failure, pb, trace};
+
+use crate::planner::ShardSpec;
+use crate::report::{Progress, RunReport};
+use crate::scheduler::Priority;
+pub use connect::CONNECT_TIMEOUT;
+pub use error::ClientError;
+use gathered::Gathered;
+pub use manage::Manager;
+
+/// How long a scan that is recorded is asked for again after its stream broke, since it last said something.
+pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Wait before the first try; doubles up to [`RECONNECT_WAIT_MAX`].
+const RECONNECT_WAIT: Duration = Duration::from_millis(100);
+/// Longest wait between tries.
+const RECONNECT_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long telling the coordinator may take that nobody wants a scan any more.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A scan to be submitted.
+#[derive(Debug, Clone, Default)]
+pub struct ScanCall {
+    /// What the user wrote.
+    pub document: ScanDocument,
+    /// The newest bar at or before it is looked at; the newest of all when `None`.
+    pub as_of: Option<TimeMicros>,
+    /// How it is cut; the answer does not depend on it.
+    pub shards: ShardSpec,
+    /// What is shown to the coordinator and expected of it; by default plain text to this machine.
+    pub security: ClientSecurity,
+    /// Its share of the workers while other scans want them too.
+    pub priority: Priority,
+    /// How long it may take.
+    pub deadline: Option<Duration>,
+    /// Not recorded: sooner done, and lost with its coordinator or this connection.
+    pub ephemeral: bool,
+    /// Symbols that fail for reasons beyond the snapshot are left out, and the identity says so.
+    pub allow_partial: bool,
+    /// Under the same key the same scan; one is made up when there is none.
+    pub idempotency_key: Option<String>,
+}
+
+/// What came back.
+#[derive(Debug, Clone)]
+pub struct Scanned {
+    /// Checked against the coordinator's digest.
+    pub answer: Answer,
+    /// The coordinator's, with the merge's time of this side.
+    pub report: RunReport,
+    /// True for generated markets.
+    pub synthetic: bool,
+    /// The dataset's.
+    pub timeframe: String,
+}
+
+/// [`scan`] for a caller without an async runtime; Ctrl-C cancels the scan.
+///
+/// # Errors
+/// [`ClientError`].
+pub fn scan_blocking(url: &str, call: &ScanCall, progress: &dyn Progress) -> Result<Scanned, ClientError> {
+    blocking(url, async {
+        let mut following = Following::new(url, &call.security, progress);
+        let name = Arc::clone(&following.name);
+        tokio::select! {
+            scanned = following.submit(call) => scanned,
+            _ = tokio::signal::ctrl_c() => Err(interrupted(url, &call.security, &name).await),
+        }
+    })
+}
+
+/// Submits a scan and returns as soon as it is recorded: its id. It runs on by itself.
+///
+/// # Errors
+/// [`ClientError`].
+pub fn submit_detached(url: &str, call: &ScanCall) -> Result<String, ClientError> {
+    blocking(url, async {
+        let mut following = Following::new(url, &call.security, &crate::report::NoProgress);
+        following.detached = true;
+        let name = Arc::clone(&following.name);
+        // It ends when it knows the name, or with an error.
+        let ended = following.submit(call).await;
+        match (name_in(&name), ended) {
+            (Some(name), _) => Ok(name),
+            (None, Err(error)) => Err(error),
+            (None, Ok(_)) => Err(gathered::wrong("an answer without a name")),
+        }
+    })
+}
+
+/// Follows a scan that was submitted before to its answer. Interrupted, the scan runs on.
+///
+/// # Errors
+/// [`ClientError`].
+pub fn watch_blocking(
+    url: &str,
+    security: &ClientSecurity,
+    scan: &str,
+    progress: &dyn Progress,
+) -> Result<Scanned, ClientError> {
+    blocking(url, Following::new(url, security, progress).watch(scan))
+}
+
+fn blocking<T>(url: &str, work: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| ClientError::Unreachable { url: url.to_owned(), why: e.to_string() })?;
+    runtime.block_on(work)
+}
+
+/// Submits a scan and waits for its whole answer. Dropping the future ends an ephemeral scan; any other runs on.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn scan(url: &str, call: &ScanCall, progress: &dyn Progress) -> Result<Scanned, ClientError> {
+    Following::new(url, &call.security, progress).submit(call).await
+}
+
+fn name_in(name: &Mutex<Option<String>>) -> Option<String> {
+    name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Cancels a scan that nobody waits for any more.
+async fn interrupted(url: &str, security: &ClientSecurity, name: &Mutex<Option<String>>) -> ClientError {
+    let Some(name) = name_in(name) else {
+        return ClientError::Interrupted("the scan was not accepted yet".to_owned());
+    };
+    let cancel = async { Manager::connect(url, security).await?.cancel(&name).await };
+    ClientError::Interrupted(match tokio::time::timeout(CANCEL_TIMEOUT, cancel).await {
+        Ok(Ok(_)) => format!("scan {name} is cancelled"),
+        Ok(Err(error)) => format!("scan {name} may run on: {error}"),
+        Err(_) => format!("scan {name} may run on: the coordinator did not answer in time"),
+    })
+}
+
+/// What is asked of a coordinator.
+enum Ask {
+    Submit(Box<pb::ScanRequest>),
+    Watch(pb::WatchRequest),
+}
+
+/// How one stream ended.
+enum Streamed {
+    Answer(Box<Scanned>),
+    /// The scan is recorded, and that is all that was wanted.
+    Accepted,
+    /// It broke, and may be taken up again.
+    Broken(ClientError),
+}
+
+/// One scan over as many streams as it takes.
+struct Following<'a> {
+    /// Coordinators, each as good as the others.
+    urls: Vec<String>,
+    security: &'a ClientSecurity,
+    progress: &'a dyn Progress,
+    gathered: Gathered,
+    /// Of the scan, once it is accepted.
+    name: Arc<Mutex<Option<String>>>,
+    detached: bool,
+    /// Whether anything came of the stream that is, or was last, open.
+    heard: bool,
+}
+
+impl<'a> Following<'a> {
+    fn new(urls: &str, security: &'a ClientSecurity, progress: &'a dyn Progress) -> Self {
+        let urls = urls.split(',').map(|url| url.trim().to_owned()).collect();
+        let (gathered, name) = (Gathered::default(), Arc::default());
+        Self { urls, security, progress, gathered, name, detached: false, heard: false }
+    }
+
+    async fn submit(&mut self, call: &ScanCall) -> Result<Scanned, ClientError> {
+        let document_json = call.document.to_json();
+        if document_json.len() > DOCUMENT_BYTES_MAX {
+            let message =
+                format!("the scan document has {} bytes, at most {DOCUMENT_BYTES_MAX} are taken", document_json.len());
+            return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, message)));
+        }
+        let spec = match call.shards {
+            ShardSpec::Automatic => None,
+            ShardSpec::Count(count) => Some(pb::shard_spec::Spec::Count(count)),
+            ShardSpec::PerSegment => Some(pb::shard_spec::Spec::PerSegment(true)),
+        };
+        // With a key the same submission may be sent twice, should the first be left without an answer.
+        let key = || if call.ephemeral { String::new() } else { format!("{}{}", fresh_boot(), fresh_boot()) };
+        let request = pb::ScanRequest {
+            protocol_version: PROTOCOL_VERSION,
+            document_json,
+            as_of_us: call.as_of,
+            shards: Some(pb::ShardSpec { spec }),
+            trace: trace::context_of(&tracing::Span::current()),
+            priority: match call.priority {
+                Priority::Low => pb::Priority::Low,
+                Priority::Normal => pb::Priority::Normal,
+                Priority::High => pb::Priority::High,
+            }
+            .into(),
+            deadline_ms: call.deadline.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            ephemeral: call.ephemeral,
+            idempotency_key: call.idempotency_key.clone().unwrap_or_else(key),
+            allow_partial: call.allow_partial,
+            detached: self.detached,
+        };
+        self.follow(Ask::Submit(Box::new(request))).await
+    }
+
+    async fn watch(&mut self, scan: &str) -> Result<Scanned, ClientError> {
+        let request = pb::WatchRequest {
+            protocol_version: PROTOCOL_VERSION,
+            scan_id: scan.to_owned(),
+            ..pb::WatchRequest::default()
+        };
+        self.follow(Ask::Watch(request)).await
+    }
+
+    /// Streams until there is an answer, or nothing was heard for too long.
+    async fn follow(&mut self, mut ask: Ask) -> Result<Scanned, ClientError> {
+        let (mut quiet_since, mut wait, mut turn) = (Instant::now(), RECONNECT_WAIT, 0);
+        // Before anything was accepted each coordinator is tried once: whoever waits here sees why it does not begin.
+        let mut untried = self.urls.len();
+        loop {
+            let url = self.urls[turn % self.urls.len()].clone();
+            self.heard = false;
+            let broken = match self.stream(&url, &ask).await? {
+                Streamed::Answer(scanned) => return Ok(*scanned),
+                Streamed::Accepted => return Err(ClientError::Interrupted("detached".to_owned())),
+                Streamed::Broken(broken) => broken,
+            };
+            turn += 1;
+            if self.heard {
+                (quiet_since, wait) = (Instant::now(), RECONNECT_WAIT);
+            }
+            match self.gathered.header() {
+                Some(header) if !header.durable => return Err(broken),
+                Some(_) => {
+                    ask = self.gathered.rest().map_or(ask, Ask::Watch);
+                }
+                None => {
+                    untried = untried.saturating_sub(1);
+                    if untried == 0 && !matches!(broken, ClientError::Broken { .. }) {
+                        return Err(broken);
+                    }
+                    if matches!(&ask, Ask::Submit(request) if request.ephemeral) && untried == 0 {
+                        return Err(broken);
+                    }
+                }
+            }
+            if quiet_since.elapsed() > RECONNECT_TIMEOUT {
+                return Err(broken);
+            }
+            tracing::warn!(error = %broken, "asking again");
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(RECONNECT_WAIT_MAX);
+        }
+    }
+
+    /// One stream, to its end. An error is final.
+    async fn stream(&mut self, url: &str, ask: &Ask) -> Result<Streamed, ClientError> {
+        let (mut client, connector) = match connect::connect(url, self.security).await {
+            Ok(connected) => connected,
+            Err(error @ ClientError::Unreachable { .. }) => return Ok(Streamed::Broken(error)),
+            Err(error) => return Err(error),
+        };
+        let broken = |status: tonic::Status| match (Failure::from_status(&status), connector.reason()) {
+            // Said by a coordinator that does not lead, or no longer.
+            (Some(failure), _) if status.code() == tonic::Code::Unavailable => {
+                Ok(Streamed::Broken(ClientError::Broken { url: url.to_owned(), why: failure.message }))
+            }
+            (Some(failure), _) => Err(ClientError::Refused(failure)),
+            (None, Some(why)) => Err(ClientError::Untrusted { url: url.to_owned(), why }),
+            (None, None) => {
+                let why = status.message().to_owned();
+                Ok(Streamed::Broken(ClientError::Broken { url: url.to_owned(), why }))
+            }
+        };
+        let traced = trace::context_of(&tracing::Span::current());
+        let opened = match ask {
+            Ask::Submit(request) => {
+                let mut request = tonic::Request::new((**request).clone());
+                trace::inject(traced.as_ref(), request.metadata_mut());
+                authorise(self.security.token.as_ref(), request.metadata_mut());
+                client.scan(request).await
+            }
+            Ask::Watch(request) => {
+                let mut request = tonic::Request::new(request.clone());
+                authorise(self.security.token.as_ref(), request.metadata_mut());
+                client.watch(request).await
+            }
+        };
+        let mut events = match opened {
+            Ok(response) => response.into_inner(),
+            Err(status) => return broken(status),
+        };
+        loop {
+            let event = match events.message().await {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(status) => return broken(status),
+            };
+            self.heard = true;
+            if let Some(scanned) = self.gathered.take(event, self.progress)? {
+                return Ok(Streamed::Answer(Box::new(scanned)));
+            }
+            if let Some(header) = self.gathered.header() {
+                *self.name.lock().unwrap_or_else(PoisonError::into_inner) = Some(header.scan_id.clone());
+                if self.detached {
+                    return Ok(Streamed::Accepted);
+                }
+            }
+        }
+        let why = "the stream ended without a summary".to_owned();
+        Ok(Streamed::Broken(ClientError::Broken { url: url.to_owned(), why }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::NoProgress;
+
+    fn error_of(url: &str) -> ClientError {
+        scan_blocking(url, &ScanCall::default(), &NoProgress).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_not_a_coordinators_address_is_the_users_mistake() {
+        for url in ["127.0.0.1:7400", "ftp://127.0.0.1:7400", "http://127.0.0.1", "http://:7400", "http://a b:1", ""] {
+            let error = error_of(url);
+            assert!(matches!(error, ClientError::Url { .. }) && error.is_users_mistake(), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn plain_text_and_tokens_stay_on_this_machine() {
+        let told = |url: &str, security: ClientSecurity| {
+            let error = scan_blocking(url, &ScanCall { security, ..ScanCall::default() }, &NoProgress).unwrap_err();
+            assert!(matches!(error, ClientError::Insecure { .. }) && error.is_users_mistake(), "{url}: {error}");
+            error.to_string()
+        };
+        let token = trawl_protocol::security::Token::fresh().ok();
+        let insisting = ClientSecurity { token, insecure: true, tls: None };
+        assert!(told("https://127.0.0.1:7400", ClientSecurity::default()).contains("--tls-ca FILE"));
+        assert!(told("http://10.255.255.1:7400", ClientSecurity::default()).contains("--insecure"));
+        assert!(told("http://localhost.example.org:7400", ClientSecurity::default()).contains("--insecure"));
+        assert!(told("http://10.255.255.1:7400", insisting).contains("a token is not sent"));
+    }
+
+    #[test]
+    fn a_coordinator_that_is_not_there_is_told_with_what_to_do() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = error_of(&format!("http://{free}"));
+        let text = error.to_string();
+        assert!(text.contains("refused") && text.contains("trawl cluster up"), "{text}");
+        assert!(!error.is_users_mistake());
+    }
+
+    #[test]
+    fn an_answer_with_a_segment_missing_or_another_digest_is_refused() {
+        let identity = r#"{"plan":"","dataset":"","snapshot":"","as_of":"","engine":"","numerics":"","backend":"",
+            "precision":"","adjustment":""}"#;
+        let header = |segments| pb::ScanEvent {
+            event: Some(pb::scan_event::Event::Accepted(pb::Accepted {
+                segments,
+                identity_json: identity.to_owned(),
+                points_json: "[[]]".to_owned(),
+                best: false,
+                ..pb::Accepted::default()
+            })),
+        };
+        let summary = pb::ScanEvent {
+            event: Some(pb::scan_event::Event::Summary(pb::Summary {
+                answer_digest: "00".to_owned(),
+                report_json: serde_json::to_string(&RunReport::default()).unwrap(),
+                partial: false,
+            })),
+        };
+        for (segments, why) in [(1, "0 of 1"), (0, "digest")] {
+            let mut gathered = Gathered::default();
+            gathered.take(header(segments), &NoProgress).unwrap();
+            let error = gathered.take(summary.clone(), &NoProgress).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The workers as the dispatcher sees them: who is registered, who of them is given work, and how one is lost.
+//!
+//! There is one way to lose a worker, whatever the evidence (its record is gone, its connection broke): `lose`. One that
+//! is still registered is pinged until it answers, then it joins again. One that left on purpose is lost when it has
+//! said all it had to say.
+
+use tokio::task::AbortHandle;
+use tonic::transport::Channel;
+use trawl_protocol::limits::{speaks, spoken};
+use trawl_protocol::{WorkerRecord, envelope, pb};
+use trawl_worker::execution_class;
+
+use super::{Ask, CLASS, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};
+use crate::membership::Member;
+use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
+use crate::scheduler::{Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
+use crate::server::attempt;
+
+/// A worker whose record is in the store.
+pub(super) struct RegisteredWorker {
+    pub record: WorkerRecord,
+    pub channel: Channel,
+    /// Of its name.
+    pub host: HostId,
+    /// Its id with the scheduler; `None` while it is lost and pinged.
+    pub joined: Option<WorkerId>,
+    /// Its results proved wrong: it stays joined and is given nothing.
+    pub quarantined: bool,
+    /// Its record is gone while it was leaving: it is lost once nothing more of it is awaited.
+    pub parting: bool,
+    /// The task that pings it.
+    pub pinging: Option<AbortHandle>,
+}
+
+impl RegisteredWorker {
+    /// Whether it is given work.
+    pub fn serves(&self) -> bool {
+        self.joined.is_some() && !self.quarantined && !self.record.draining
+    }
+}
+
+impl State {
+    pub(super) fn shards_of(&self, submission: &Submission) -> Vec<Shard> {
+        let serving = self.registered.values().filter(|worker| worker.serves());
+        let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id) });
+        let seats: Vec<WorkerSeat> = serving.filter_map(seat).collect();
+        let affinity = name_key(&submission.prepared.identity.dataset);
+        let mut costs = submission.prepared.segment_costs();
+        costs.retain(|cost| submission.segments.contains(&cost.segment));
+        plan_shards(&costs, &seats, submission.shards, affinity)
+    }
+
+    /// What is told of a worker.
+    pub(super) fn info(&self, worker: &RegisteredWorker) -> pb::WorkerInfo {
+        let in_flight = worker.joined.map_or(0, |joined| self.scheduler.in_flight(joined));
+        let record = &worker.record;
+        let state = match worker {
+            RegisteredWorker { quarantined: true, .. } => "quarantined",
+            _ if record.draining => "draining",
+            RegisteredWorker { joined: None, .. } => "lost",
+            _ => "serving",
+        };
+        pb::WorkerInfo {
+            id: record.id.clone(),
+            address: record.address.clone(),
+            boot: record.boot.clone(),
+            threads: record.threads,
+            shards_in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
+            state: state.to_owned(),
+            execution_class: record.class.to_string(),
+        }
+    }
+
+    pub(super) fn note(&mut self, member: Member) {
+        match member {
+            Member::Here(record) => {
+                if let Some(why) = unusable(&record) {
+                    tracing::warn!(worker = record.id, why, "this worker is given no work");
+                    return;
+                }
+                match attempt::channel_to(&record.address, &self.connector) {
+                    Ok(channel) => {
+                        let id = record.id.clone();
+                        // One of this name that was parting is not awaited any longer.
+                        self.forget(&id, "it was started anew");
+                        tracing::info!(worker = id, address = record.address, "registered");
+                        let host = name_key(&id);
+                        let (leaves, quarantined) = (record.draining, self.quarantined.contains(&host));
+                        let worker = RegisteredWorker {
+                            record,
+                            channel,
+                            host,
+                            joined: None,
+                            quarantined,
+                            parting: false,
+                            pinging: None,
+                        };
+                        self.registered.insert(id.clone(), worker);
+                        if !leaves {
+                            self.join(&id);
+                        }
+                    }
+                    Err(error) => tracing::warn!(worker = record.id, %error, "this worker's address cannot be used"),
+                }
+            }
+            Member::Draining { id, boot } => {
+                let Some(worker) = self.registered.get_mut(&id).filter(|w| w.record.boot == boot) else { return };
+                tracing::info!(worker = id, "drains");
+                worker.record.draining = true;
+                if let Some(worker) = worker.joined {
+                    self.step(Event::WorkerDraining { worker });
+                }
+            }
+            Member::Suspect(record) => {
+                let id = record.id.clone();
+                if self.registered.get(&id).is_none_or(|w| w.record.boot != record.boot) {
+                    self.note(Member::Here(record));
+                }
+                self.ping(&id);
+            }
+            Member::Gone { id, boot } => {
+                if self.registered.get(&id).is_some_and(|w| w.record.boot == boot) {
+                    match self.registered.get_mut(&id).filter(|w| w.record.draining) {
+                        // What it said last may still be on its way; its connection tells when that is over.
+                        Some(worker) => {
+                            worker.parting = true;
+                            self.part();
+                        }
+                        None => self.forget(&id, "its record is gone"),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Loses the workers that left and have nothing more to say.
+    pub(super) fn part(&mut self) {
+        let busy = |worker| self.attempts.values().any(|running| running.worker == worker);
+        let silent = |w: &RegisteredWorker| w.parting && !w.joined.is_some_and(busy);
+        let over: Vec<String> = self.registered.iter().filter(|(_, w)| silent(w)).map(|(id, _)| id.clone()).collect();
+        over.iter().for_each(|id| self.forget(id, "it left"));
+    }
+
+    /// Loses a worker whose record is gone.
+    fn forget(&mut self, id: &str, reason: &str) {
+        self.lose(id, reason);
+        if let Some(pinging) = self.registered.remove(id).and_then(|w| w.pinging) {
+            pinging.abort();
+        }
+    }
+
+    pub(super) fn join(&mut self, id: &str) {
+        let worker = self.fresh();
+        if let Some(registered) = self.registered.get_mut(id) {
+            registered.joined = Some(worker);
+            registered.pinging = None;
+            let host = registered.host;
+            self.workers.insert(worker, id.to_owned());
+            self.step(Event::WorkerJoined { worker, host, class: CLASS, slots: SHARDS_IN_FLIGHT_PER_WORKER });
+        }
+    }
+
+    /// The one way to lose a worker.
+    pub(super) fn lose(&mut self, id: &str, reason: &str) {
+        let Some(registered) = self.registered.get_mut(id) else { return };
+        let Some(worker) = registered.joined.take() else { return };
+        let loss = if registered.record.draining { Loss::Left } else { Loss::Died };
+        match loss {
+            Loss::Left => tracing::info!(worker = id, "left"),
+            Loss::Died => tracing::warn!(worker = id, reason, "lost a worker"),
+        }
+        self.workers.remove(&worker);
+        let touched: Vec<ScanId> = self.attempts.values().filter(|r| r.worker == worker).map(|r| r.scan).collect();
+        for scan in self.scans.iter().filter(|(scan, _)| touched.contains(scan)).map(|(_, s)| s) {
+            let _ = scan.submission.news.send(News::WorkerLost { worker: id.to_owned() });
+        }
+        self.step(Event::WorkerLost { worker, loss });
+    }
+
+    /// Pings a worker that is lost or suspect until it answers; one that does not is lost.
+    pub(super) fn ping(&mut self, id: &str) {
+        let Some(worker) = self.registered.get_mut(id).filter(|w| !w.parting) else { return };
+        let (id, boot) = (id.to_owned(), worker.record.boot.clone());
+        let (channel, asks) = (worker.channel.clone(), self.asks.clone());
+        let task = tokio::spawn(async move {
+            let mut wait = PING_BACK_OFF;
+            loop {
+                tokio::time::sleep(wait).await;
+                if attempt::ping(channel.clone(), &boot).await {
+                    break;
+                }
+                if let Some(asks) = asks.upgrade() {
+                    let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
+                }
+                wait = (wait * 2).min(PING_BACK_OFF_MAX);
+            }
+            if let Some(asks) = asks.upgrade() {
+                let _ = asks.send(Ask::Answers { id, boot }).await;
+            }
+        });
+        worker.pinging = Some(task.abort_handle());
+    }
+
+    /// A worker whose results proved wrong.
+    pub(super) fn quarantine(&mut self, host: HostId, scan: ScanId, piece: Piece) {
+        self.quarantined.insert(host);
+        let Some((id, worker)) = self.registered.iter_mut().find(|(_, w)| w.host == host) else { return };
+        worker.quarantined = true;
+        let id = id.clone();
+        tracing::error!(
+            worker = id,
+            segment = piece.segment,
+            "this worker's result is wrong, it is given nothing more: check its machine, then start it under another id"
+        );
+        self.tell(scan, News::Quarantined { worker: id });
+    }
+}
+
+/// Why a registered worker cannot be given this coordinator's work.
+fn unusable(record: &WorkerRecord) -> Option<String> {
+    let version = record.protocol_version;
+    if !speaks(version) {
+        return Some(format!("it speaks protocol {version}, this coordinator {}", spoken()));
+    }
+    let known = [envelope::schema_fingerprint(), envelope::schema_fingerprint_v1()].map(|f| format!("{f:016x}"));
+    if !known.contains(&record.result_schema) {
+        return Some(format!("its results have schema {}, expected {}", record.result_schema, known.join(" or ")));
+    }
+    if record.class != execution_class() {
+        return Some(format!("its class is '{}', this coordinator's '{}'", record.class, execution_class()));
+    }
+    None
+}

@@ -1,0 +1,50 @@
+//! The way to the coordinator that leads, for one that does not.
+
+use std::sync::{Mutex, PoisonError};
+
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use trawl_protocol::limits::MESSAGE_BYTES_MAX;
+use trawl_protocol::pb::coordinator_client::CoordinatorClient;
+use trawl_protocol::security::Connector;
+
+use super::attempt::channel_to;
+
+/// Metadata key of a call that was passed on once: it is not passed on again.
+const PASSED_ON_METADATA_KEY: &str = "trawl-passed-on";
+
+/// A connection to the leader, kept as long as it is the same.
+pub(crate) struct Proxy {
+    connector: Connector,
+    leader: Mutex<Option<(String, Channel)>>,
+}
+
+impl Proxy {
+    /// `connector` expects a coordinator.
+    pub fn new(connector: Connector) -> Self {
+        Self { connector, leader: Mutex::default() }
+    }
+
+    pub fn client_to(&self, address: &str) -> Result<CoordinatorClient<Channel>, tonic::transport::Error> {
+        let mut leader = self.leader.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = match &*leader {
+            Some((known, channel)) if known == address => channel.clone(),
+            _ => {
+                let channel = channel_to(address, &self.connector)?;
+                *leader = Some((address.to_owned(), channel.clone()));
+                channel
+            }
+        };
+        Ok(CoordinatorClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX))
+    }
+
+    pub fn mark(metadata: &mut MetadataMap) {
+        metadata.insert(PASSED_ON_METADATA_KEY, tonic::metadata::MetadataValue::from_static("1"));
+    }
+
+    pub fn is_passed_on(metadata: &MetadataMap) -> bool {
+        metadata.contains_key(PASSED_ON_METADATA_KEY)
+    }
+}

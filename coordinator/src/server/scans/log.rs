@@ -1,0 +1,320 @@
+//! What one scan has to say: an append-only list of events that any number of clients read at their own pace.
+//!
+//! A slow reader holds nothing back: it lags behind in the list. Nothing is shown before the scan is recorded. A scan that
+//! begins anew (another generation) forgets what it had said.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tonic::Status;
+use trawl_protocol::pb::scan_event::Event;
+
+/// Bytes of the events of all scans in memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Held(Arc<AtomicUsize>);
+
+impl Held {
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The events of one scan.
+#[derive(Debug)]
+pub(crate) struct ScanLog {
+    state: Mutex<State>,
+    /// Told whenever there is something new to read.
+    changed: watch::Sender<()>,
+    held: Held,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    generation: u32,
+    events: Vec<Arc<Event>>,
+    bytes: usize,
+    /// Whether clients may see it.
+    shown: bool,
+    /// Whether the events were put away.
+    unloaded: bool,
+    end: Option<End>,
+}
+
+/// Why nothing more is said.
+#[derive(Debug, Clone)]
+enum End {
+    /// The last event is the scan's last.
+    Said,
+    /// This coordinator knows no more of it.
+    Abandoned(Status),
+}
+
+/// How far one client has read.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    generation: u32,
+    next: usize,
+    /// Segments of this generation that the client has already.
+    have: BTreeSet<u32>,
+    begun: bool,
+}
+
+impl Cursor {
+    /// Of a client that comes back with what it has.
+    pub fn with(generation: u32, have: impl IntoIterator<Item = u32>) -> Self {
+        Self { generation, have: have.into_iter().collect(), ..Self::default() }
+    }
+}
+
+impl ScanLog {
+    pub fn new(held: Held) -> Self {
+        Self { state: Mutex::default(), changed: watch::Sender::new(()), held }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of this scan's events.
+    pub fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+
+    /// Whether nothing was said yet.
+    pub fn is_empty(&self) -> bool {
+        self.state().events.is_empty()
+    }
+
+    /// Adds an event, unless all is said.
+    pub fn push(&self, event: Event) {
+        self.add(event, false);
+    }
+
+    /// Adds the last event.
+    pub fn close(&self, event: Event) {
+        self.add(event, true);
+    }
+
+    fn add(&self, event: Event, last: bool) {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return;
+        }
+        let bytes = weight(&event);
+        state.bytes += bytes;
+        self.held.0.fetch_add(bytes, Ordering::Relaxed);
+        state.events.push(Arc::new(event));
+        if last {
+            (state.shown, state.end) = (true, Some(End::Said));
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// From now on clients may read.
+    pub fn show(&self) {
+        self.state().shown = true;
+        self.changed.send_replace(());
+    }
+
+    /// Frees the memory of a log that is closed. An answer is read from the result store when somebody asks; of a scan
+    /// without one the last word stays.
+    pub fn unload(&self) {
+        let mut state = self.state();
+        if !matches!(state.end, Some(End::Said)) {
+            return;
+        }
+        self.held.0.fetch_sub(state.bytes, Ordering::Relaxed);
+        state.bytes = 0;
+        match state.events.pop() {
+            Some(last) if matches!(*last, Event::Refused(_)) => state.events = vec![last],
+            _ => (state.events, state.unloaded) = (Vec::new(), true),
+        }
+    }
+
+    /// Of a scan whose answer lies in the result store.
+    pub fn put_away(&self) {
+        let mut state = self.state();
+        (state.end, state.unloaded) = (Some(End::Said), true);
+    }
+
+    /// Whether what was said has to be read before anybody can be told.
+    pub fn is_unloaded(&self) -> bool {
+        self.state().unloaded
+    }
+
+    /// Takes back what was unloaded.
+    pub fn load(&self, events: Vec<Event>) {
+        let mut state = self.state();
+        if state.unloaded {
+            let bytes = events.iter().map(weight).sum();
+            self.held.0.fetch_add(bytes, Ordering::Relaxed);
+            (state.bytes, state.events) = (bytes, events.into_iter().map(Arc::new).collect());
+            (state.unloaded, state.shown, state.end) = (false, true, Some(End::Said));
+        }
+    }
+
+    /// Forgets what was said: the scan begins anew.
+    pub fn restart(&self, generation: u32) {
+        let mut state = self.state();
+        self.held.0.fetch_sub(state.bytes, Ordering::Relaxed);
+        (state.generation, state.bytes) = (generation, 0);
+        state.events.clear();
+    }
+
+    /// Tells every reader that nothing more comes from here. Said of a log that is closed, it does nothing.
+    pub fn abandon(&self, why: Status) {
+        let mut state = self.state();
+        if state.end.is_none() {
+            state.end = Some(End::Abandoned(why));
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// The next event for a client; `None` after the last.
+    ///
+    /// # Errors
+    /// Why this coordinator has no more of the scan.
+    pub async fn next(&self, cursor: &mut Cursor) -> Result<Option<Arc<Event>>, Status> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            match self.peek(cursor) {
+                Peek::Event(event) => return Ok(Some(event)),
+                Peek::End(End::Said) => return Ok(None),
+                Peek::End(End::Abandoned(why)) => return Err(why),
+                // The sender lives as long as this log.
+                Peek::Nothing => drop(changed.changed().await),
+            }
+        }
+    }
+
+    fn peek(&self, cursor: &mut Cursor) -> Peek {
+        let state = self.state();
+        if let (Some(End::Abandoned(why)), false) = (&state.end, state.shown) {
+            return Peek::End(End::Abandoned(why.clone()));
+        }
+        if !state.shown {
+            return Peek::Nothing;
+        }
+        if cursor.generation != state.generation {
+            *cursor = Cursor { generation: state.generation, ..Cursor::default() };
+        }
+        while let Some(event) = state.events.get(cursor.next) {
+            cursor.next += 1;
+            let had = match &**event {
+                Event::SegmentDone(done) => !done.replaces && cursor.have.contains(&done.segment),
+                _ => false,
+            };
+            if !had {
+                cursor.begun = true;
+                return Peek::Event(Arc::clone(event));
+            }
+        }
+        state.end.clone().map_or(Peek::Nothing, Peek::End)
+    }
+}
+
+enum Peek {
+    Event(Arc<Event>),
+    End(End),
+    Nothing,
+}
+
+impl Drop for ScanLog {
+    fn drop(&mut self) {
+        let bytes = self.state().bytes;
+        self.held.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// About what an event takes in memory.
+fn weight(event: &Event) -> usize {
+    const FIXED: usize = 256;
+    FIXED
+        + match event {
+            Event::Accepted(a) => a.identity_json.len() + a.points_json.len(),
+            Event::SegmentDone(d) => d.result.as_ref().map_or(0, |e| e.payload.len()),
+            Event::SegmentFailed(f) => f.symbols.iter().map(|s| s.len() + 24).sum(),
+            Event::Summary(s) => s.report_json.len(),
+            Event::Refused(r) => r.diagnostics_json.len(),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use trawl_protocol::pb;
+
+    fn done(segment: u32) -> Event {
+        Event::SegmentDone(pb::SegmentDone { segment, ..pb::SegmentDone::default() })
+    }
+
+    fn accepted(generation: u32) -> Event {
+        Event::Accepted(pb::Accepted { generation, ..pb::Accepted::default() })
+    }
+
+    fn summary() -> Event {
+        Event::Summary(pb::Summary::default())
+    }
+
+    async fn all(log: &ScanLog, mut cursor: Cursor) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = log.next(&mut cursor).await.unwrap() {
+            events.push((*event).clone());
+        }
+        events
+    }
+
+    #[tokio::test]
+    async fn readers_see_everything_in_order_whenever_they_come() {
+        let log = Arc::new(ScanLog::new(Held::default()));
+        log.push(accepted(0));
+        let early = tokio::spawn({
+            let log = Arc::clone(&log);
+            async move { all(&log, Cursor::default()).await }
+        });
+        log.show();
+        log.push(done(3));
+        tokio::task::yield_now().await;
+        log.push(done(1));
+        log.close(summary());
+        let expected = [accepted(0), done(3), done(1), summary()];
+        assert_eq!(early.await.unwrap(), expected);
+        assert_eq!(all(&log, Cursor::default()).await, expected);
+        assert_eq!(all(&log, Cursor::with(0, [3])).await, [accepted(0), done(1), summary()], "it has 3 already");
+        assert_eq!(all(&log, Cursor::with(7, [3])).await, expected, "of another generation it has nothing");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_shown_before_the_scan_is_recorded() {
+        let log = ScanLog::new(Held::default());
+        log.push(accepted(0));
+        let mut cursor = Cursor::default();
+        let waited = tokio::time::timeout(Duration::from_millis(20), log.next(&mut cursor)).await;
+        assert!(waited.is_err());
+        log.abandon(Status::unavailable("no longer the leader"));
+        assert_eq!(log.next(&mut cursor).await.unwrap_err().message(), "no longer the leader");
+    }
+
+    #[tokio::test]
+    async fn a_generation_voids_the_one_before_and_memory_is_counted() {
+        let held = Held::default();
+        let log = ScanLog::new(held.clone());
+        log.show();
+        log.push(accepted(0));
+        log.push(done(1));
+        let mut cursor = Cursor::default();
+        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap(), accepted(0));
+        assert!(held.bytes() > 0);
+        log.restart(1);
+        assert_eq!(held.bytes(), 0);
+        log.push(accepted(1));
+        assert_eq!(*log.next(&mut cursor).await.unwrap().unwrap(), accepted(1));
+        drop(log);
+        assert_eq!(held.bytes(), 0);
+    }
+}

@@ -1,0 +1,415 @@
+//! The scans of a coordinator: who asked for them, how far they are, what they have said.
+//!
+//! `log` is what clients read, `gate` whose turn it is, `drive` takes one scan from its request to its end, `running`
+//! keeps what it has so far, `record` writes it down.
+
+mod drive;
+mod gate;
+mod log;
+mod record;
+mod running;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
+use trawl_protocol::limits::bounded_reason;
+use trawl_protocol::pb::scan_event::Event;
+use trawl_protocol::security::{Caller, Right};
+use trawl_protocol::{Failure, pb};
+
+use crate::durable::{EndOutcome, Recorded, RequestMark};
+use crate::planner::ShardSpec;
+use crate::prepare::PreparedScan;
+use crate::scheduler::Priority;
+use crate::server::ScanLimits;
+pub(crate) use drive::{Environment, drive, reload};
+pub(crate) use gate::Gate;
+use log::ScanLog;
+pub(crate) use log::{Cursor, Held};
+pub(crate) use record::{Archive, asked_of};
+
+/// Scans that run at once, unless another number is set; further ones wait.
+pub const SCANS_MAX: usize = 64;
+/// Scans that wait, unless another number is set; further ones are refused with `RESOURCE_EXHAUSTED`.
+pub const SCANS_WAITING_MAX: usize = 4096;
+/// Bytes of results in memory beyond which no further scan begins.
+pub const HELD_BYTES_MAX: usize = 2 << 30;
+/// Bytes of one scan's results.
+pub const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// Scans that have ended and are still told of from memory.
+const ENDED_KEPT_MAX: usize = 256;
+/// Bytes of their results; the oldest are forgotten first.
+const ENDED_BYTES_MAX: usize = 256 << 20;
+/// Characters of a scan's condition in lists.
+const CONDITION_CHARS_MAX: usize = 120;
+
+/// What a client asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    /// Canonical JSON of the document.
+    pub document_json: String,
+    pub as_of_us: Option<i64>,
+    pub shards: ShardSpec,
+    pub priority: Priority,
+    /// How long it may take, and so when it ends, done or not.
+    pub allowed: Option<Duration>,
+    pub deadline: Option<Instant>,
+    pub allow_partial: bool,
+    /// Whether it is recorded.
+    pub durable: bool,
+    pub received: Instant,
+    pub submitted_us: i64,
+    /// The client's own name for the request.
+    pub mark: Option<RequestMark>,
+}
+
+/// How far a scan is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stand {
+    pub state: pb::ScanState,
+    pub generation: u32,
+    /// 1-based.
+    pub step: u32,
+    pub segments: u32,
+    pub segments_ended: u32,
+    pub dataset: String,
+    pub condition: String,
+    pub ended_us: Option<i64>,
+    pub failure: Option<Failure>,
+    pub answer_digest: String,
+    /// Whether it was more than a request.
+    pub accepted: bool,
+    /// Whether it stands in the records.
+    pub recorded: bool,
+}
+
+/// One scan.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub name: String,
+    /// Who submitted it.
+    pub owner: String,
+    pub asked: Asked,
+    pub log: ScanLog,
+    /// Set once, when nobody wants it any more.
+    cancelled: watch::Sender<bool>,
+    stand: Mutex<Stand>,
+}
+
+impl Scan {
+    pub fn new(name: String, owner: String, asked: Asked, held: Held) -> Self {
+        let stand = Stand { state: pb::ScanState::Queued, ..Stand::default() };
+        Self {
+            name,
+            owner,
+            asked,
+            log: ScanLog::new(held),
+            cancelled: watch::Sender::new(false),
+            stand: Mutex::new(stand),
+        }
+    }
+
+    fn stand(&self) -> MutexGuard<'_, Stand> {
+        self.stand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody wants it any more.
+    pub fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    /// Ends when somebody cancels it.
+    pub async fn until_cancelled(&self) {
+        // The sender lives as long as this scan.
+        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.stand().state, pb::ScanState::Done | pb::ScanState::Failed | pb::ScanState::Cancelled)
+    }
+
+    /// Of a leader before this one: a scan that runs, or has ended.
+    pub fn of_record(recorded: &Recorded, asked: Asked, held: Held) -> Option<Self> {
+        let header = recorded.header.as_ref()?;
+        let scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
+        {
+            let mut stand = scan.stand();
+            (stand.generation, stand.recorded) = (header.generation, true);
+            (stand.dataset, stand.segments) = (header.dataset.clone(), header.segments);
+            stand.condition = condition_of(&scan.asked.document_json);
+        }
+        if let Some(end) = &recorded.end {
+            let failed = |kind, message: &str| Failure::new(kind, message);
+            match &end.outcome {
+                EndOutcome::Complete { answer_digest, .. } => {
+                    scan.ended(Ok(answer_digest));
+                    scan.log.put_away();
+                }
+                EndOutcome::Failed { kind, message } => scan.ended(Err(&failed(*kind, message))),
+                EndOutcome::Cancelled => {
+                    scan.ended(Err(&failed(trawl_protocol::ErrorKind::Cancelled, "the scan was cancelled")));
+                }
+            }
+            let mut stand = scan.stand();
+            (stand.ended_us, stand.generation, stand.segments_ended) =
+                (Some(end.ended_us), end.generation, header.segments);
+            if let Some(failure) = stand.failure.clone() {
+                let failure = Some(failure.into());
+                drop(stand);
+                scan.log.close(Event::Refused(pb::Refused { failure, diagnostics_json: String::new() }));
+            }
+        }
+        Some(scan)
+    }
+
+    /// What is known once the scan is prepared.
+    fn describe(&self, prepared: &PreparedScan) {
+        let mut stand = self.stand();
+        stand.dataset = prepared.dataset_reference();
+        stand.condition = cut(&prepared.document.condition);
+        stand.segments = u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX);
+    }
+
+    fn runs(&self, step: u32, segments_ended: u32) {
+        let mut stand = self.stand();
+        (stand.state, stand.step, stand.segments_ended) = (pb::ScanState::Running, step, segments_ended);
+    }
+
+    pub fn generation(&self) -> u32 {
+        self.stand().generation
+    }
+
+    fn begin_generation(&self, generation: u32) {
+        self.stand().generation = generation;
+        self.log.restart(generation);
+    }
+
+    /// From now on it is a scan, and not only a request.
+    fn accepted(&self) {
+        self.stand().accepted = true;
+    }
+
+    fn was_accepted(&self) -> bool {
+        let stand = self.stand();
+        stand.accepted || stand.recorded
+    }
+
+    /// It stands in the records: from now on it has an end there.
+    fn recorded(&self) {
+        self.stand().recorded = true;
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.stand().recorded
+    }
+
+    fn ended(&self, outcome: Result<&str, &Failure>) {
+        let mut stand = self.stand();
+        stand.ended_us = Some(now_us());
+        match outcome {
+            Ok(digest) => (stand.state, stand.answer_digest) = (pb::ScanState::Done, digest.to_owned()),
+            Err(failure) => {
+                let cancelled = failure.kind == trawl_protocol::ErrorKind::Cancelled;
+                stand.state = if cancelled { pb::ScanState::Cancelled } else { pb::ScanState::Failed };
+                stand.failure = Some(failure.clone());
+            }
+        }
+    }
+
+    /// What is told of it.
+    pub fn info(&self) -> pb::ScanInfo {
+        let stand = self.stand().clone();
+        let priority = match self.asked.priority {
+            Priority::Low => pb::Priority::Low,
+            Priority::Normal => pb::Priority::Normal,
+            Priority::High => pb::Priority::High,
+        };
+        pb::ScanInfo {
+            scan_id: self.name.clone(),
+            state: stand.state.into(),
+            owner: self.owner.clone(),
+            generation: stand.generation,
+            durable: self.asked.durable,
+            priority: priority.into(),
+            submitted_us: self.asked.submitted_us,
+            ended_us: stand.ended_us,
+            dataset: stand.dataset,
+            condition: stand.condition,
+            segments: stand.segments,
+            segments_ended: stand.segments_ended,
+            step: stand.step,
+            failure: stand.failure.map(Into::into),
+            answer_digest: stand.answer_digest,
+        }
+    }
+}
+
+/// A condition, cut where it is long.
+fn cut(condition: &str) -> String {
+    let mut text: String = condition.chars().take(CONDITION_CHARS_MAX).collect();
+    if condition.chars().nth(CONDITION_CHARS_MAX).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+fn condition_of(document_json: &str) -> String {
+    trawl_plan::ScanDocument::from_json(document_json).map(|d| cut(&d.condition)).unwrap_or_default()
+}
+
+/// Whether `caller` may see what `owner` submitted.
+pub(crate) fn may_see(caller: &Caller, owner: &str) -> bool {
+    caller.name == owner || caller.rights.iter().any(|right| right.covers(Right::ReadAll))
+}
+
+/// Whether `caller` may end what `owner` submitted.
+pub(crate) fn may_end(caller: &Caller, owner: &str) -> bool {
+    caller.name == owner || caller.rights.iter().any(|right| right.covers(Right::Admin))
+}
+
+/// Microseconds since 1970 by this machine's clock; told to people, never decided by.
+pub(crate) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// All scans that this coordinator tells of.
+#[derive(Debug)]
+pub(crate) struct Scans {
+    limits: ScanLimits,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    scans: BTreeMap<String, Arc<Scan>>,
+    /// Names of those that have ended, oldest first.
+    ended: VecDeque<String>,
+    /// By the slot of their keys: what was asked, and which scan it is.
+    requests: BTreeMap<String, (String, String)>,
+}
+
+impl Inner {
+    fn insert(&mut self, scan: Arc<Scan>) {
+        if let Some(mark) = &scan.asked.mark {
+            self.requests.insert(mark.slot.clone(), (mark.digest.clone(), scan.name.clone()));
+        }
+        self.scans.insert(scan.name.clone(), scan);
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(scan) = self.scans.remove(name) else { return };
+        if let Some(mark) = &scan.asked.mark
+            && self.requests.get(&mark.slot).is_some_and(|(_, of)| of == name)
+        {
+            self.requests.remove(&mark.slot);
+        }
+    }
+}
+
+/// What is known of a request with an idempotency key.
+pub(crate) enum Known {
+    New,
+    /// The same was asked before.
+    Same(Arc<Scan>),
+    /// Something else was, as this scan.
+    Other(String),
+}
+
+impl Scans {
+    pub fn new(limits: ScanLimits) -> Self {
+        Self { limits, inner: Mutex::default() }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the caller has used a key before.
+    pub fn known(&self, mark: &RequestMark) -> Known {
+        let inner = self.inner();
+        let Some((before, name)) = inner.requests.get(&mark.slot) else { return Known::New };
+        match inner.scans.get(name) {
+            Some(scan) if *before == mark.digest => Known::Same(Arc::clone(scan)),
+            Some(_) => Known::Other(name.clone()),
+            None => Known::New,
+        }
+    }
+
+    /// Takes a new scan in, unless too many wait already.
+    ///
+    /// # Errors
+    /// How many there are.
+    pub fn add(&self, scan: Arc<Scan>) -> Result<(), String> {
+        let mut inner = self.inner();
+        let active = inner.scans.len() - inner.ended.len();
+        let ScanLimits { running, waiting } = self.limits;
+        if active >= running.saturating_add(waiting) {
+            return Err(format!("{running} scans run and {waiting} wait already"));
+        }
+        inner.insert(scan);
+        Ok(())
+    }
+
+    /// Takes in a scan that was accepted before, however many there are.
+    pub fn adopt(&self, scan: Arc<Scan>) {
+        let ended = scan.has_ended();
+        let name = scan.name.clone();
+        self.inner().insert(scan);
+        if ended {
+            self.end(&name);
+        }
+    }
+
+    /// Forgets a scan: it was deleted.
+    pub fn forget(&self, name: &str) {
+        let mut inner = self.inner();
+        inner.ended.retain(|n| n != name);
+        inner.remove(name);
+    }
+
+    /// A scan has ended: as long as there are too many of those, the oldest is forgotten, or what it said if it is recorded.
+    pub fn end(&self, name: &str) {
+        let mut inner = self.inner();
+        if !inner.scans.contains_key(name) {
+            return;
+        }
+        inner.ended.push_back(name.to_owned());
+        let weigh = |name: &String, inner: &Inner| inner.scans.get(name).map_or(0, |s| s.log.bytes());
+        let mut bytes: usize = inner.ended.iter().map(|name| weigh(name, &inner)).sum();
+        let mut short_lived =
+            inner.ended.iter().filter(|n| inner.scans.get(*n).is_some_and(|s| !s.is_recorded())).count();
+        let mut at = 0;
+        while at < inner.ended.len() && (bytes > ENDED_BYTES_MAX || short_lived > ENDED_KEPT_MAX) {
+            let oldest = inner.ended[at].clone();
+            let recorded = inner.scans.get(&oldest).is_some_and(|s| s.is_recorded());
+            bytes -= weigh(&oldest, &inner).min(bytes);
+            if recorded {
+                if let Some(scan) = inner.scans.get(&oldest) {
+                    scan.log.unload();
+                }
+                at += 1;
+            } else {
+                short_lived -= 1;
+                inner.ended.remove(at);
+                inner.remove(&oldest);
+            }
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<Arc<Scan>> {
+        self.inner().scans.get(name).cloned()
+    }
+
+    /// All of them, in no order that means anything.
+    pub fn all(&self) -> Vec<Arc<Scan>> {
+        self.inner().scans.values().cloned().collect()
+    }
+}
+
+/// A reason of bounded length.
+pub(crate) fn failure(kind: trawl_protocol::ErrorKind, message: impl Into<String>) -> Failure {
+    Failure::new(kind, bounded_reason(message.into()))
+}

@@ -1,0 +1,333 @@
+//! What of a scan is written down: its acceptance, its results, its end; and what is read of one that was begun before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prost::Message as _;
+use tokio::task::JoinHandle;
+use trawl_protocol::control::ControlStore;
+use trawl_protocol::pb::scan_event::Event;
+use trawl_protocol::{ErrorKind, Failure, envelope, pb};
+
+use super::drive::Ended;
+use super::running::Answered;
+use super::{Asked, Scan, failure, now_us};
+use crate::durable::ledger::{Ending, Written};
+use crate::durable::records::{DocumentPlace, Level, sha256_hex};
+use crate::durable::writer::WriterLimits;
+use crate::durable::{
+    Acceptance, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded, ResultStore,
+    Situation, Stored, Writer, decide,
+};
+use crate::prepare::PreparedScan;
+
+/// Wait before the control store is asked again for what it did not confirm; doubles up to [`BACK_OFF_MAX`].
+const BACK_OFF: Duration = Duration::from_millis(100);
+/// Longest wait.
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// How long an acceptance may take.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Records of one term, in whatever control store there is.
+pub(crate) type Records = Ledger<Arc<dyn ControlStore>>;
+
+/// Where scans are written down.
+#[derive(Clone)]
+pub(crate) struct Archive {
+    pub ledger: Records,
+    pub results: ResultStore,
+}
+
+/// Outcomes of segments by step, as they are stored.
+pub(super) type StoredSteps = BTreeMap<u32, BTreeMap<u32, Outcome>>;
+
+fn of_ledger(error: &LedgerError) -> Failure {
+    failure(ErrorKind::Retryable, format!("the scan cannot be recorded: {error}; --ephemeral scans are not recorded"))
+}
+
+/// The first words about a scan.
+pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::TraceContext>) -> Header {
+    let asked = &scan.asked;
+    let deadline_us = asked
+        .allowed
+        .map(|allowed| asked.submitted_us.saturating_add(i64::try_from(allowed.as_micros()).unwrap_or(i64::MAX)));
+    Header {
+        scan: scan.name.clone(),
+        generation: scan.generation(),
+        owner: scan.owner.clone(),
+        document: DocumentPlace::of(&asked.document_json),
+        dataset: prepared.dataset_reference(),
+        as_of_us: prepared.as_of,
+        adjustment: prepared.identity.adjustment.clone(),
+        class: trawl_worker::execution_class_in(prepared.precision),
+        plan: prepared.identity.plan.clone(),
+        segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
+        symbols: prepared.symbol_count() as u64,
+        shards: asked.shards.into(),
+        priority: Level::from(asked.priority),
+        submitted_us: asked.submitted_us,
+        deadline_us,
+        allow_partial: asked.allow_partial,
+        request: asked.mark.clone(),
+        trace: trace.map(Into::into),
+    }
+}
+
+/// What was asked, as a header tells it. Blocks on nothing, reads a long document from the result store.
+///
+/// # Errors
+/// Why the document cannot be had.
+pub(crate) async fn asked_of(header: &Header, results: &ResultStore) -> Result<Asked, Failure> {
+    let document_json = match &header.document {
+        DocumentPlace::Inline(json) => json.clone(),
+        DocumentPlace::Object { sha256, .. } => {
+            let bytes = results.named(&header.scan, Named::Document).await.map_err(Failure::from)?;
+            let bytes =
+                bytes.ok_or_else(|| failure(ErrorKind::Permanent, "the scan's document is not stored any more"))?;
+            if sha256_hex(&bytes) != *sha256 {
+                return Err(failure(ErrorKind::Permanent, "the scan's document is not the one that was accepted"));
+            }
+            String::from_utf8(bytes).map_err(|_| failure(ErrorKind::Permanent, "the scan's document is no text"))?
+        }
+    };
+    Ok(Asked::of_header(header, document_json))
+}
+
+impl Asked {
+    /// What was asked, but for the document.
+    pub fn of_header(header: &Header, document_json: String) -> Self {
+        let left_us = header.deadline_us.map(|at| u64::try_from(at.saturating_sub(now_us())).unwrap_or(0));
+        let allowed_us =
+            header.deadline_us.map(|at| u64::try_from(at.saturating_sub(header.submitted_us)).unwrap_or(0));
+        let received = Instant::now();
+        Self {
+            document_json,
+            as_of_us: Some(header.as_of_us),
+            shards: header.shards.into(),
+            priority: header.priority.into(),
+            allowed: allowed_us.map(Duration::from_micros),
+            deadline: left_us.and_then(|left| received.checked_add(Duration::from_micros(left))),
+            allow_partial: header.allow_partial,
+            durable: true,
+            received,
+            submitted_us: header.submitted_us,
+            mark: header.request.clone(),
+        }
+    }
+}
+
+/// An acceptance on its way.
+pub(super) struct Accepting(Option<JoinHandle<Result<Acceptance, LedgerError>>>);
+
+impl Accepting {
+    /// Begins to record a scan.
+    pub fn start(archive: &Archive, scan: &Arc<Scan>, header: Header) -> Self {
+        let (archive, scan) = (archive.clone(), Arc::clone(scan));
+        Self(Some(tokio::spawn(async move {
+            if let DocumentPlace::Object { .. } = header.document {
+                let json = scan.asked.document_json.as_bytes();
+                let stored = archive.results.put_named(&scan.name, Named::Document, json).await;
+                stored.map_err(|error| {
+                    let cause = error.to_string();
+                    let endpoints = "the result store".to_owned();
+                    LedgerError::Control(trawl_protocol::control::ControlError::Unreachable { endpoints, cause })
+                })?;
+            }
+            archive.ledger.accept(&header).await
+        })))
+    }
+
+    /// Of a scan that is recorded, or never will be.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Waits until the scan is recorded; then clients may see it.
+    pub async fn done(&mut self, scan: &Scan) -> Result<(), Ended> {
+        if let Some(accepting) = self.0.take() {
+            let accepted = match tokio::time::timeout(ACCEPT_TIMEOUT, accepting).await {
+                Ok(Ok(accepted)) => accepted,
+                Ok(Err(_)) => return Err(failure(ErrorKind::Permanent, "internal error").into()),
+                Err(_) => return Err(failure(ErrorKind::Retryable, "the scan could not be recorded in time").into()),
+            };
+            match accepted.map_err(|error| of_ledger(&error))? {
+                Acceptance::Accepted => {}
+                Acceptance::Existing(header) => {
+                    let message = format!("the same request was accepted before, as scan {}", header.scan);
+                    return Err(failure(ErrorKind::Retryable, message).into());
+                }
+                Acceptance::Conflict { scan } => {
+                    let message = format!("the idempotency key belongs to another request, scan {scan}");
+                    return Err(failure(ErrorKind::Invalid, message).into());
+                }
+                Acceptance::NotLeader => return Err(Ended::Over),
+            }
+            scan.recorded();
+        }
+        scan.log.show();
+        Ok(())
+    }
+}
+
+/// Writes down what becomes of one generation of a scan.
+pub(super) struct Recorder {
+    archive: Archive,
+    scan: String,
+    generation: u32,
+    writer: Writer,
+}
+
+impl Recorder {
+    pub fn new(archive: &Archive, scan: &Scan) -> Self {
+        let (results, ledger) = (archive.results.clone(), archive.ledger.clone());
+        let generation = scan.generation();
+        let begun = (0, BTreeSet::new());
+        let writer = Writer::start(results, ledger, &scan.name, generation, begun, WriterLimits::default());
+        Self { archive: archive.clone(), scan: scan.name.clone(), generation, writer }
+    }
+
+    /// Hands in what became of a segment; waits while the store is behind.
+    pub async fn segment(&self, step: u32, segment: u32, outcome: Outcome) -> Result<(), Failure> {
+        self.writer.store(step, Stored { segment, outcome }).await
+    }
+
+    /// Ends when results cannot be stored.
+    pub async fn failure(&self) -> Failure {
+        self.writer.failure().await
+    }
+
+    /// Stores what is needed to tell the answer again.
+    ///
+    /// # Errors
+    /// The result store's.
+    pub async fn answer(&self, accepted: &pb::Accepted, summary: pb::Summary) -> Result<pb::Summary, Failure> {
+        self.writer.flush().await?;
+        let (results, scan) = (&self.archive.results, &self.scan);
+        let head = accepted.encode_to_vec();
+        results.put_named(scan, Named::Accepted(self.generation), &head).await.map_err(Failure::from)?;
+        let tail = summary.encode_to_vec();
+        let before = results.put_named(scan, Named::Summary(self.generation), &tail).await.map_err(Failure::from)?;
+        // A leader before came as far as this: what it said is what is said.
+        Ok(before.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).unwrap_or(summary))
+    }
+}
+
+/// Records the end of a scan, for as long as it takes.
+///
+/// # Errors
+/// The term is over: another leader ends it.
+pub(super) async fn end(archive: &Archive, scan: &str, end: End) -> Result<(), Ended> {
+    let mut wait = BACK_OFF;
+    loop {
+        match archive.ledger.end(scan, &end).await {
+            Ok(Ending::Recorded) => return Ok(()),
+            Ok(Ending::Already(_) | Ending::Unknown | Ending::NotLeader) => return Err(Ended::Over),
+            Err(error) => tracing::warn!(scan, %error, "the end of a scan is not recorded yet"),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(BACK_OFF_MAX);
+    }
+}
+
+/// What a scan ended with, as it is recorded.
+pub(super) fn end_of(generation: u32, outcome: Result<&Answered, Failure>) -> End {
+    let outcome = match outcome {
+        Ok(answered) => EndOutcome::Complete {
+            answer_digest: answered.summary.answer_digest.clone(),
+            failed_symbols: answered.failed_symbols,
+            disputed: answered.disputed,
+        },
+        Err(failure) => failure.into(),
+    };
+    End { generation, outcome, ended_us: now_us() }
+}
+
+/// What a new leader finds of a scan, and does with it.
+pub(super) async fn resume(
+    archive: &Archive,
+    scan: &Arc<Scan>,
+    recorded: &Recorded,
+    prepared: &PreparedScan,
+) -> Result<StoredSteps, Ended> {
+    let Some(header) = &recorded.header else { return Err(Ended::Over) };
+    let contents = archive.results.contents(&scan.name, header.generation).await.map_err(Failure::from)?;
+    let stored: BTreeMap<u32, BTreeSet<u32>> =
+        contents.stages.iter().map(|(step, found)| (*step, found.segments.keys().copied().collect())).collect();
+    let situation = Situation::Ready {
+        class: trawl_worker::execution_class_in(prepared.precision),
+        plan: prepared.identity.plan.clone(),
+        segments: prepared.segments.to_vec(),
+    };
+    match decide(recorded, &stored, &situation, now_us()) {
+        Decision::Nothing => Err(Ended::Over),
+        Decision::Resume { stage, missing } => {
+            tracing::info!(scan = scan.name, stage, missing = missing.len(), "goes on with a scan");
+            Ok(contents.stages.into_iter().map(|(step, found)| (step, found.segments)).collect())
+        }
+        Decision::Restart { generation, why } => {
+            tracing::warn!(scan = scan.name, generation, why, "begins a scan anew");
+            scan.begin_generation(generation);
+            let next = Header {
+                generation,
+                class: trawl_worker::execution_class_in(prepared.precision),
+                plan: prepared.identity.plan.clone(),
+                ..header.clone()
+            };
+            match archive.ledger.restart(&next).await.map_err(|error| of_ledger(&error))? {
+                Written::Done => Ok(StoredSteps::new()),
+                Written::Over | Written::NotLeader => Err(Ended::Over),
+            }
+        }
+        Decision::Fail(failure) | Decision::Later(failure) => Err(failure.into()),
+    }
+}
+
+/// Reads the events of a scan that has ended.
+///
+/// # Errors
+/// Why they cannot be had.
+pub(crate) async fn reload(archive: &Archive, scan: &Scan, prepared: &PreparedScan) -> Result<Vec<Event>, Failure> {
+    let generation = scan.generation();
+    let (results, name) = (&archive.results, &scan.name);
+    let missing = |what: &str| failure(ErrorKind::Permanent, format!("{what} of scan {name} is not stored any more"));
+    let accepted = results.named(name, Named::Accepted(generation)).await.map_err(Failure::from)?;
+    let accepted =
+        accepted.and_then(|bytes| pb::Accepted::decode(&bytes[..]).ok()).ok_or_else(|| missing("the head"))?;
+    let summary = results.named(name, Named::Summary(generation)).await.map_err(Failure::from)?;
+    let summary = summary.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).ok_or_else(|| missing("the end"))?;
+    let mut contents = results.contents(name, generation).await.map_err(Failure::from)?;
+    // The last step gave the answer's rows.
+    let last = contents.stages.pop_last().map(|(_, found)| found.segments).unwrap_or_default();
+    let mut events = vec![Event::Accepted(accepted)];
+    events.extend(last.into_iter().map(|(segment, outcome)| event_of(segment, outcome, generation, prepared)));
+    events.push(Event::Summary(summary));
+    Ok(events)
+}
+
+/// What is told of a stored segment.
+pub(super) fn event_of(segment: u32, outcome: Outcome, generation: u32, prepared: &PreparedScan) -> Event {
+    match outcome {
+        Outcome::Result { envelope, digest } => Event::SegmentDone(pb::SegmentDone {
+            segment,
+            result: Some(envelope),
+            digest: digest.to_vec(),
+            replaces: false,
+            generation,
+        }),
+        Outcome::Failed(failure) => Event::SegmentFailed(pb::SegmentFailed {
+            segment,
+            failure: Some(failure.into()),
+            symbols: prepared.symbols_of(segment),
+            generation,
+        }),
+    }
+}
+
+/// The result in a stored outcome, checked as one from a worker is.
+pub(super) fn result_of(outcome: &Outcome) -> Result<trawl_protocol::SegmentResultV2, Failure> {
+    match outcome {
+        Outcome::Result { envelope, .. } => envelope::decode(envelope).map_err(Failure::from),
+        Outcome::Failed(failure) => Err(failure.clone()),
+    }
+}

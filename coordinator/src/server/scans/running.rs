@@ -1,0 +1,333 @@
+//! What one scan has so far: turns what the dispatcher tells of it into events, results and a report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+use trawl_protocol::pb::scan_event::Event;
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, Status, answer_digest, envelope, pb, segment_digest};
+use trawl_worker::Step;
+
+use super::record::{Recorder, event_of, result_of};
+use super::{ANSWER_BYTES_MAX, Scan};
+use crate::durable::Outcome;
+use crate::glue::{Glue, Part};
+use crate::merge::{FailedSegment, merge};
+use crate::prepare::PreparedScan;
+use crate::report::{FailedRun, RunReport, ShardRun, incomplete, is_of_snapshot, ms_since, sharing_of};
+use crate::scheduler::{self, POISONED_MAX};
+use crate::server::dispatcher::{News, Submitted, no_worker};
+
+/// Why a step was not done.
+pub(super) enum Stopped {
+    /// Its time is over.
+    Late,
+    Failed(Failure),
+    /// The term is over.
+    Over,
+}
+
+/// A scan's last words, and what is recorded of them.
+#[derive(Debug, Clone)]
+pub(super) struct Answered {
+    pub summary: pb::Summary,
+    /// Symbols whose row says failed.
+    pub failed_symbols: u64,
+    pub disputed: bool,
+}
+
+/// See the module's header.
+pub(super) struct RunningScan {
+    scan: Arc<Scan>,
+    prepared: Arc<PreparedScan>,
+    begun: Instant,
+    /// What clients were told first.
+    head: pb::Accepted,
+    /// What a durable scan writes down.
+    recorder: Option<Recorder>,
+    /// Of the present step, from 0.
+    step: u32,
+    results: BTreeMap<u32, SegmentResultV2>,
+    failures: Vec<FailedSegment>,
+    /// Of the present step.
+    glue: Glue,
+    /// Segments whose first result proved wrong.
+    replaced: BTreeSet<u32>,
+    /// Whether the step that runs gives the answer's rows.
+    last: bool,
+    report: RunReport,
+}
+
+impl RunningScan {
+    pub fn new(scan: Arc<Scan>, prepared: Arc<PreparedScan>, head: pb::Accepted, recorder: Option<Recorder>) -> Self {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let report = RunReport {
+            mode: "cluster".to_owned(),
+            precision: prepared.identity.precision.clone(),
+            scan: scan.name.clone(),
+            segments: count(prepared.segments.len()),
+            symbols: prepared.symbol_count() as u64,
+            bars: prepared.bar_count(),
+            sharing: sharing_of(&prepared.plan),
+            prepare_ms: ms_since(scan.asked.received),
+            ..RunReport::default()
+        };
+        Self {
+            scan,
+            prepared,
+            begun: Instant::now(),
+            head,
+            recorder,
+            step: 0,
+            results: BTreeMap::new(),
+            failures: Vec::new(),
+            glue: Glue::default(),
+            replaced: BTreeSet::new(),
+            last: true,
+            report,
+        }
+    }
+
+    /// A step, `number` of all from 0, begins; `last`: it gives the answer's rows. `stored`: what an earlier leader kept of it.
+    pub fn begin(&mut self, number: u32, step: Step, last: bool, stored: BTreeMap<u32, Outcome>) {
+        (self.step, self.last, self.glue) = (number, last, Glue::default());
+        for (segment, outcome) in stored {
+            match result_of(&outcome) {
+                Ok(result) if result.segment == segment && self.prepared.check_step(step, &result).is_ok() => {
+                    self.results.insert(segment, result);
+                }
+                // It runs again.
+                Ok(_) => continue,
+                Err(failure) if matches!(outcome, Outcome::Failed(_)) => {
+                    let Failure { kind, message } = failure;
+                    let symbols = self.prepared.symbols_of(segment);
+                    let (attempts, none) = (1, Vec::new());
+                    self.report.failed.push(FailedRun {
+                        segment,
+                        kind,
+                        message: message.clone(),
+                        attempts,
+                        symbols: none,
+                    });
+                    self.failures.push(FailedSegment { segment, symbols, kind, message });
+                }
+                Err(_) => continue,
+            }
+            if last {
+                let generation = self.scan.generation();
+                self.scan.log.push(event_of(segment, outcome, generation, &self.prepared));
+            }
+        }
+        self.scan.runs(number + 1, self.ended());
+    }
+
+    /// What the dispatcher says of the shards it made.
+    pub fn planned(&mut self, submitted: Submitted) {
+        self.report.threads = submitted.threads;
+        self.report.shards = u32::try_from(submitted.shards).unwrap_or(u32::MAX);
+    }
+
+    /// Segments of the present step that have no outcome yet.
+    pub fn missing(&self) -> BTreeSet<u32> {
+        let failed: BTreeSet<u32> = self.failures.iter().map(|f| f.segment).collect();
+        let open = |s: &u32| !self.results.contains_key(s) && !failed.contains(s);
+        self.prepared.segments.iter().copied().filter(open).collect()
+    }
+
+    fn ended(&self) -> u32 {
+        u32::try_from(self.results.len() + self.failures.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What a step gave.
+    pub fn take_step(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
+        if !self.last {
+            // What fails of the snapshot's own fails again in the last step.
+            self.report.failed.retain(|f| !is_of_snapshot(f.kind));
+        }
+        (std::mem::take(&mut self.results).into_values().collect(), std::mem::take(&mut self.failures))
+    }
+
+    /// Takes in what the dispatcher tells until the step ends.
+    pub async fn follow(
+        &mut self,
+        mut told: mpsc::UnboundedReceiver<News>,
+        no_worker_timeout_ms: u64,
+    ) -> Result<(), Stopped> {
+        loop {
+            let news = match &self.recorder {
+                None => told.recv().await,
+                Some(recorder) => tokio::select! {
+                    news = told.recv() => news,
+                    failure = recorder.failure() => return Err(Stopped::Failed(failure)),
+                },
+            };
+            let failure = match news {
+                Some(News::End(scheduler::Outcome::Complete { disputed })) => {
+                    self.report.disputed |= disputed;
+                    return Ok(());
+                }
+                Some(News::End(scheduler::Outcome::DeadlineExceeded)) => return Err(Stopped::Late),
+                Some(News::End(scheduler::Outcome::Poisoned)) => {
+                    let message = format!("{POISONED_MAX} symbols of this scan kill the workers that evaluate them");
+                    Failure::new(ErrorKind::Poisoned, message)
+                }
+                Some(News::End(scheduler::Outcome::NoWorker)) => no_worker(no_worker_timeout_ms),
+                Some(News::End(scheduler::Outcome::Cancelled)) => {
+                    Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
+                }
+                // The dispatcher ends with the term.
+                None => return Err(Stopped::Over),
+                Some(news) => {
+                    if let Some((segment, outcome)) = self.take(news) {
+                        if let Some(recorder) = &self.recorder {
+                            let stored = recorder.segment(self.step, segment, outcome.clone()).await;
+                            stored.map_err(Stopped::Failed)?;
+                        }
+                        self.tell(segment, outcome);
+                        if self.scan.log.bytes() > ANSWER_BYTES_MAX {
+                            return Err(Stopped::Failed(too_large()));
+                        }
+                    }
+                    continue;
+                }
+            };
+            return Err(Stopped::Failed(failure));
+        }
+    }
+
+    /// Tells clients of a segment of the last step.
+    fn tell(&self, segment: u32, outcome: Outcome) {
+        if self.last {
+            let mut event = event_of(segment, outcome, self.scan.generation(), &self.prepared);
+            if let Event::SegmentDone(done) = &mut event {
+                // What clients may have of it already proved wrong.
+                done.replaces = self.replaced.contains(&segment);
+            }
+            self.scan.log.push(event);
+        }
+        self.scan.runs(self.step + 1, self.ended());
+    }
+
+    /// Keeps what is new; what became of a segment when it is whole.
+    fn take(&mut self, news: News) -> Option<(u32, Outcome)> {
+        match news {
+            News::Started { attempt, worker, segments, purpose } => {
+                let (started_ms, ending) = (ms_since(self.begun), "running".to_owned());
+                let ended_ms = None;
+                let run = ShardRun { attempt, worker, segments, started_ms, ended_ms, ending, purpose };
+                self.report.shard_runs.push(run);
+                None
+            }
+            News::Over { attempt, ending } => {
+                let ended_ms = ms_since(self.begun);
+                // The first ending counts: one that broke is stopped afterwards.
+                let run = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt && r.ended_ms.is_none());
+                if let Some(run) = run {
+                    (run.ended_ms, run.ending) = (Some(ended_ms), ending);
+                }
+                None
+            }
+            News::Result { piece, result, envelope, run, replaces } => {
+                if replaces {
+                    self.replaced.insert(piece.segment);
+                    // What was replaced is not in the answer.
+                    self.report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
+                }
+                self.report.segment_runs.push(run);
+                let whole = (piece == self.prepared.whole(piece.segment)).then_some(envelope);
+                let part = self.glue.take(&self.prepared, piece, Ok(result), self.last)?;
+                Some(self.segment(piece.segment, part, whole))
+            }
+            News::Failed { piece, failure, attempts } => {
+                let (segment, Failure { kind, message }) = (piece.segment, failure.clone());
+                let part = piece != self.prepared.whole(segment);
+                let symbols = if part { self.prepared.symbols_of_piece(piece) } else { Vec::new() };
+                self.report.failed.push(FailedRun { segment, kind, message, attempts, symbols });
+                let part = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
+                Some(self.segment(piece.segment, part, None))
+            }
+            News::Contested { segment } => {
+                self.report.contested.push(segment);
+                None
+            }
+            News::Quarantined { worker } => {
+                self.report.quarantined.push(worker);
+                None
+            }
+            News::WorkerLost { worker } => {
+                self.report.workers_lost.push(worker);
+                None
+            }
+            News::End(_) => None,
+        }
+    }
+
+    /// A segment that is whole. `envelope`: as it came, if in one piece.
+    fn segment(&mut self, segment: u32, part: Part, envelope: Option<pb::Envelope>) -> (u32, Outcome) {
+        let encoded = part.and_then(|result| match envelope {
+            Some(envelope) => Ok((result, envelope)),
+            None => envelope::encode(&result).map(|envelope| (result, envelope)).map_err(Failure::from),
+        });
+        let outcome = match encoded {
+            Ok((result, envelope)) => {
+                let digest = segment_digest(&result);
+                self.results.insert(segment, result);
+                Outcome::Result { envelope, digest }
+            }
+            Err(failure) => {
+                let symbols = self.prepared.symbols_of(segment);
+                let Failure { kind, message } = failure.clone();
+                self.failures.push(FailedSegment { segment, symbols, kind, message });
+                Outcome::Failed(failure)
+            }
+        };
+        (segment, outcome)
+    }
+
+    /// The end of a scan whose last step is done.
+    ///
+    /// # Errors
+    /// Segments failed for reasons beyond the snapshot, and nobody asked for an answer without them; or what was found
+    /// cannot be stored.
+    pub async fn answer(&mut self) -> Result<Answered, Failure> {
+        let partial = incomplete(&self.report.failed);
+        if let (Some(failure), false) = (&partial, self.scan.asked.allow_partial) {
+            return Err(failure.clone());
+        }
+        self.report.run_ms = ms_since(self.begun);
+        for run in self.report.shard_runs.iter_mut().filter(|r| r.ended_ms.is_none()) {
+            // Everything is answered; the end of its stream is still on its way.
+            (run.ended_ms, run.ending) = (Some(self.report.run_ms), "done".to_owned());
+        }
+        let started = Instant::now();
+        let span = tracing::info_span!("merge", segments = self.results.len());
+        let (results, failures) = self.take_step();
+        let prepared = Arc::clone(&self.prepared);
+        let merging = tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
+            let mut answer = merge(&prepared, results, failures);
+            answer.identity.partial = partial.is_some();
+            let failed = answer.counts()[Status::Failed as usize] as u64;
+            (answer_digest(&answer), failed, answer.identity.partial)
+        });
+        let merged = merging.await.map_err(|_| Failure::new(ErrorKind::Permanent, "internal error in the merge"));
+        let (answer_digest, failed_symbols, partial) = merged?;
+        self.report.merge_ms = ms_since(started);
+        self.report.close();
+        let report_json = serde_json::to_string(&self.report).unwrap_or_default();
+        let mut summary = pb::Summary { answer_digest, report_json, partial };
+        if let Some(recorder) = &self.recorder {
+            summary = recorder.answer(&self.head, summary).await?;
+        }
+        Ok(Answered { summary, failed_symbols, disputed: self.report.disputed })
+    }
+}
+
+fn too_large() -> Failure {
+    let message = format!(
+        "the results of this scan take more than {ANSWER_BYTES_MAX} bytes: select fewer columns, sweep over fewer \
+         values, or keep the best points alone"
+    );
+    Failure::new(ErrorKind::Invalid, message)
+}

@@ -1,0 +1,41 @@
+//! The first version of a segment's result, as workers of protocol 1 send it: read, and made into what is used today.
+//!
+//! Nothing here changes any more. It has no points of a sweep, no steps of cross-sections and no flags: a segment of a
+//! plan that needs them comes out different from what its scan expects, and is refused like any other wrong result.
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+use crate::result::{SegmentOutput, SegmentResultV2, Status, SymbolRow};
+
+/// One symbol's part of the answer.
+#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
+pub struct SymbolRowV1 {
+    pub symbol: String,
+    pub status: Status,
+    pub reason: String,
+    pub rank: Vec<f64>,
+    pub values: Vec<f64>,
+}
+
+/// Everything a segment answers, rows sorted by symbol.
+#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
+pub struct SegmentResultV1 {
+    pub segment: u32,
+    pub rows: Vec<SymbolRowV1>,
+}
+
+impl From<SegmentResultV1> for SegmentResultV2 {
+    fn from(old: SegmentResultV1) -> Self {
+        let row = |row: SymbolRowV1| SymbolRow {
+            point: 0,
+            symbol: row.symbol,
+            status: row.status,
+            edge: false,
+            provisional: false,
+            reason: row.reason,
+            rank: row.rank,
+            values: row.values,
+        };
+        Self { segment: old.segment, output: SegmentOutput::Rows(old.rows.into_iter().map(row).collect()) }
+    }
+}
