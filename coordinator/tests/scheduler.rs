@@ -332,6 +332,32 @@ fn what_only_a_quarantined_host_answered_is_asked_for_again() {
 }
 
 #[test]
+fn no_scan_ends_while_answers_of_a_liar_are_being_looked_at() {
+    let mut case = Case::new(3, 4);
+    for scan in [1, 2] {
+        case.step(Event::Submitted { scan, request: request(&[shard(&[0, 1], None)]) });
+    }
+    let attempt = AttemptId::MAX;
+    let mut says = |scan, host, segment, digest: u8| {
+        let digest: Digest = [digest; 32];
+        case.step(Event::PieceDone { scan, attempt, host, piece: whole(segment), digest });
+        case.commands.clone()
+    };
+    // Of scan 2 the liar contradicts one right answer, and gives the other.
+    says(2, 2, 0, 0);
+    says(2, 1, 0, 9);
+    says(2, 1, 1, 9);
+    says(1, 1, 0, 9);
+    says(1, 2, 0, 0);
+    let said = says(1, 3, 0, 0);
+    assert!(said.contains(&Command::Quarantine { host: 1, scan: 1, piece: whole(0) }), "{said:?}");
+    assert!(!said.iter().any(|c| matches!(c, Command::End { scan: 2, .. })), "its last word was the liar's: {said:?}");
+    let said = says(2, 2, 1, 0);
+    assert!(said.contains(&Command::Replace { scan: 2, piece: whole(1) }), "{said:?}");
+    assert!(said.contains(&Command::End { scan: 2, outcome: Outcome::Complete { disputed: false } }), "{said:?}");
+}
+
+#[test]
 fn a_dispute_that_nobody_can_settle_marks_the_scan() {
     let mut case = contested(2);
     case.done(6, 2, whole(1), 0);

@@ -262,7 +262,9 @@ impl Election {
         match event {
             Event::Seen { leader, revision } => self.see(leader, revision, now_ms, out),
             Event::Granted { lease, sent_ms } => self.granted(lease, sent_ms, now_ms, out),
-            Event::Committed { campaign, applied, revision } => self.committed(campaign, applied, revision, out),
+            Event::Committed { campaign, applied, revision } => {
+                self.committed(campaign, applied, revision, now_ms, out);
+            }
             Event::Renewed { lease, sent_ms } => self.renewed(lease, sent_ms),
             Event::LeaseOver { lease } => self.lease_over(lease, now_ms, out),
             Event::Failed { call } => self.failed(call, now_ms),
@@ -365,10 +367,15 @@ impl Election {
         out.push(Command::Campaign { lease: lease.id, record: self.record.clone() });
     }
 
-    fn committed(&mut self, campaign: u64, applied: bool, revision: i64, out: &mut Vec<Command>) {
+    fn committed(&mut self, campaign: u64, applied: bool, revision: i64, now_ms: u64, out: &mut Vec<Command>) {
         let Phase::Committing { lease } = self.phase else { return };
         if campaign != self.record.campaign {
             return;
+        }
+        let is_its = matches!(&self.seen, Seen::Held(incumbent) if incumbent.epoch == revision);
+        if applied && self.seen_revision > revision && !is_its {
+            // What is known of the key is newer than this answer: the record was there, and is gone again.
+            return self.withdraw(Reason::KeyGone, now_ms, out);
         }
         if applied {
             self.lead(revision, lease, out);

@@ -155,6 +155,13 @@ fn a_candidate_that_was_stopped_does_not_lead_by_a_late_answer() {
 }
 
 #[test]
+fn an_answer_that_is_older_than_what_is_known_of_the_key_makes_no_leader() {
+    let mut election = candidate();
+    assert_eq!(election.step(vacant(9), 2), [], "put at 5, gone by 9");
+    assert_eq!(election.step(applied(5), 3), [revoke(7), grant(3)]);
+}
+
+#[test]
 fn a_lease_that_came_too_late_is_given_back() {
     let mut election = election();
     election.step(vacant(1), 0);

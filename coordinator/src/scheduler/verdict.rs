@@ -38,6 +38,7 @@ impl Scheduler {
             Some(true) => {}
             // A host that contradicts itself is wrong at least once.
             Some(false) => {
+                self.unsettle(host, now_ms);
                 self.quarantine(host, (id, piece), now_ms, out);
                 self.settle(id, piece, None, now_ms, out);
             }
@@ -64,7 +65,8 @@ impl Scheduler {
             None => {}
             Some(Finding::Asking) => self.doubt(id, piece, now_ms, out),
             Some(Finding::Wrong(hosts)) => {
-                // Each of them may settle this piece, and unsettle others.
+                // Each of them may settle this piece, and unsettle others: no scan ends before all are looked at.
+                hosts.iter().for_each(|host| self.unsettle(*host, now_ms));
                 for host in hosts {
                     self.quarantine(host, (id, piece), now_ms, out);
                 }
@@ -169,6 +171,20 @@ impl Scheduler {
         }
         for (id, piece) in over {
             self.leave_open(id, piece, out);
+        }
+    }
+
+    /// Every accepted piece that a host has voted on is in doubt, until it is settled without that vote.
+    fn unsettle(&mut self, host: HostId, now_ms: u64) {
+        for scan in self.scans.values_mut() {
+            for (piece, progress) in &mut scan.pieces {
+                let verdict = progress.verdict().filter(|v| v.votes.iter().any(|(voter, _)| *voter == host));
+                if let Some(verdict) = verdict
+                    && scan.unsettled.insert(*piece)
+                {
+                    verdict.since_ms = now_ms;
+                }
+            }
         }
     }
 

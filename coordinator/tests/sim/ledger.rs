@@ -1,4 +1,4 @@
-//! What the scheduler promised and did, kept beside it, and every invariant checked after every event.
+//! What one reign's scheduler promised and did, kept beside it, and every invariant checked after every event.
 //!
 //! It believes nothing of the scheduler's own state: it sees events and commands alone.
 
@@ -32,6 +32,16 @@ pub enum Invariant {
     Reasons,
     /// A scan ends at its deadline.
     Deadlines,
+    /// At most one coordinator leads by its own clock, and only while it does it acts.
+    OneLeader,
+    /// No write of a leader applies, and no worker takes its work, once a later epoch has begun there.
+    StaleEpochs,
+    /// An accepted scan is run by somebody until it ends.
+    AcceptedScansEnd,
+    /// The end of a scan is recorded once, and its answer lies in the result store then.
+    RecordedAnswer,
+    /// A request that is made again is no second scan.
+    OneScanPerRequest,
 }
 
 /// An invariant that does not hold.
@@ -106,9 +116,9 @@ pub struct Ledger {
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-type Checked = Result<(), Violation>;
+pub type Checked = Result<(), Violation>;
 
-fn ensure(holds: bool, invariant: Invariant, what: impl FnOnce() -> String) -> Checked {
+pub fn ensure(holds: bool, invariant: Invariant, what: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(Violation { invariant, what: what() }) }
 }
 
@@ -388,29 +398,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// What a scan answered, by symbol; `None` for one that failed. Only of scans that ended complete.
-    pub fn answer(&self, scan: ScanId) -> Option<Vec<(Piece, Option<Digest>)>> {
-        let seen = self.scans.get(&scan).filter(|s| matches!(s.outcome, Some(Outcome::Complete { .. })))?;
-        let end = |(piece, end): (&Piece, &End)| match end {
-            End::Accepted(digest) => (*piece, Some(*digest)),
-            End::Failed => (*piece, None),
-        };
-        Some(seen.ends.iter().map(end).collect())
-    }
-
-    /// Scans that have not ended.
-    pub fn unfinished(&self) -> Vec<ScanId> {
-        self.scans.iter().filter(|(_, s)| s.outcome.is_none()).map(|(&id, _)| id).collect()
-    }
-
     /// Whether the shell waits for this attempt.
     pub fn runs(&self, attempt: AttemptId) -> bool {
         self.running.contains_key(&attempt)
-    }
-
-    /// Attempts of a worker that run.
-    pub fn busy(&self, worker: WorkerId) -> usize {
-        self.running.values().filter(|r| r.worker == worker).count()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Planted bugs, at least one for each invariant: between the scheduler and the world, as a broken scheduler would act.
+//! Planted bugs, at least one for each invariant: between the scheduler and the world, as a broken scheduler would act, and
+//! where a coordinator, its records or a worker would be broken.
 
 use trawl_coordinator::scheduler::{AttemptId, Command, Event, Outcome, Purpose};
 use trawl_protocol::ErrorKind;
@@ -41,10 +42,24 @@ pub enum Bug {
     QuarantinesTheHonest,
     /// Deadlines are not looked at.
     ForgetsDeadlines,
+    /// A leader thinks that its lease lives twice as long as it does.
+    BelievesItsLeaseLonger,
+    /// A leader does not look at the clock before it acts.
+    ActsWithoutLooking,
+    /// A leader's writes are not guarded by its key.
+    ForgetsTheGuard,
+    /// Workers take work of any epoch.
+    WorkersTakeAnyEpoch,
+    /// A new leader takes nothing over.
+    ForgetsToTakeOver,
+    /// The end of a scan is recorded before its results are stored.
+    EndsBeforeItStored,
+    /// What a client calls its request is not recorded.
+    ForgetsTheRequest,
 }
 
 impl Bug {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 20] = [
         Self::LosesAResult,
         Self::CountsTwice,
         Self::NeverGivesUp,
@@ -58,6 +73,13 @@ impl Bug {
         Self::FailsTooSoon,
         Self::QuarantinesTheHonest,
         Self::ForgetsDeadlines,
+        Self::BelievesItsLeaseLonger,
+        Self::ActsWithoutLooking,
+        Self::ForgetsTheGuard,
+        Self::WorkersTakeAnyEpoch,
+        Self::ForgetsToTakeOver,
+        Self::EndsBeforeItStored,
+        Self::ForgetsTheRequest,
     ];
 
     /// What has to notice it.
@@ -72,6 +94,11 @@ impl Bug {
             Self::BelievesEverybody => Invariant::SameBytes,
             Self::FailsTooSoon | Self::QuarantinesTheHonest => Invariant::Reasons,
             Self::ForgetsDeadlines => Invariant::Deadlines,
+            Self::BelievesItsLeaseLonger | Self::ActsWithoutLooking => Invariant::OneLeader,
+            Self::ForgetsTheGuard | Self::WorkersTakeAnyEpoch => Invariant::StaleEpochs,
+            Self::ForgetsToTakeOver => Invariant::AcceptedScansEnd,
+            Self::EndsBeforeItStored => Invariant::RecordedAnswer,
+            Self::ForgetsTheRequest => Invariant::OneScanPerRequest,
         }
     }
 }
@@ -175,7 +202,15 @@ impl Sabotage {
             | Bug::IgnoresDrain
             | Bug::ForgetsAttempts
             | Bug::BelievesEverybody
-            | Bug::ForgetsDeadlines => {}
+            | Bug::ForgetsDeadlines
+            // Not of the scheduler: the world asks for them where they act.
+            | Bug::BelievesItsLeaseLonger
+            | Bug::ActsWithoutLooking
+            | Bug::ForgetsTheGuard
+            | Bug::WorkersTakeAnyEpoch
+            | Bug::ForgetsToTakeOver
+            | Bug::EndsBeforeItStored
+            | Bug::ForgetsTheRequest => {}
         }
         // A scan that ends for another reason than the bug is no concern of it.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {

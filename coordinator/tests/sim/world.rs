@@ -1,21 +1,25 @@
-//! A cluster of a seed: machines, a network and a shell around the real planner and scheduler, in simulated time.
+//! A cluster of a seed: machines, coordinators, a control store, a result store and a network, in simulated time.
 //!
-//! Messages of a machine that cannot be reached are held until it can be. When that takes too long its connection counts
-//! as broken: what was on the way to it is gone, what it says comes late.
+//! What happens stands in an agenda. `coordinators` are the processes that stand for election, `reign` is what one does while
+//! it leads, `machines` are the workers; `laws` and `ledger` see everything and check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
-use trawl_coordinator::scheduler::{
-    AttemptId, ClassId, Command, Digest, Event, HostId, Limits, Loss, Piece, Priority, Request, ScanId, Scheduler,
-    WorkerId,
-};
-use trawl_protocol::ErrorKind;
+use trawl_coordinator::durable::EndOutcome;
+use trawl_coordinator::election;
+use trawl_coordinator::scheduler::{ClassId, Event, Limits, ScanId};
+use trawl_protocol::record::leader_key;
 
-use crate::faults::{Fault, Faults};
-use crate::ledger::{Invariant, Ledger, Truth, Violation};
-use crate::random::{Random, mix};
-use crate::sabotage::Sabotage;
+use crate::control::{Answer, Call, Control};
+use crate::coordinators::{Coordinator, Owner};
+use crate::facts::{Asked, Facts};
+use crate::faults::{Fault, Faults, Kind};
+use crate::laws::{CLUSTER, Laws};
+use crate::ledger::{Checked, Invariant, Violation};
+use crate::machines::{Machine, Source, Work};
+use crate::random::Random;
+use crate::results::{Group, Results};
+use crate::sabotage::{Bug, Sabotage};
 
 /// Of the simulated scheduler: shorter waits than real ones, so that more happens.
 pub const LIMITS: Limits = Limits {
@@ -33,135 +37,142 @@ pub const FAULTS_UNTIL_MS: u64 = 10_000;
 /// Once faults stop, everything has ended by then.
 const SETTLED_MS: u64 = FAULTS_UNTIL_MS + 300_000;
 /// A machine that cannot be reached for so long counts as lost.
-const DETECT_MS: u64 = 1_000;
-const TICK_MS: u64 = 50;
+pub const DETECT_MS: u64 = 1_000;
+pub const TICK_MS: u64 = 50;
+/// How often the control store looks for leases that are over.
+const LEASES_MS: u64 = 50;
+/// How long a client waits for an answer, and before it asks another coordinator.
+const CLIENT_MS: (u64, u64) = (1_500, 300);
 /// No machine is slower: microseconds for one symbol.
 const SLOWEST_US: u64 = 20_000;
 
 /// What happens at a time.
-#[derive(Debug, Clone)]
-enum Happening {
-    Tick,
-    Submit(ScanId),
-    Cancel(ScanId),
+#[derive(Debug)]
+pub enum Happening {
+    Tick {
+        coordinator: usize,
+        serial: u64,
+    },
+    Leases,
+    /// A client hands a scan in, at a coordinator.
+    Submit {
+        scan: ScanId,
+        to: usize,
+    },
+    Acknowledged {
+        coordinator: usize,
+        life: u64,
+        scan: ScanId,
+    },
+    Cancel {
+        scan: ScanId,
+    },
     Fault(Fault),
-    /// A dispatch reaches its machine, if it came over the connection that still is.
+    StartCoordinator {
+        coordinator: usize,
+    },
+    Replace {
+        coordinator: usize,
+    },
+    Wake {
+        coordinator: usize,
+        life: u64,
+    },
+    Poke {
+        coordinator: usize,
+    },
+    /// A call reaches the control store; does so although its caller gave up; is answered.
+    Reach {
+        owner: Owner,
+        call: Call,
+    },
+    Late {
+        owner: Owner,
+        call: Call,
+    },
+    Answered {
+        owner: Owner,
+        answer: Answer,
+    },
+    Flush {
+        coordinator: usize,
+        serial: u64,
+        scan: ScanId,
+    },
+    /// A group reaches the result store; is acknowledged.
+    Store {
+        coordinator: usize,
+        serial: u64,
+        scan: ScanId,
+        object: String,
+        name: (i64, u32),
+        group: Group,
+    },
+    Stored {
+        coordinator: usize,
+        serial: u64,
+        scan: ScanId,
+    },
+    StartMachine {
+        machine: usize,
+    },
+    Beat {
+        machine: usize,
+        life: u64,
+    },
+    Leave {
+        machine: usize,
+        life: u64,
+    },
     Arrive {
         machine: usize,
-        link: WorkerId,
-        attempt: AttemptId,
-        scan: ScanId,
-        pieces: Vec<Piece>,
+        life: u64,
+        work: Work,
     },
-    /// A machine has computed something, in the life it began it in.
     Computed {
         machine: usize,
         life: u64,
     },
-    /// Something a machine said reaches the coordinator.
     Said {
         machine: usize,
+        to: Source,
         event: Event,
     },
-    /// A connection has been broken for long enough.
     Detect {
+        from: Source,
         machine: usize,
-        link: WorkerId,
+        life: u64,
     },
-    Start {
+    Ping {
+        coordinator: usize,
+        serial: u64,
         machine: usize,
+        life: u64,
     },
-    Join {
-        machine: usize,
-    },
-    Leave {
-        machine: usize,
-        link: WorkerId,
-    },
-}
-
-#[derive(Debug, Clone)]
-pub struct Machine {
-    class: ClassId,
-    /// Microseconds for one symbol.
-    pace_us: u64,
-    /// Whether what it says is wrong now and then.
-    liar: bool,
-    life: u64,
-    alive: bool,
-    draining: bool,
-    /// Until when nothing reaches it, it does nothing, and nothing it says gets out.
-    deaf_until: u64,
-    stopped_until: u64,
-    mute_until: u64,
-    link: Option<WorkerId>,
-    /// What it has to do, in turns.
-    queue: Vec<(AttemptId, ScanId, Vec<Piece>)>,
-    computing: Option<(AttemptId, ScanId, Piece)>,
-}
-
-impl Machine {
-    fn reachable_at(&self) -> u64 {
-        self.deaf_until.max(self.stopped_until).max(self.mute_until)
-    }
-}
-
-/// A scan of the seed.
-#[derive(Debug, Clone)]
-struct Asked {
-    segments: Vec<u32>,
-    request: Request,
-    poison: BTreeSet<(u32, u32)>,
-}
-
-/// What the ledger compares with.
-struct Facts {
-    scans: BTreeMap<ScanId, Asked>,
-    liars: BTreeSet<u64>,
-}
-
-/// Of a symbol's row: what an undisturbed run gives.
-fn value(scan: ScanId, segment: u32, symbol: u32) -> u64 {
-    mix(scan << 40 ^ u64::from(segment) << 16 ^ u64::from(symbol))
-}
-
-fn digest_of(values: impl Iterator<Item = u64>) -> Digest {
-    let hash = values.fold(7, |hash, value| mix(hash ^ value));
-    let mut digest = [0; 32];
-    digest[..8].copy_from_slice(&hash.to_le_bytes());
-    digest
-}
-
-impl Truth for Facts {
-    fn digest(&self, scan: ScanId, piece: Piece) -> Digest {
-        digest_of((piece.first..piece.first + piece.count).map(|symbol| value(scan, piece.segment, symbol)))
-    }
-
-    fn kills(&self, scan: ScanId, piece: Piece) -> bool {
-        let symbols = (piece.segment, piece.first)..(piece.segment, piece.first + piece.count);
-        self.scans.get(&scan).is_some_and(|s| s.poison.range(symbols).next().is_some())
-    }
-
-    fn lies(&self, host: HostId) -> bool {
-        self.liars.contains(&host)
-    }
 }
 
 pub struct World {
-    random: Random,
-    now_ms: u64,
-    /// Clock jumps of the coordinator's machine.
-    ahead_ms: u64,
-    scheduler: Scheduler,
-    pub ledger: Ledger,
-    machines: Vec<Machine>,
-    facts: Facts,
+    pub random: Random,
+    pub now_ms: u64,
+    pub machines: Vec<Machine>,
+    pub coordinators: Vec<Coordinator>,
+    /// Counts reigns.
+    pub serial: u64,
+    pub control: Control,
+    /// Until when the control store stands still, and the result store is full.
+    pub frozen_until: u64,
+    pub full_until: u64,
+    pub results: Results,
+    pub laws: Laws,
+    pub facts: Facts,
+    pub faults: Faults,
+    pub sabotage: Option<Sabotage>,
     agenda: BTreeMap<(u64, u64), Happening>,
     order: u64,
-    faults: Faults,
-    sabotage: Option<Sabotage>,
-    next_link: WorkerId,
-    links: BTreeMap<WorkerId, usize>,
+    /// Scans whose client knows that they are accepted.
+    acknowledged: BTreeSet<ScanId>,
+    /// What happened at all, so that a test can tell whether it tested something.
+    pub counts: BTreeMap<&'static str, u64>,
     /// Whether every event and command is printed.
     pub traced: bool,
 }
@@ -174,20 +185,7 @@ impl World {
         let count = random.within(1, 8) as usize;
         let with_liar = random.percent(25);
         let machines: Vec<Machine> = (0..count)
-            .map(|i| Machine {
-                class: i as ClassId % classes,
-                pace_us: random.within(20, 2_000),
-                liar: with_liar && i == 0 && !quiet,
-                life: 0,
-                alive: false,
-                draining: false,
-                deaf_until: 0,
-                stopped_until: 0,
-                mute_until: 0,
-                link: None,
-                queue: Vec::new(),
-                computing: None,
-            })
+            .map(|i| Machine::new(i as ClassId % classes, random.within(20, 2_000), with_liar && i == 0 && !quiet))
             .collect();
         let mut scans = BTreeMap::new();
         for scan in 1..=random.within(1, 4) {
@@ -195,39 +193,49 @@ impl World {
         }
         let liars = machines.iter().enumerate().filter(|(_, m)| m.liar).map(|(i, _)| i as u64).collect();
         let faults = if quiet { Faults::none() } else { Faults::new(&mut random) };
+        let candidates = if quiet { 1 } else { random.within(1, 3) };
+        let coordinators = (0..candidates).map(|_| Coordinator::new(random.within(980, 1_020))).collect();
         let mut world = Self {
+            random,
             now_ms: 0,
-            ahead_ms: 0,
-            scheduler: Scheduler::new(LIMITS, 0),
-            ledger: Ledger::default(),
+            machines,
+            coordinators,
+            serial: 0,
+            control: Control::default(),
+            frozen_until: 0,
+            full_until: 0,
+            results: Results::default(),
+            laws: Laws::default(),
             facts: Facts { scans, liars },
-            agenda: BTreeMap::new(),
-            order: 0,
             faults,
             sabotage,
-            next_link: 1,
-            links: BTreeMap::new(),
+            agenda: BTreeMap::new(),
+            order: 0,
+            acknowledged: BTreeSet::new(),
+            counts: BTreeMap::new(),
             traced: false,
-            machines,
-            random,
         };
         world.plan_ahead(quiet);
         world
     }
 
     fn plan_ahead(&mut self, quiet: bool) {
-        self.at(0, Happening::Tick);
+        self.at(LEASES_MS, Happening::Leases);
+        for coordinator in 0..self.coordinators.len() {
+            let wait = if quiet { 0 } else { self.random.within(0, 300) };
+            self.at(wait, Happening::StartCoordinator { coordinator });
+        }
         for machine in 0..self.machines.len() {
             let wait = if quiet { 0 } else { self.random.within(0, 300) };
-            self.at(wait, Happening::Start { machine });
+            self.at(wait, Happening::StartMachine { machine });
         }
         let scans: Vec<ScanId> = self.facts.scans.keys().copied().collect();
         for scan in scans {
             let at = self.random.within(0, FAULTS_UNTIL_MS / 2);
-            self.at(at, Happening::Submit(scan));
+            self.at(at, Happening::Submit { scan, to: 0 });
             if !quiet && self.random.percent(5) {
                 let wait = self.random.within(0, 2_000);
-                self.at(at + wait, Happening::Cancel(scan));
+                self.at(at + wait, Happening::Cancel { scan });
             }
         }
         for (at, fault) in self.faults.agenda.clone() {
@@ -235,161 +243,37 @@ impl World {
         }
     }
 
-    fn at(&mut self, ms: u64, happening: Happening) {
+    pub fn at(&mut self, ms: u64, happening: Happening) {
         self.order += 1;
         self.agenda.insert((ms, self.order), happening);
     }
 
-    fn soon(&mut self, ms: u64, happening: Happening) {
+    pub fn soon(&mut self, ms: u64, happening: Happening) {
         self.at(self.now_ms + ms, happening);
     }
 
-    /// Runs to the end of every scan, or to the first violation.
-    pub fn run(&mut self) -> Result<(), Violation> {
-        loop {
-            let submitted = !self.agenda.values().any(|h| matches!(h, Happening::Submit(_)));
-            if submitted && self.ledger.unfinished().is_empty() {
-                return Ok(());
-            }
-            if self.now_ms > SETTLED_MS {
-                let what = format!("scans {:?} never end", self.ledger.unfinished());
-                return Err(Violation { invariant: Invariant::Progress, what });
-            }
-            let Some(((at, _), happening)) = self.agenda.pop_first() else {
-                let what = "nothing will ever happen again".to_owned();
-                return Err(Violation { invariant: Invariant::Progress, what });
-            };
-            self.now_ms = at;
-            self.happen(happening)?;
-        }
+    pub fn clock(&self, coordinator: usize) -> u64 {
+        self.coordinators[coordinator].clock(self.now_ms)
     }
 
-    fn disturbed(&self) -> bool {
+    /// The time that records carry.
+    pub fn now_us(&self) -> i64 {
+        self.now_ms as i64 * 1_000
+    }
+
+    pub fn disturbed(&self) -> bool {
         self.now_ms < FAULTS_UNTIL_MS
     }
 
-    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
-        match happening {
-            Happening::Tick => {
-                self.soon(TICK_MS, Happening::Tick);
-                self.step(Event::Tick)
-            }
-            Happening::Submit(scan) => {
-                let request = self.planned(scan);
-                self.step(Event::Submitted { scan, request })
-            }
-            Happening::Cancel(scan) => self.step(Event::Cancelled { scan }),
-            Happening::Fault(fault) => self.strike(fault),
-            Happening::Arrive { machine, link, attempt, scan, pieces } => {
-                let state = &mut self.machines[machine];
-                let held = state.deaf_until.max(state.stopped_until);
-                if held > self.now_ms {
-                    self.at(held, Happening::Arrive { machine, link, attempt, scan, pieces });
-                } else if state.alive && state.link == Some(link) {
-                    state.queue.push((attempt, scan, pieces));
-                    self.compute(machine);
-                }
-                Ok(())
-            }
-            Happening::Computed { machine, life } => self.computed(machine, life),
-            Happening::Said { machine, event } => {
-                let held = self.machines[machine].mute_until;
-                if held > self.now_ms {
-                    self.at(held, Happening::Said { machine, event });
-                    return Ok(());
-                }
-                // The end of a stream is seen only by those who still read it.
-                if let Event::AttemptEnded { attempt } = event
-                    && !self.ledger.runs(attempt)
-                {
-                    return Ok(());
-                }
-                self.step(event)
-            }
-            Happening::Detect { machine, link } => {
-                let state = &self.machines[machine];
-                let gone = !state.alive || state.reachable_at() > self.now_ms;
-                if gone { self.lose(machine, link, Loss::Died) } else { Ok(()) }
-            }
-            Happening::Start { machine } => {
-                let state = &mut self.machines[machine];
-                if !state.alive {
-                    state.alive = true;
-                    state.draining = false;
-                    state.life += 1;
-                    let before = state.link;
-                    self.soon(5, Happening::Join { machine });
-                    // A new life registers: the one before is gone, noticed or not.
-                    if let Some(link) = before {
-                        return self.lose(machine, link, Loss::Died);
-                    }
-                }
-                Ok(())
-            }
-            Happening::Join { machine } => self.join(machine),
-            Happening::Leave { machine, link } => {
-                if self.machines[machine].link == Some(link) && self.ledger.busy(link) > 0 {
-                    self.soon(20, Happening::Leave { machine, link });
-                    return Ok(());
-                }
-                self.lose(machine, link, Loss::Left)?;
-                self.die(machine, 100);
-                Ok(())
-            }
-        }
+    pub fn sabotaged(&self, bug: Bug) -> bool {
+        self.sabotage.as_ref().is_some_and(|sabotage| sabotage.bug == bug)
     }
 
-    /// The planner's shards for the workers that are there.
-    fn planned(&self, scan: ScanId) -> Request {
-        let asked = &self.facts.scans[&scan];
-        let costs: Vec<SegmentCost> = asked
-            .segments
-            .iter()
-            .map(|&segment| SegmentCost { segment, cost: u64::from(asked.request.symbols[&segment]) * 1_000 })
-            .collect();
-        let seats: Vec<WorkerSeat> = self
-            .machines
-            .iter()
-            .enumerate()
-            .filter_map(|(i, m)| Some(WorkerSeat { worker: m.link?, key: name_key(&format!("w{i}")) }))
-            .collect();
-        let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
-        let deadline_ms = asked.request.deadline_ms.map(|ms| self.clock() + ms);
-        Request { shards: plan_shards(&costs, &seats, spec, 1), deadline_ms, ..asked.request.clone() }
+    pub fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
     }
 
-    fn clock(&self) -> u64 {
-        self.now_ms + self.ahead_ms
-    }
-
-    fn step(&mut self, event: Event) -> Result<(), Violation> {
-        let clock = self.clock();
-        self.ledger.before(&event);
-        let told = match &mut self.sabotage {
-            Some(sabotage) => sabotage.event(event.clone()),
-            None => Some(event.clone()),
-        };
-        let mut commands = told.map_or_else(Vec::new, |told| self.scheduler.step(told, clock));
-        if let Some(sabotage) = &mut self.sabotage {
-            sabotage.commands(&mut commands);
-        }
-        if self.traced && !(matches!(event, Event::Tick) && commands.is_empty()) {
-            println!("{clock:>7} {event:?}");
-            commands.iter().for_each(|command| println!("        -> {command:?}"));
-        }
-        self.ledger.after(&event, &commands, (&LIMITS, clock), &self.facts)?;
-        for command in commands {
-            if let Command::Dispatch { attempt, scan, worker, pieces, .. } = command
-                && let Some(&machine) = self.links.get(&worker)
-            {
-                let wait = self.latency();
-                self.soon(wait, Happening::Arrive { machine, link: worker, attempt, scan, pieces });
-            }
-        }
-        Ok(())
-    }
-
-    fn latency(&mut self) -> u64 {
+    pub fn latency(&mut self) -> u64 {
         let usual = self.random.within(1, 5);
         if self.disturbed() && self.random.percent(self.faults.delay_percent) {
             usual + self.random.within(0, 800)
@@ -398,203 +282,180 @@ impl World {
         }
     }
 
-    fn join(&mut self, machine: usize) -> Result<(), Violation> {
-        let back = self.machines[machine].reachable_at();
-        let state = &mut self.machines[machine];
-        if !state.alive || state.link.is_some() || state.draining {
-            return Ok(());
+    /// Runs to the end of every scan, or to the first violation.
+    pub fn run(&mut self) -> Checked {
+        let all = self.facts.scans.len();
+        while self.laws.ended.len() < all || self.acknowledged.len() < all {
+            if self.now_ms > SETTLED_MS {
+                return Err(self.stuck());
+            }
+            let Some(((at, _), happening)) = self.agenda.pop_first() else { return Err(self.stuck()) };
+            self.now_ms = at;
+            self.happen(happening)?;
         }
-        if back > self.now_ms {
-            self.at(back + 1, Happening::Join { machine });
-            return Ok(());
-        }
-        let worker = self.next_link;
-        self.next_link += 1;
-        state.link = Some(worker);
-        let (class, host) = (state.class, machine as u64);
-        self.links.insert(worker, machine);
-        self.step(Event::WorkerJoined { worker, host, class, slots: SLOTS })
+        (0..self.coordinators.len()).for_each(|c| self.end_reign(c));
+        *self.counts.entry("epochs").or_default() += self.laws.epochs() as u64;
+        Ok(())
     }
 
-    fn lose(&mut self, machine: usize, link: WorkerId, loss: Loss) -> Result<(), Violation> {
-        if self.machines[machine].link != Some(link) {
-            return Ok(());
+    fn stuck(&self) -> Violation {
+        let open = self.laws.open();
+        let nobody_runs =
+            |scan: &ScanId| !self.coordinators.iter().any(|c| c.reign.as_ref().is_some_and(|r| r.runs(*scan)));
+        let forgotten: Vec<&ScanId> = open.iter().filter(|scan| nobody_runs(scan)).collect();
+        if forgotten.is_empty() {
+            let what = format!("{} of {} scans ended, {open:?} run", self.laws.ended.len(), self.facts.scans.len());
+            return Violation { invariant: Invariant::Progress, what };
         }
-        self.machines[machine].link = None;
-        self.soon(100, Happening::Join { machine });
-        self.step(Event::WorkerLost { worker: link, loss })
+        let what = format!("scans {forgotten:?} were accepted, and nobody runs them");
+        Violation { invariant: Invariant::AcceptedScansEnd, what }
     }
 
-    /// The process ends, and another is started.
-    fn die(&mut self, machine: usize, restart_ms: u64) {
-        let state = &mut self.machines[machine];
-        state.alive = false;
-        state.queue.clear();
-        state.computing = None;
-        let link = state.link;
-        self.soon(restart_ms, Happening::Start { machine });
-        if let Some(link) = link {
-            let noticed = self.random.within(1, 20).min(restart_ms.saturating_sub(1));
-            self.soon(noticed, Happening::Detect { machine, link });
+    fn happen(&mut self, happening: Happening) -> Checked {
+        match happening {
+            Happening::Tick { coordinator, serial } => self.tick(coordinator, serial),
+            Happening::Leases => {
+                self.soon(LEASES_MS, Happening::Leases);
+                if self.frozen_until <= self.now_ms && self.control.expire(self.now_ms) {
+                    self.poke();
+                }
+                Ok(())
+            }
+            Happening::Submit { scan, to } => self.hand_in(scan, to),
+            Happening::Acknowledged { coordinator, life, scan } => {
+                let state = &self.coordinators[coordinator];
+                if state.alive && state.life == life {
+                    self.acknowledged.insert(scan);
+                }
+                Ok(())
+            }
+            Happening::Cancel { scan } => {
+                let runs = |c: &usize| self.coordinators[*c].reign.as_ref().is_some_and(|r| r.runs(scan));
+                let runs = (0..self.coordinators.len()).find(runs);
+                runs.map_or(Ok(()), |coordinator| self.step(coordinator, Event::Cancelled { scan }))
+            }
+            Happening::Fault(fault) => self.strike(fault),
+            Happening::StartCoordinator { coordinator } => self.start_coordinator(coordinator),
+            Happening::Replace { coordinator } => {
+                self.kill_coordinator(coordinator, 100);
+                Ok(())
+            }
+            Happening::Wake { coordinator, life } => self.wake(coordinator, life),
+            Happening::Poke { coordinator } => self.poked(coordinator),
+            Happening::Reach { owner, call } => self.reach(owner, call),
+            Happening::Late { owner, call } => self.make(owner, call).map(|_| ()),
+            Happening::Answered { owner, answer } => self.answered(owner, answer),
+            Happening::Flush { coordinator, serial, scan } => self.flush(coordinator, serial, scan),
+            Happening::Store { coordinator, serial, scan, object, name, group } => {
+                self.store((coordinator, serial, scan), object, name, group)
+            }
+            Happening::Stored { coordinator, serial, scan } => self.stored(coordinator, serial, scan),
+            Happening::StartMachine { machine } => self.start_machine(machine),
+            Happening::Beat { machine, life } => self.beat(machine, life),
+            Happening::Leave { machine, life } => self.leave(machine, life),
+            Happening::Arrive { machine, life, work } => self.arrive(machine, life, work),
+            Happening::Computed { machine, life } => self.computed(machine, life),
+            Happening::Said { machine, to, event } => self.said(machine, to, event),
+            Happening::Detect { from, machine, life } => self.detect(from, machine, life),
+            Happening::Ping { coordinator, serial, machine, life } => self.ping(coordinator, serial, machine, life),
         }
     }
 
-    fn unreachable(&mut self, machine: usize) {
-        if let Some(link) = self.machines[machine].link {
-            self.soon(DETECT_MS, Happening::Detect { machine, link });
+    /// A client asks one coordinator after the other until one says that its scan is accepted.
+    fn hand_in(&mut self, scan: ScanId, to: usize) -> Checked {
+        if !self.acknowledged.contains(&scan) {
+            let taken = self.submit(to, scan)?;
+            let next = (to + 1) % self.coordinators.len();
+            self.soon(if taken { CLIENT_MS.0 } else { CLIENT_MS.1 }, Happening::Submit { scan, to: next });
         }
+        Ok(())
     }
 
-    fn strike(&mut self, fault: Fault) -> Result<(), Violation> {
+    fn strike(&mut self, fault: Fault) -> Checked {
         let machine = fault.machine % self.machines.len();
         let until = (self.now_ms + fault.lasts_ms).min(FAULTS_UNTIL_MS);
+        let restart_ms = fault.lasts_ms.min(2_000) + 30;
+        // Mostly the one that leads: the others have little to lose.
+        let any = fault.machine % self.coordinators.len();
+        let leading = (0..self.coordinators.len()).find(|&c| self.coordinators[c].reign.is_some());
+        let coordinator = if fault.machine.is_multiple_of(4) { any } else { leading.unwrap_or(any) };
         match fault.kind {
-            crate::faults::Kind::Kill => self.die(machine, fault.lasts_ms.min(2_000) + 30),
-            crate::faults::Kind::KillMany => {
+            Kind::Kill => self.kill(machine, restart_ms),
+            Kind::KillMany => {
                 for machine in 0..self.machines.len() {
                     if self.random.percent(70) {
-                        self.die(machine, fault.lasts_ms.min(2_000) + 30);
+                        self.kill(machine, restart_ms);
                     }
                 }
             }
-            crate::faults::Kind::Stop => {
+            Kind::Stop => {
                 self.machines[machine].stopped_until = until;
-                self.unreachable(machine);
+                self.unreachable(machine, DETECT_MS);
             }
-            crate::faults::Kind::Deafen => {
+            Kind::Deafen => {
                 self.machines[machine].deaf_until = until;
-                self.unreachable(machine);
+                self.unreachable(machine, DETECT_MS);
             }
-            crate::faults::Kind::Mute => {
+            Kind::Mute => {
                 self.machines[machine].mute_until = until;
-                self.unreachable(machine);
+                self.unreachable(machine, DETECT_MS);
             }
-            crate::faults::Kind::Slow => {
+            Kind::Slow => {
                 let state = &mut self.machines[machine];
                 state.pace_us = (state.pace_us * 10).min(SLOWEST_US);
             }
-            crate::faults::Kind::ClockJump => self.ahead_ms += fault.lasts_ms * 10,
-            crate::faults::Kind::Drain => {
-                let state = &mut self.machines[machine];
-                if let (Some(worker), false) = (state.link, state.draining) {
-                    state.draining = true;
-                    self.soon(1, Happening::Leave { machine, link: worker });
-                    return self.step(Event::WorkerDraining { worker });
+            Kind::Drain => self.drain(machine),
+            Kind::ClockJump => self.coordinators[coordinator].ahead_ms += fault.lasts_ms * 10,
+            Kind::KillLeader => self.kill_coordinator(coordinator, restart_ms),
+            // Twice as long as others, so that a leader's lease ends meanwhile.
+            Kind::StopLeader => {
+                self.coordinators[coordinator].stopped_until = (self.now_ms + 2 * fault.lasts_ms).min(FAULTS_UNTIL_MS);
+            }
+            Kind::CutLeader => {
+                self.coordinators[coordinator].cut_until = (self.now_ms + 2 * fault.lasts_ms).min(FAULTS_UNTIL_MS);
+            }
+            Kind::HandOver => {
+                if self.coordinators[coordinator].stopped_until <= self.now_ms {
+                    self.elect(coordinator, election::Event::Resign)?;
+                    // It stands for election no more: a process of its place does.
+                    self.soon(500, Happening::Replace { coordinator });
                 }
             }
+            Kind::Freeze => self.frozen_until = until,
+            Kind::Forget => {
+                self.control.store.compact();
+                self.control.store.break_watches();
+                self.poke();
+            }
+            Kind::LoseLeases => {
+                self.laws.robbed.insert(self.control.created(&leader_key(CLUSTER)));
+                self.control.store.expire_leases();
+                self.poke();
+            }
+            Kind::LoseWorkers => {
+                for machine in 0..self.machines.len() {
+                    self.lose_lease(machine);
+                }
+                self.poke();
+            }
+            Kind::FullResults => self.full_until = until,
         }
         Ok(())
-    }
-
-    /// Begins the next piece of the attempt whose turn it is.
-    fn compute(&mut self, machine: usize) {
-        let state = &mut self.machines[machine];
-        if state.computing.is_some() || state.queue.is_empty() {
-            return;
-        }
-        let (attempt, scan, mut pieces) = state.queue.remove(0);
-        let piece = pieces.remove(0);
-        state.computing = Some((attempt, scan, piece));
-        let (pace_us, life, symbols) = (state.pace_us, state.life, u64::from(piece.count));
-        state.queue.push((attempt, scan, pieces));
-        let spread = self.random.within(50, 150);
-        self.soon(1 + symbols * pace_us * spread / 100_000, Happening::Computed { machine, life });
-    }
-
-    fn computed(&mut self, machine: usize, life: u64) -> Result<(), Violation> {
-        let state = &self.machines[machine];
-        if !state.alive || state.life != life {
-            return Ok(());
-        }
-        if state.stopped_until > self.now_ms {
-            self.at(state.stopped_until, Happening::Computed { machine, life });
-            return Ok(());
-        }
-        let Some((attempt, scan, piece)) = self.machines[machine].computing.take() else { return Ok(()) };
-        if self.facts.kills(scan, piece) {
-            self.die(machine, 200);
-            return Ok(());
-        }
-        let host = machine as u64;
-        let mut digest = self.facts.digest(scan, piece);
-        if self.machines[machine].liar && self.random.percent(40) {
-            digest[31] ^= 1;
-        }
-        let failing = self.disturbed() && self.random.percent(self.faults.failing_percent);
-        let event = if failing {
-            let kinds = [ErrorKind::Retryable, ErrorKind::OutOfMemory, ErrorKind::Cancelled];
-            Event::PieceFailed { attempt, piece, kind: kinds[self.random.index(kinds.len())] }
-        } else {
-            Event::PieceDone { scan, attempt, host, piece, digest }
-        };
-        self.say(machine, event);
-        let state = &mut self.machines[machine];
-        if let Some(at) = state.queue.iter().position(|(a, _, left)| *a == attempt && left.is_empty()) {
-            state.queue.remove(at);
-            self.say(machine, Event::AttemptEnded { attempt });
-        }
-        // What nobody waits for any more is not begun.
-        let ledger = &self.ledger;
-        self.machines[machine].queue.retain(|(attempt, _, _)| ledger.runs(*attempt));
-        self.compute(machine);
-        Ok(())
-    }
-
-    /// Sends, late, twice or out of order.
-    fn say(&mut self, machine: usize, event: Event) {
-        let copies = if self.disturbed() && self.random.percent(self.faults.twice_percent) { 2 } else { 1 };
-        for _ in 0..copies {
-            let wait = self.latency();
-            self.soon(wait, Happening::Said { machine, event: event.clone() });
-        }
     }
 
     /// What the scans answered, by symbol: `None` for symbols that failed.
-    pub fn answers(&self) -> BTreeMap<ScanId, Vec<(u32, u32, Option<u64>)>> {
-        let answer = |scan: ScanId| {
-            let pieces = self.ledger.answer(scan)?;
-            let rows = pieces.into_iter().flat_map(|(piece, digest)| {
-                (piece.first..piece.first + piece.count).map(move |symbol| {
-                    let right = digest.map(|digest| {
-                        let truth =
-                            digest_of((piece.first..piece.first + piece.count).map(|s| value(scan, piece.segment, s)));
-                        value(scan, piece.segment, symbol) ^ u64::from(truth != digest)
-                    });
-                    (piece.segment, symbol, right)
-                })
-            });
-            Some((scan, rows.collect()))
-        };
-        self.facts.scans.keys().filter_map(|&scan| answer(scan)).collect()
+    pub fn answered_rows(&self) -> BTreeMap<ScanId, Vec<(u32, u32, Option<u64>)>> {
+        let complete = self.laws.ended.iter().filter(|(_, e)| matches!(e.outcome, EndOutcome::Complete { .. }));
+        complete
+            .map(|(&scan, ended)| {
+                let rows = ended.rows.iter().flat_map(|(&s, rows)| rows.iter().map(move |(i, v)| (s, *i, *v)));
+                (scan, rows.collect())
+            })
+            .collect()
     }
 
     /// Whether somebody lies in this world.
     pub fn has_liars(&self) -> bool {
         !self.facts.liars.is_empty()
-    }
-}
-
-impl Asked {
-    fn new(random: &mut Random, classes: ClassId, quiet: bool) -> Self {
-        let mut symbols = BTreeMap::new();
-        let mut segment = 0;
-        for _ in 0..random.within(0, 40) {
-            segment += random.within(1, 3) as u32;
-            symbols.insert(segment, random.within(1, 64) as u32);
-        }
-        let segments: Vec<u32> = symbols.keys().copied().collect();
-        let mut poison = BTreeSet::new();
-        if random.percent(15) && !segments.is_empty() {
-            for _ in 0..random.within(1, 3) {
-                let segment = segments[random.index(segments.len())];
-                let symbol = random.index(symbols[&segment] as usize) as u32;
-                poison.insert((segment, symbol));
-            }
-        }
-        let priority = Priority::ALL[random.index(3)];
-        let class = random.index(classes as usize) as ClassId;
-        let within_ms = random.percent(10).then(|| random.within(1, 5_000));
-        let deadline_ms = within_ms.filter(|_| !quiet);
-        Self { segments, request: Request { shards: Vec::new(), symbols, class, priority, deadline_ms }, poison }
     }
 }

@@ -1,0 +1,181 @@
+//! The control store of a world: the one in memory, which does what etcd does, behind a network in simulated time.
+//!
+//! Coordinators call it through a [`Handle`], whose calls wait on a [`Desk`] until the world has carried them there and the
+//! answers back; so their code is the real one, and every call can be late, lost, made twice or made after it failed.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use trawl_protocol::control::{
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, MemoryStore, Watch, Write,
+};
+
+/// Of every lease: coordinators' and workers'.
+pub const LEASE_TTL_MS: u64 = 2_000;
+
+#[derive(Debug, Clone)]
+pub enum Call {
+    Get(String),
+    List(String),
+    Commit(Vec<Guard>, Vec<Write>),
+    Watch(String, i64),
+    Grant,
+    KeepAlive(LeaseId),
+    Revoke(LeaseId),
+    /// Not of the store: the caller waits.
+    Sleep(u64),
+}
+
+#[derive(Debug)]
+pub enum Answer {
+    Entry(Option<Entry>),
+    Listing(Listing),
+    Committed(Committed),
+    Watch(Watch),
+    Lease(LeaseId),
+    Done,
+    Failed(ControlError),
+}
+
+/// Calls that were made, and answers that wait to be taken.
+#[derive(Debug, Default)]
+pub struct Desk {
+    next: u64,
+    pub calls: Vec<(u64, Call)>,
+    pub answers: BTreeMap<u64, Answer>,
+}
+
+/// One coordinator's way to the store.
+#[derive(Debug, Clone, Default)]
+pub struct Handle {
+    pub desk: Arc<Mutex<Desk>>,
+}
+
+struct Waiting {
+    desk: Arc<Mutex<Desk>>,
+    call: u64,
+}
+
+impl Future for Waiting {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Answer> {
+        self.desk.lock().unwrap().answers.remove(&self.call).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Handle {
+    pub async fn ask(&self, call: Call) -> Answer {
+        let id = {
+            let mut desk = self.desk.lock().unwrap();
+            desk.next += 1;
+            let id = desk.next;
+            desk.calls.push((id, call));
+            id
+        };
+        Waiting { desk: Arc::clone(&self.desk), call: id }.await
+    }
+
+    pub async fn sleep(&self, ms: u64) {
+        self.ask(Call::Sleep(ms)).await;
+    }
+}
+
+/// The answer of one kind, or the error.
+macro_rules! answered {
+    ($answer:expr, $kind:pat => $value:expr) => {
+        match $answer {
+            $kind => Ok($value),
+            Answer::Failed(error) => Err(error),
+            other => panic!("another call was answered: {other:?}"),
+        }
+    };
+}
+
+#[tonic::async_trait]
+impl ControlStore for Handle {
+    async fn put(&self, key: &str, value: Vec<u8>, lease: Option<LeaseId>) -> Result<(), ControlError> {
+        self.commit(&[], vec![Write::Put { key: key.to_owned(), value, lease }]).await.map(|_| ())
+    }
+    async fn delete(&self, key: &str) -> Result<(), ControlError> {
+        self.commit(&[], vec![Write::Delete { key: key.to_owned() }]).await.map(|_| ())
+    }
+    async fn get(&self, key: &str) -> Result<Option<Entry>, ControlError> {
+        answered!(self.ask(Call::Get(key.to_owned())).await, Answer::Entry(entry) => entry)
+    }
+    async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
+        answered!(self.ask(Call::Commit(guards.to_vec(), writes)).await, Answer::Committed(committed) => committed)
+    }
+    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
+        answered!(self.ask(Call::List(prefix.to_owned())).await, Answer::Listing(listing) => listing)
+    }
+    async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
+        answered!(self.ask(Call::Watch(prefix.to_owned(), revision)).await, Answer::Watch(watch) => watch)
+    }
+    async fn grant(&self, _ttl: Duration) -> Result<LeaseId, ControlError> {
+        answered!(self.ask(Call::Grant).await, Answer::Lease(lease) => lease)
+    }
+    async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError> {
+        answered!(self.ask(Call::KeepAlive(lease)).await, Answer::Done => ())
+    }
+    async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
+        answered!(self.ask(Call::Revoke(lease)).await, Answer::Done => ())
+    }
+}
+
+/// The result of something that never waits.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the store in memory waits"),
+    }
+}
+
+/// The store itself.
+#[derive(Debug, Default)]
+pub struct Control {
+    pub store: MemoryStore,
+    /// When each lease ends.
+    leases: BTreeMap<LeaseId, u64>,
+}
+
+impl Control {
+    pub fn make(&mut self, call: Call, now_ms: u64) -> Answer {
+        let answer = match call {
+            Call::Get(key) => now(self.store.get(&key)).map(Answer::Entry),
+            Call::List(prefix) => now(self.store.list(&prefix)).map(Answer::Listing),
+            Call::Commit(guards, writes) => now(self.store.commit(&guards, writes)).map(Answer::Committed),
+            Call::Watch(prefix, revision) => now(self.store.watch(&prefix, revision)).map(Answer::Watch),
+            Call::Grant => now(self.store.grant(Duration::from_millis(LEASE_TTL_MS))).map(|lease| {
+                self.leases.insert(lease, now_ms + LEASE_TTL_MS);
+                Answer::Lease(lease)
+            }),
+            Call::KeepAlive(lease) => now(self.store.keep_alive(lease)).map(|()| {
+                self.leases.insert(lease, now_ms + LEASE_TTL_MS);
+                Answer::Done
+            }),
+            Call::Revoke(lease) => now(self.store.revoke(lease)).map(|()| Answer::Done),
+            Call::Sleep(_) => Ok(Answer::Done),
+        };
+        answer.unwrap_or_else(Answer::Failed)
+    }
+
+    /// Ends the leases whose time is over; whether there were any.
+    pub fn expire(&mut self, now_ms: u64) -> bool {
+        let over: Vec<LeaseId> = self.leases.iter().filter(|(_, at)| **at <= now_ms).map(|(&l, _)| l).collect();
+        for lease in &over {
+            self.leases.remove(lease);
+            self.store.expire(*lease);
+        }
+        !over.is_empty()
+    }
+
+    pub fn created(&self, key: &str) -> i64 {
+        self.store.peek(key).map_or(0, |entry| entry.created)
+    }
+}

@@ -1,0 +1,491 @@
+//! The coordinators of a world: processes that stand for election with the real election, and call the control store.
+//!
+//! What they do there are futures, polled when the world brings an answer; a process that dies drops them, one that is stopped
+//! hears nothing until it goes on. Each has a clock of its own, which runs fast or slow and jumps ahead.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use trawl_coordinator::durable::ledger::Loaded;
+use trawl_coordinator::durable::{Acceptance, LedgerError};
+use trawl_coordinator::election::{Call as Asked, Command, Election, Event, Incumbent, Standing};
+use trawl_coordinator::membership;
+use trawl_coordinator::scheduler::ScanId;
+use trawl_protocol::control::{Change, Committed, ControlError, ControlStore as _, Entry, Guard, Write};
+use trawl_protocol::record::{leader_key, workers_prefix};
+use trawl_protocol::{LeaderRecord, WorkerRecord};
+
+use crate::control::{Answer, Call, Handle, LEASE_TTL_MS};
+use crate::laws::{CLUSTER, is_guarded};
+use crate::ledger::{Checked, Invariant, Violation, ensure};
+use crate::reign::Reign;
+use crate::sabotage::Bug;
+use crate::world::{Happening, World};
+
+/// Longest that a call waits for the store.
+const CALL_TIMEOUT_MS: u64 = 500;
+/// Wait before the store is asked again for what it did not tell.
+const BACK_OFF_MS: u64 = 100;
+
+/// What a job comes to.
+pub enum Done {
+    Nothing,
+    Election(Event),
+    Accepted {
+        scan: ScanId,
+        name: String,
+        acceptance: Result<Acceptance, LedgerError>,
+    },
+    Loaded(Result<Loaded, LedgerError>),
+    /// Its end stands, or somebody else's does.
+    Ended {
+        scan: ScanId,
+    },
+}
+
+pub type Job = Pin<Box<dyn Future<Output = Done>>>;
+
+/// What a follower saw.
+pub enum View {
+    Leader(Event),
+    Workers(membership::Event),
+}
+
+/// Whose call it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner {
+    pub coordinator: usize,
+    pub life: u64,
+    job: u64,
+    call: u64,
+    /// Of the reign that the job belongs to.
+    epoch: Option<i64>,
+}
+
+pub struct Coordinator {
+    pub life: u64,
+    pub alive: bool,
+    /// Until when it does nothing, and until when it cannot reach the store.
+    pub stopped_until: u64,
+    pub cut_until: u64,
+    /// Its clock: how many milliseconds it counts in a thousand, and what it jumped ahead.
+    rate_permille: u64,
+    pub ahead_ms: u64,
+    pub election: Option<Election>,
+    jobs: BTreeMap<u64, (Option<i64>, Job)>,
+    next_job: u64,
+    /// Jobs that wait for changes, of no epoch or of a reign's.
+    follows: Vec<u64>,
+    poked: bool,
+    pub handle: Handle,
+    views: Arc<Mutex<Vec<View>>>,
+    pub reign: Option<Reign>,
+    wake_at: u64,
+}
+
+impl Coordinator {
+    pub fn new(rate_permille: u64) -> Self {
+        Self {
+            life: 0,
+            alive: false,
+            stopped_until: 0,
+            cut_until: 0,
+            rate_permille,
+            ahead_ms: 0,
+            election: None,
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            follows: Vec::new(),
+            poked: false,
+            handle: Handle::default(),
+            views: Arc::default(),
+            reign: None,
+            wake_at: 0,
+        }
+    }
+
+    pub fn clock(&self, now_ms: u64) -> u64 {
+        now_ms * self.rate_permille / 1_000 + self.ahead_ms
+    }
+
+    /// The first moment at which its clock shows `ms`.
+    fn when(&self, ms: u64) -> u64 {
+        (ms.saturating_sub(self.ahead_ms) * 1_000).div_ceil(self.rate_permille)
+    }
+
+    /// Whether it leads by its own clock.
+    pub fn is_valid(&self, now_ms: u64) -> bool {
+        let standing = self.election.as_ref().map(Election::standing);
+        matches!(standing, Some(Standing::Leading { deadline_ms, .. }) if self.clock(now_ms) < deadline_ms)
+    }
+}
+
+fn incumbent(entry: &Entry) -> Incumbent {
+    Incumbent { epoch: entry.created, record: serde_json::from_slice(&entry.value).ok() }
+}
+
+async fn look(handle: &Handle) -> Result<Event, ControlError> {
+    let key = leader_key(CLUSTER);
+    let listing = handle.list(&key).await?;
+    Ok(Event::Seen { leader: listing.entries.first().map(incumbent), revision: listing.revision })
+}
+
+/// As the real shell makes them.
+async fn perform(handle: Handle, command: Command) -> Done {
+    let key = leader_key(CLUSTER);
+    let failed = |error: &ControlError, call, lease| match (error, lease) {
+        (ControlError::LeaseOver, Some(lease)) => Event::LeaseOver { lease },
+        _ => Event::Failed { call },
+    };
+    Done::Election(match command {
+        Command::GrantLease { sent_ms } => match handle.grant(Duration::from_millis(LEASE_TTL_MS)).await {
+            Ok(lease) => Event::Granted { lease, sent_ms },
+            Err(error) => failed(&error, Asked::Grant { sent_ms }, None),
+        },
+        Command::Campaign { lease, record } => {
+            let (campaign, value) = (record.campaign, serde_json::to_vec(&record).unwrap());
+            let put = Write::Put { key: key.clone(), value, lease: Some(lease) };
+            match handle.commit(&[Guard::Absent { key }], vec![put]).await {
+                Ok(Committed { applied, revision }) => Event::Committed { campaign, applied, revision },
+                Err(error) => failed(&error, Asked::Campaign { campaign }, Some(lease)),
+            }
+        }
+        Command::Look => match look(&handle).await {
+            Ok(seen) => seen,
+            Err(error) => failed(&error, Asked::Look, None),
+        },
+        Command::KeepAlive { lease, sent_ms } => match handle.keep_alive(lease).await {
+            Ok(()) => Event::Renewed { lease, sent_ms },
+            Err(error) => failed(&error, Asked::KeepAlive { sent_ms }, Some(lease)),
+        },
+        Command::Abdicate { epoch, lease } => {
+            let guard = Guard::Created { key: key.clone(), revision: epoch };
+            if handle.commit(&[guard], vec![Write::Delete { key }]).await.is_ok() {
+                let _ = handle.revoke(lease).await;
+            }
+            Event::Abdicated
+        }
+        Command::RevokeLease { lease } => {
+            let _ = handle.revoke(lease).await;
+            return Done::Nothing;
+        }
+        Command::BecomeLeader { .. } | Command::StepDown { .. } => return Done::Nothing,
+    })
+}
+
+async fn follow_leader(handle: Handle, views: Arc<Mutex<Vec<View>>>) -> Done {
+    let key = leader_key(CLUSTER);
+    loop {
+        if let Ok(seen) = look(&handle).await
+            && let Event::Seen { revision, .. } = seen
+        {
+            views.lock().unwrap().push(View::Leader(seen));
+            if let Ok(mut watch) = handle.watch(&key, revision).await {
+                while let Some(change) = watch.recv().await {
+                    let seen = match change {
+                        Change::Put(entry) => Event::Seen { revision: entry.created, leader: Some(incumbent(&entry)) },
+                        Change::Deleted { revision, .. } => Event::Seen { leader: None, revision },
+                    };
+                    views.lock().unwrap().push(View::Leader(seen));
+                }
+            }
+        }
+        handle.sleep(BACK_OFF_MS).await;
+    }
+}
+
+async fn follow_workers(handle: Handle, views: Arc<Mutex<Vec<View>>>) -> Done {
+    let prefix = workers_prefix(CLUSTER);
+    let record = |value: &[u8]| -> Option<WorkerRecord> { serde_json::from_slice(value).ok() };
+    loop {
+        if let Ok(listing) = handle.list(&prefix).await {
+            let there = listing.entries.into_iter().map(|e| (e.key, record(&e.value))).collect();
+            views.lock().unwrap().push(View::Workers(membership::Event::Listed(there)));
+            if let Ok(mut watch) = handle.watch(&prefix, listing.revision).await {
+                while let Some(change) = watch.recv().await {
+                    let event = match change {
+                        Change::Put(entry) => membership::Event::Put(entry.key, record(&entry.value)),
+                        Change::Deleted { key, .. } => membership::Event::Deleted(key),
+                    };
+                    views.lock().unwrap().push(View::Workers(event));
+                }
+            }
+        }
+        handle.sleep(BACK_OFF_MS).await;
+    }
+}
+
+impl World {
+    pub fn start_coordinator(&mut self, c: usize) -> Checked {
+        let longer = if self.sabotaged(Bug::BelievesItsLeaseLonger) { 2 } else { 1 };
+        let state = &mut self.coordinators[c];
+        if state.alive {
+            return Ok(());
+        }
+        state.alive = true;
+        state.life += 1;
+        state.wake_at = 0;
+        state.handle = Handle::default();
+        state.views = Arc::default();
+        let record = LeaderRecord {
+            id: format!("c{c}"),
+            boot: format!("c{c}-{}", state.life),
+            address: format!("c{c}:1"),
+            protocol_version: 1,
+            campaign: 0,
+        };
+        state.election = Some(Election::new(record, LEASE_TTL_MS * longer));
+        let job = follow_leader(state.handle.clone(), Arc::clone(&state.views));
+        self.follow(c, None, Box::pin(job))
+    }
+
+    /// The process ends, and another is started.
+    pub fn kill_coordinator(&mut self, c: usize, restart_ms: u64) {
+        self.end_reign(c);
+        let state = &mut self.coordinators[c];
+        (state.alive, state.election) = (false, None);
+        state.jobs.clear();
+        state.follows.clear();
+        self.soon(restart_ms, Happening::StartCoordinator { coordinator: c });
+    }
+
+    fn follow(&mut self, c: usize, epoch: Option<i64>, job: Job) -> Checked {
+        let id = self.coordinators[c].next_job;
+        self.coordinators[c].follows.push(id);
+        self.spawn(c, epoch, job)
+    }
+
+    pub fn follow_workers(&mut self, c: usize, epoch: i64) -> Checked {
+        let state = &self.coordinators[c];
+        let job = follow_workers(state.handle.clone(), Arc::clone(&state.views));
+        self.follow(c, Some(epoch), Box::pin(job))
+    }
+
+    pub fn spawn(&mut self, c: usize, epoch: Option<i64>, job: Job) -> Checked {
+        let state = &mut self.coordinators[c];
+        let id = state.next_job;
+        state.next_job += 1;
+        state.jobs.insert(id, (epoch, job));
+        self.poll(c, id)
+    }
+
+    /// Whatever a reign had under way is dropped with it; calls that are on their way arrive.
+    pub fn drop_jobs_of(&mut self, c: usize, epoch: i64) {
+        let state = &mut self.coordinators[c];
+        state.jobs.retain(|_, (of, _)| *of != Some(epoch));
+        let jobs = &state.jobs;
+        state.follows.retain(|id| jobs.contains_key(id));
+    }
+
+    fn poll(&mut self, c: usize, id: u64) -> Checked {
+        let state = &mut self.coordinators[c];
+        let Some((epoch, mut job)) = state.jobs.remove(&id) else { return Ok(()) };
+        let polled = job.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let calls = std::mem::take(&mut state.handle.desk.lock().unwrap().calls);
+        let views = std::mem::take(&mut *state.views.lock().unwrap());
+        let life = state.life;
+        for (call, asked) in calls {
+            let owner = Owner { coordinator: c, life, job: id, call, epoch };
+            match asked {
+                Call::Sleep(ms) => self.soon(ms, Happening::Answered { owner, answer: Answer::Done }),
+                call => {
+                    let wait = self.latency();
+                    self.soon(wait, Happening::Reach { owner, call });
+                }
+            }
+        }
+        let done = match polled {
+            Poll::Ready(done) => done,
+            Poll::Pending => {
+                self.coordinators[c].jobs.insert(id, (epoch, job));
+                Done::Nothing
+            }
+        };
+        for view in views {
+            match view {
+                View::Leader(event) => self.elect(c, event)?,
+                View::Workers(event) => self.hear_of_workers(c, event)?,
+            }
+        }
+        match done {
+            Done::Nothing => Ok(()),
+            Done::Election(event) => self.elect(c, event),
+            Done::Accepted { scan, name, acceptance } => self.accepted(c, scan, name, acceptance),
+            Done::Loaded(loaded) => self.take_over(c, loaded),
+            Done::Ended { scan } => {
+                self.is_over(c, scan);
+                Ok(())
+            }
+        }
+    }
+
+    /// A call reaches the store, or does not.
+    pub fn reach(&mut self, owner: Owner, call: Call) -> Checked {
+        let held = self.frozen_until.max(self.coordinators[owner.coordinator].cut_until);
+        if held > self.now_ms {
+            if held - self.now_ms <= CALL_TIMEOUT_MS {
+                self.at(held + 1, Happening::Reach { owner, call });
+            } else {
+                self.soon(CALL_TIMEOUT_MS, Happening::Answered { owner, answer: unanswered() });
+                // It may be made all the same, long after its caller gave up.
+                if self.random.percent(50) {
+                    self.at(held + 1, Happening::Late { owner, call });
+                }
+            }
+            return Ok(());
+        }
+        let mut answer = self.make(owner, call.clone())?;
+        let mut wait = self.latency();
+        if self.disturbed() && self.random.percent(self.faults.lost_percent) {
+            self.count("answers lost");
+            // Its caller tries again, or gives up.
+            answer = if self.random.percent(50) { self.make(owner, call)? } else { unanswered() };
+            wait += CALL_TIMEOUT_MS;
+        }
+        self.soon(wait, Happening::Answered { owner, answer });
+        Ok(())
+    }
+
+    /// The store makes a call.
+    pub fn make(&mut self, owner: Owner, mut call: Call) -> Result<Answer, Violation> {
+        let key = leader_key(CLUSTER);
+        if let (Call::Commit(guards, _), Some(_)) = (&mut call, owner.epoch)
+            && self.sabotaged(Bug::ForgetsTheGuard)
+        {
+            guards.retain(|guard| !is_guarded(guard, &key));
+        }
+        let leader = self.control.created(&key);
+        let answer = self.control.make(call.clone(), self.now_ms);
+        if self.traced {
+            println!("{:>7} c{} {call:?} -> {answer:?}", self.now_ms, owner.coordinator);
+        }
+        if let (Call::Commit(_, writes), Answer::Committed(Committed { applied: true, .. }), Some(epoch)) =
+            (&call, &answer, owner.epoch)
+        {
+            self.laws.applied((epoch, leader), writes, (&self.control, &self.results, &self.facts))?;
+            let life = self.coordinators[owner.coordinator].life;
+            if self.faults.kill_at_commit == Some(self.laws.commits) && life == owner.life && self.disturbed() {
+                self.count("killed by a commit");
+                self.kill_coordinator(owner.coordinator, 300);
+            }
+        }
+        self.poke();
+        Ok(answer)
+    }
+
+    /// Whoever watches the store may have something to hear.
+    pub fn poke(&mut self) {
+        for c in 0..self.coordinators.len() {
+            let state = &mut self.coordinators[c];
+            if state.alive && !state.poked {
+                state.poked = true;
+                let wait = self.latency();
+                self.soon(wait, Happening::Poke { coordinator: c });
+            }
+        }
+    }
+
+    pub fn poked(&mut self, c: usize) -> Checked {
+        let state = &mut self.coordinators[c];
+        let held = state.stopped_until.max(state.cut_until).max(self.frozen_until);
+        if state.alive && held > self.now_ms {
+            self.at(held + 1, Happening::Poke { coordinator: c });
+            return Ok(());
+        }
+        state.poked = false;
+        for job in state.follows.clone() {
+            self.poll(c, job)?;
+        }
+        Ok(())
+    }
+
+    pub fn answered(&mut self, owner: Owner, answer: Answer) -> Checked {
+        let state = &self.coordinators[owner.coordinator];
+        if !state.alive || state.life != owner.life {
+            return Ok(());
+        }
+        if state.stopped_until > self.now_ms {
+            self.at(state.stopped_until, Happening::Answered { owner, answer });
+            return Ok(());
+        }
+        state.handle.desk.lock().unwrap().answers.insert(owner.call, answer);
+        self.poll(owner.coordinator, owner.job)
+    }
+
+    /// The election of a coordinator takes an event.
+    pub fn elect(&mut self, c: usize, event: Event) -> Checked {
+        let now_ms = self.now_ms;
+        let state = &mut self.coordinators[c];
+        let (clock, life) = (state.clock(now_ms), state.life);
+        let Some(election) = &mut state.election else { return Ok(()) };
+        let told = self.traced.then(|| format!("{event:?}"));
+        let commands = election.step(event, clock);
+        if let Some(told) = told.filter(|_| !commands.is_empty()) {
+            println!("{now_ms:>7} c{c} at {clock}: {told} -> {commands:?}");
+        }
+        for command in commands {
+            match command {
+                Command::BecomeLeader { epoch } => {
+                    self.laws.leads(epoch, (c, life))?;
+                    self.begin_reign(c, epoch)?;
+                }
+                Command::StepDown { reason, .. } => {
+                    self.count(match reason {
+                        trawl_coordinator::election::Reason::NotRenewed => "terms that ran out",
+                        trawl_coordinator::election::Reason::Resigned => "hand-overs",
+                        _ => "terms that were taken",
+                    });
+                    self.end_reign(c);
+                }
+                command => {
+                    let job = perform(self.coordinators[c].handle.clone(), command);
+                    self.spawn(c, None, Box::pin(job))?;
+                }
+            }
+        }
+        self.check_leaders()?;
+        self.wake_later(c);
+        Ok(())
+    }
+
+    pub fn check_leaders(&self) -> Checked {
+        let robbed =
+            |c: usize| self.coordinators[c].reign.as_ref().is_some_and(|reign| self.laws.robbed.contains(&reign.epoch));
+        let valid: Vec<usize> = (0..self.coordinators.len())
+            .filter(|&c| self.coordinators[c].is_valid(self.now_ms) && !robbed(c))
+            .collect();
+        ensure(valid.len() <= 1, Invariant::OneLeader, || format!("{valid:?} lead at the same time, each by its clock"))
+    }
+
+    fn wake_later(&mut self, c: usize) {
+        let now_ms = self.now_ms;
+        let state = &mut self.coordinators[c];
+        let Some(wake_ms) = state.election.as_ref().and_then(Election::wake_ms) else { return };
+        let at = state.when(wake_ms).max(now_ms + 1);
+        if at != state.wake_at {
+            state.wake_at = at;
+            let life = state.life;
+            self.at(at, Happening::Wake { coordinator: c, life });
+        }
+    }
+
+    pub fn wake(&mut self, c: usize, life: u64) -> Checked {
+        let state = &self.coordinators[c];
+        if !state.alive || state.life != life {
+            return Ok(());
+        }
+        if state.stopped_until > self.now_ms {
+            self.at(state.stopped_until, Happening::Wake { coordinator: c, life });
+            return Ok(());
+        }
+        self.elect(c, Event::Tick)
+    }
+}
+
+fn unanswered() -> Answer {
+    Answer::Failed(ControlError::Unreachable { endpoints: "simulated".to_owned(), cause: "no answer".to_owned() })
+}

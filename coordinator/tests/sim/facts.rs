@@ -1,0 +1,87 @@
+//! What is true in a world: its scans, what their symbols give, who lies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trawl_coordinator::scheduler::{ClassId, Digest, HostId, Piece, Priority, Request, ScanId};
+
+use crate::ledger::Truth;
+use crate::random::{Random, mix};
+
+/// A scan of the seed.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub segments: Vec<u32>,
+    /// Without shards; its deadline is a span.
+    pub request: Request,
+    poison: BTreeSet<(u32, u32)>,
+}
+
+impl Asked {
+    pub fn new(random: &mut Random, classes: ClassId, quiet: bool) -> Self {
+        let mut symbols = BTreeMap::new();
+        let mut segment = 0;
+        for _ in 0..random.within(0, 40) {
+            segment += random.within(1, 3) as u32;
+            symbols.insert(segment, random.within(1, 64) as u32);
+        }
+        let segments: Vec<u32> = symbols.keys().copied().collect();
+        let mut poison = BTreeSet::new();
+        if random.percent(15) && !segments.is_empty() {
+            for _ in 0..random.within(1, 3) {
+                let segment = segments[random.index(segments.len())];
+                let symbol = random.index(symbols[&segment] as usize) as u32;
+                poison.insert((segment, symbol));
+            }
+        }
+        let priority = Priority::ALL[random.index(3)];
+        let class = random.index(classes as usize) as ClassId;
+        let within_ms = random.percent(10).then(|| random.within(1, 5_000));
+        let deadline_ms = within_ms.filter(|_| !quiet);
+        Self { segments, request: Request { shards: Vec::new(), symbols, class, priority, deadline_ms }, poison }
+    }
+}
+
+/// What the ledger compares with.
+pub struct Facts {
+    pub scans: BTreeMap<ScanId, Asked>,
+    pub liars: BTreeSet<u64>,
+}
+
+/// Of a symbol's row: what an undisturbed run gives.
+fn value(scan: ScanId, segment: u32, symbol: u32) -> u64 {
+    mix(scan << 40 ^ u64::from(segment) << 16 ^ u64::from(symbol))
+}
+
+fn digest_of(values: impl Iterator<Item = u64>) -> Digest {
+    let hash = values.fold(7, |hash, value| mix(hash ^ value));
+    let mut digest = [0; 32];
+    digest[..8].copy_from_slice(&hash.to_le_bytes());
+    digest
+}
+
+/// One symbol of an answer: its index and its value, `None` where it failed.
+pub type Row = (u32, Option<u64>);
+
+impl Facts {
+    /// The rows of a piece that a worker answered with this digest; of a lie they are wrong.
+    pub fn rows(&self, scan: ScanId, piece: Piece, digest: Digest) -> Vec<Row> {
+        let wrong = u64::from(self.digest(scan, piece) != digest);
+        let symbols = piece.first..piece.first + piece.count;
+        symbols.map(|symbol| (symbol, Some(value(scan, piece.segment, symbol) ^ wrong))).collect()
+    }
+}
+
+impl Truth for Facts {
+    fn digest(&self, scan: ScanId, piece: Piece) -> Digest {
+        digest_of((piece.first..piece.first + piece.count).map(|symbol| value(scan, piece.segment, symbol)))
+    }
+
+    fn kills(&self, scan: ScanId, piece: Piece) -> bool {
+        let symbols = (piece.segment, piece.first)..(piece.segment, piece.first + piece.count);
+        self.scans.get(&scan).is_some_and(|s| s.poison.range(symbols).next().is_some())
+    }
+
+    fn lies(&self, host: HostId) -> bool {
+        self.liars.contains(&host)
+    }
+}

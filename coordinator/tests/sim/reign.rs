@@ -1,0 +1,608 @@
+//! What a coordinator does while it leads: the real planner and scheduler, the real records of scans, and a simulated result
+//! store. A new reign takes over what the records and the listed objects say, by the real decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use trawl_coordinator::durable::ledger::{Ending, Loaded};
+use trawl_coordinator::durable::records::{DocumentPlace, Level, Shards};
+use trawl_coordinator::durable::recovery::unclaimed;
+use trawl_coordinator::durable::{
+    Acceptance, Decision, End, EndOutcome, Header, Ledger as Records, LedgerError, Progress, RequestMark, Situation,
+    Term, decide,
+};
+use trawl_coordinator::membership::{Event as Registered, Member, Roster};
+use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
+use trawl_coordinator::scheduler::{
+    ClassId, Command, Digest, Event, Loss, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
+};
+use trawl_protocol::record::{ExecutionClass, leader_key};
+use trawl_protocol::{ErrorKind, Failure};
+
+use crate::control::Handle;
+use crate::coordinators::Done;
+use crate::facts::Row;
+use crate::laws::{CLUSTER, asked_in};
+use crate::ledger::{Checked, Invariant, Ledger, ensure};
+use crate::machines::{Source, Work, machine_of};
+use crate::results::Group;
+use crate::sabotage::Bug;
+use crate::world::{Happening, LIMITS, SLOTS, TICK_MS, World};
+
+/// How long finished segments wait for others.
+const COMMIT_INTERVAL_MS: u64 = 20;
+/// Wait before what failed is tried again.
+const RETRY_MS: u64 = 200;
+/// How often is looked for scans that nobody runs.
+const CLAIM_INTERVAL_MS: u64 = 1_000;
+
+/// One scan of a reign.
+struct Run {
+    name: String,
+    /// Symbols of the segments that this reign runs.
+    symbols: BTreeMap<u32, u32>,
+    pieces: BTreeMap<Piece, Option<Digest>>,
+    /// What went to the result store, or is on its way.
+    handed: BTreeMap<u32, Vec<Row>>,
+    storing: u32,
+    flushing: bool,
+    outcome: Option<Outcome>,
+    ending: bool,
+}
+
+struct Known {
+    life: u64,
+    draining: bool,
+}
+
+pub struct Reign {
+    pub serial: u64,
+    pub epoch: i64,
+    scheduler: Scheduler,
+    pub ledger: Ledger,
+    roster: Roster,
+    members: BTreeMap<usize, Known>,
+    pub joined: BTreeMap<usize, WorkerId>,
+    next_link: WorkerId,
+    records: Records<Handle>,
+    runs: BTreeMap<ScanId, Run>,
+    names: u64,
+    groups: u32,
+}
+
+/// The class of execution of a number.
+fn class_of(class: ClassId) -> ExecutionClass {
+    let word = |text: &str| text.to_owned();
+    ExecutionClass { engine: format!("e{class}"), numerics: word("n"), backend: word("cpu"), precision: word("f64") }
+}
+
+impl Run {
+    /// Segments that have ended and are not handed to the store as they are now.
+    fn finished(&self, facts: &crate::facts::Facts, scan: ScanId) -> Group {
+        let mut group = Vec::new();
+        for (&segment, &symbols) in &self.symbols {
+            let its = Piece { segment, first: 0, count: 0 }..=Piece { segment, first: u32::MAX, count: u32::MAX };
+            let mut rows: Vec<Row> = Vec::new();
+            for (piece, digest) in self.pieces.range(its) {
+                match digest {
+                    Some(digest) => rows.extend(facts.rows(scan, *piece, *digest)),
+                    None => rows.extend((piece.first..piece.first + piece.count).map(|symbol| (symbol, None))),
+                }
+            }
+            if rows.len() == symbols as usize && self.handed.get(&segment) != Some(&rows) {
+                group.push((segment, rows));
+            }
+        }
+        group
+    }
+}
+
+impl Reign {
+    pub fn runs(&self, scan: ScanId) -> bool {
+        self.runs.contains_key(&scan)
+    }
+}
+
+impl World {
+    pub fn begin_reign(&mut self, c: usize, epoch: i64) -> Checked {
+        let clock = self.clock(c);
+        self.serial += 1;
+        let serial = self.serial;
+        let state = &mut self.coordinators[c];
+        let term = Term { key: leader_key(CLUSTER), epoch };
+        let records = Records::new(Arc::new(state.handle.clone()), CLUSTER, term);
+        state.reign = Some(Reign {
+            serial,
+            epoch,
+            scheduler: Scheduler::new(LIMITS, clock),
+            ledger: Ledger::default(),
+            roster: Roster::default(),
+            members: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            next_link: 1,
+            records,
+            runs: BTreeMap::new(),
+            names: 0,
+            groups: 0,
+        });
+        self.soon(TICK_MS, Happening::Tick { coordinator: c, serial });
+        self.follow_workers(c, epoch)?;
+        self.load(c, 0)
+    }
+
+    pub fn end_reign(&mut self, c: usize) {
+        if let Some(reign) = self.coordinators[c].reign.take() {
+            self.drop_jobs_of(c, reign.epoch);
+            for (what, n) in reign.ledger.counts {
+                *self.counts.entry(what).or_default() += n;
+            }
+        }
+    }
+
+    /// The reign of a coordinator, if it is still this one.
+    pub fn reign(&mut self, c: usize, serial: u64) -> Option<&mut Reign> {
+        self.coordinators[c].reign.as_mut().filter(|reign| reign.serial == serial)
+    }
+
+    pub fn tick(&mut self, c: usize, serial: u64) -> Checked {
+        if self.reign(c, serial).is_none() {
+            return Ok(());
+        }
+        let stopped_until = self.coordinators[c].stopped_until;
+        if stopped_until > self.now_ms {
+            self.at(stopped_until, Happening::Tick { coordinator: c, serial });
+            return Ok(());
+        }
+        self.soon(TICK_MS, Happening::Tick { coordinator: c, serial });
+        self.hear_of_workers(c, Registered::Tick)?;
+        self.step(c, Event::Tick)
+    }
+
+    /// The scheduler of a reign takes an event, if its coordinator still leads by its own clock.
+    pub fn step(&mut self, c: usize, event: Event) -> Checked {
+        let valid = self.coordinators[c].is_valid(self.now_ms);
+        if !valid && !self.sabotaged(Bug::ActsWithoutLooking) {
+            return Ok(());
+        }
+        let clock = self.clock(c);
+        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
+        reign.ledger.before(&event);
+        let told = match &mut self.sabotage {
+            Some(sabotage) => sabotage.event(event.clone()),
+            None => Some(event.clone()),
+        };
+        let mut commands = told.map_or_else(Vec::new, |told| reign.scheduler.step(told, clock));
+        if let Some(sabotage) = &mut self.sabotage {
+            sabotage.commands(&mut commands);
+        }
+        if self.traced && !(matches!(event, Event::Tick) && commands.is_empty()) {
+            println!("{:>7} c{c} at {clock}: {event:?}", self.now_ms);
+            commands.iter().for_each(|command| println!("        -> {command:?}"));
+        }
+        reign.ledger.after(&event, &commands, (&LIMITS, clock), &self.facts)?;
+        let (serial, epoch) = (reign.serial, reign.epoch);
+        for command in commands {
+            match command {
+                Command::Dispatch { attempt, scan, worker, pieces, .. } => {
+                    ensure(valid, Invariant::OneLeader, || format!("c{c} dispatches past the end of its term"))?;
+                    self.check_leaders()?;
+                    let Some(reign) = self.reign(c, serial) else { continue };
+                    let Some((&machine, _)) = reign.joined.iter().find(|(_, link)| **link == worker) else { continue };
+                    let life = reign.members.get(&machine).map_or(0, |known| known.life);
+                    let from = Source { coordinator: c, serial, epoch, worker };
+                    let wait = self.latency();
+                    self.soon(wait, Happening::Arrive { machine, life, work: Work { from, attempt, scan, pieces } });
+                }
+                Command::Accept { scan, piece } | Command::Replace { scan, piece } => {
+                    if let Event::PieceDone { digest, .. } = event {
+                        self.note(c, scan, piece, Some(digest));
+                    }
+                }
+                Command::Fail { scan, piece, .. } => self.note(c, scan, piece, None),
+                Command::End { scan, outcome } => {
+                    if let Some(run) = self.coordinators[c].reign.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
+                        run.outcome = Some(outcome);
+                    }
+                    self.try_end(c, scan)?;
+                }
+                Command::Stop { .. } | Command::Contest { .. } | Command::Quarantine { .. } | Command::Doubt { .. } => {
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece has ended: what is whole goes to the result store.
+    fn note(&mut self, c: usize, scan: ScanId, piece: Piece, digest: Option<Digest>) {
+        let Some(reign) = &mut self.coordinators[c].reign else { return };
+        let Some(run) = reign.runs.get_mut(&scan) else { return };
+        run.pieces.insert(piece, digest);
+        if !run.flushing {
+            run.flushing = true;
+            let serial = reign.serial;
+            self.soon(COMMIT_INTERVAL_MS, Happening::Flush { coordinator: c, serial, scan });
+        }
+    }
+
+    pub fn flush(&mut self, c: usize, serial: u64, scan: ScanId) -> Checked {
+        let stopped_until = self.coordinators[c].stopped_until;
+        if stopped_until > self.now_ms {
+            self.at(stopped_until, Happening::Flush { coordinator: c, serial, scan });
+            return Ok(());
+        }
+        let Some(reign) = self.coordinators[c].reign.as_mut().filter(|r| r.serial == serial) else { return Ok(()) };
+        let Some(run) = reign.runs.get_mut(&scan) else { return Ok(()) };
+        run.flushing = false;
+        let group = run.finished(&self.facts, scan);
+        if group.is_empty() {
+            return self.try_end(c, scan);
+        }
+        run.handed.extend(group.iter().cloned());
+        run.storing += 1;
+        reign.groups += 1;
+        let (object, name) = (run.name.clone(), (reign.epoch, reign.groups));
+        let wait = self.latency() + self.slowness();
+        self.soon(wait, Happening::Store { coordinator: c, serial, scan, object, name, group });
+        Ok(())
+    }
+
+    fn slowness(&mut self) -> u64 {
+        if self.disturbed() && self.faults.slow_results { self.random.within(0, 700) } else { 0 }
+    }
+
+    /// A group reaches the result store, whatever became of its sender.
+    pub fn store(
+        &mut self,
+        (c, serial, scan): (usize, u64, ScanId),
+        object: String,
+        name: (i64, u32),
+        group: Group,
+    ) -> Checked {
+        let again = |group| Happening::Store { coordinator: c, serial, scan, object: object.clone(), name, group };
+        if self.full_until > self.now_ms {
+            self.count("full");
+            let again = again(group);
+            self.soon(RETRY_MS, again);
+            return Ok(());
+        }
+        let stands = self.results.put(&object, name, &group);
+        ensure(stands, Invariant::RecordedAnswer, || format!("{name:?} of {object} has two contents"))?;
+        if self.disturbed() && self.random.percent(self.faults.lost_percent) {
+            let again = again(group);
+            self.soon(RETRY_MS, again);
+        } else {
+            let wait = self.latency();
+            self.soon(wait, Happening::Stored { coordinator: c, serial, scan });
+        }
+        Ok(())
+    }
+
+    pub fn stored(&mut self, c: usize, serial: u64, scan: ScanId) -> Checked {
+        let stopped_until = self.coordinators[c].stopped_until;
+        if stopped_until > self.now_ms {
+            self.at(stopped_until, Happening::Stored { coordinator: c, serial, scan });
+            return Ok(());
+        }
+        let chance = self.random.percent(20);
+        let Some(reign) = self.coordinators[c].reign.as_mut().filter(|r| r.serial == serial) else { return Ok(()) };
+        let Some(run) = reign.runs.get_mut(&scan) else { return Ok(()) };
+        run.storing -= 1;
+        if chance {
+            let progress = Progress::new(0, 0, &run.handed.keys().copied().collect());
+            let (records, name, epoch) = (reign.records.clone(), run.name.clone(), reign.epoch);
+            let job = async move {
+                let _ = records.progress(&name, &progress).await;
+                Done::Nothing
+            };
+            self.spawn(c, Some(epoch), Box::pin(job))?;
+        }
+        self.try_end(c, scan)
+    }
+
+    /// Records the end of a scan once everything of it is stored.
+    fn try_end(&mut self, c: usize, scan: ScanId) -> Checked {
+        let early = self.sabotaged(Bug::EndsBeforeItStored);
+        let now_us = self.now_us();
+        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
+        let Some(run) = reign.runs.get_mut(&scan).filter(|run| !run.ending) else { return Ok(()) };
+        let Some(outcome) = run.outcome else { return Ok(()) };
+        let whole = run.storing == 0 && !run.flushing;
+        let failed = |kind, message: &str| EndOutcome::from(Failure::new(kind, message));
+        let outcome = match outcome {
+            Outcome::Complete { .. } if !whole && !early => return Ok(()),
+            Outcome::Complete { disputed } => {
+                let failed_symbols = run.pieces.values().filter(|digest| digest.is_none()).count() as u64;
+                EndOutcome::Complete { answer_digest: "0".repeat(64), failed_symbols, disputed }
+            }
+            Outcome::Cancelled => EndOutcome::Cancelled,
+            Outcome::NoWorker => failed(ErrorKind::Retryable, "no worker"),
+            Outcome::DeadlineExceeded => failed(ErrorKind::DeadlineExceeded, "too late"),
+            Outcome::Poisoned => failed(ErrorKind::Poisoned, "it kills workers"),
+        };
+        run.ending = true;
+        let (name, end) = (run.name.clone(), End { generation: 0, outcome, ended_us: now_us });
+        self.record_end(c, scan, name, end)
+    }
+
+    fn record_end(&mut self, c: usize, scan: ScanId, name: String, end: End) -> Checked {
+        let handle = self.coordinators[c].handle.clone();
+        let Some(reign) = &self.coordinators[c].reign else { return Ok(()) };
+        let (records, epoch) = (reign.records.clone(), reign.epoch);
+        let job = async move {
+            loop {
+                match records.end(&name, &end).await {
+                    Err(_) => handle.sleep(RETRY_MS).await,
+                    Ok(Ending::NotLeader) => return Done::Nothing,
+                    Ok(_) => return Done::Ended { scan },
+                }
+            }
+        };
+        self.spawn(c, Some(epoch), Box::pin(job))
+    }
+
+    /// Its end is recorded. The run stays, so that a listing from before does not begin it anew.
+    pub fn is_over(&mut self, c: usize, scan: ScanId) {
+        if let Some(run) = self.coordinators[c].reign.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
+            run.pieces.clear();
+            run.symbols.clear();
+        }
+    }
+
+    /// A client hands a scan in. False when nobody there can take it.
+    pub fn submit(&mut self, c: usize, scan: ScanId) -> Result<bool, crate::ledger::Violation> {
+        let marked = !self.sabotaged(Bug::ForgetsTheRequest);
+        let (now_ms, now_us) = (self.now_ms, self.now_us());
+        let state = &mut self.coordinators[c];
+        if !state.alive || state.stopped_until > now_ms || !state.is_valid(now_ms) {
+            return Ok(false);
+        }
+        let Some(reign) = &mut state.reign else { return Ok(false) };
+        reign.names += 1;
+        let asked = &self.facts.scans[&scan];
+        let after_ms = asked.request.deadline_ms;
+        let header = Header {
+            scan: format!("s{scan}-{}-{}", reign.serial, reign.names),
+            generation: 0,
+            owner: "somebody".to_owned(),
+            document: DocumentPlace::Inline(scan.to_string()),
+            dataset: "market@1".to_owned(),
+            as_of_us: 0,
+            adjustment: String::new(),
+            class: class_of(asked.request.class),
+            plan: "plan".to_owned(),
+            segments: asked.segments.len() as u32,
+            symbols: asked.request.symbols.values().map(|&n| u64::from(n)).sum(),
+            shards: Shards::Automatic,
+            priority: Level::from(asked.request.priority),
+            submitted_us: now_us,
+            deadline_us: after_ms.map(|ms| now_us + ms as i64 * 1_000),
+            allow_partial: true,
+            request: marked.then(|| RequestMark::new("somebody", &scan.to_string(), &[])),
+            trace: None,
+        };
+        let (records, epoch) = (reign.records.clone(), reign.epoch);
+        let job = async move {
+            let acceptance = records.accept(&header).await;
+            Done::Accepted { scan, name: header.scan, acceptance }
+        };
+        self.spawn(c, Some(epoch), Box::pin(job))?;
+        Ok(true)
+    }
+
+    pub fn accepted(
+        &mut self,
+        c: usize,
+        scan: ScanId,
+        name: String,
+        acceptance: Result<Acceptance, LedgerError>,
+    ) -> Checked {
+        let life = self.coordinators[c].life;
+        match acceptance {
+            Ok(Acceptance::Accepted) => {
+                let segments = self.facts.scans[&scan].segments.clone();
+                let deadline_ms = self.facts.scans[&scan].request.deadline_ms.map(|ms| self.now_ms + ms);
+                self.run_scan(c, scan, name, segments, deadline_ms)?;
+            }
+            Ok(Acceptance::Existing(_)) => self.count("existing"),
+            Ok(Acceptance::Conflict { scan }) => panic!("{scan} is the same request"),
+            // The client asks again.
+            Ok(Acceptance::NotLeader) | Err(_) => return Ok(()),
+        }
+        let wait = self.latency();
+        self.soon(wait, Happening::Acknowledged { coordinator: c, life, scan });
+        Ok(())
+    }
+
+    /// Reads the records: at the beginning of a reign, and again and again for scans that nobody runs.
+    fn load(&mut self, c: usize, wait_ms: u64) -> Checked {
+        let handle = self.coordinators[c].handle.clone();
+        let Some(reign) = &self.coordinators[c].reign else { return Ok(()) };
+        let (records, epoch) = (reign.records.clone(), reign.epoch);
+        let job = async move {
+            handle.sleep(wait_ms).await;
+            Done::Loaded(records.load().await)
+        };
+        self.spawn(c, Some(epoch), Box::pin(job))
+    }
+
+    pub fn take_over(&mut self, c: usize, loaded: Result<Loaded, LedgerError>) -> Checked {
+        let now_us = self.now_us();
+        let Some(reign) = &self.coordinators[c].reign else { return Ok(()) };
+        let Ok(loaded) = loaded else { return self.load(c, RETRY_MS) };
+        let running: BTreeSet<String> = reign.runs.values().map(|run| run.name.clone()).collect();
+        let forgets = self.sabotaged(Bug::ForgetsToTakeOver);
+        for recorded in unclaimed(&loaded.scans, &running).into_iter().filter(|_| !forgets) {
+            let header = recorded.header.as_ref().expect("it is open");
+            let (scan, name) = (asked_in(header), recorded.scan.clone());
+            let asked = &self.facts.scans[&scan];
+            let situation = Situation::Ready {
+                class: class_of(asked.request.class),
+                plan: "plan".to_owned(),
+                segments: asked.segments.clone(),
+            };
+            let stored = self.results.stored(&name);
+            let stages = if stored.is_empty() { BTreeMap::new() } else { BTreeMap::from([(0, stored)]) };
+            match decide(recorded, &stages, &situation, now_us) {
+                Decision::Resume { missing, .. } => {
+                    self.count("taken over");
+                    let deadline_ms = header.deadline_us.map(|us| us as u64 / 1_000);
+                    self.run_scan(c, scan, name, missing, deadline_ms)?;
+                }
+                Decision::Fail(failure) => {
+                    self.count("failed at take-over");
+                    let end = End { generation: 0, outcome: failure.into(), ended_us: now_us };
+                    self.claim(c, scan, name.clone(), BTreeMap::new(), true);
+                    self.record_end(c, scan, name, end)?;
+                }
+                Decision::Nothing => {}
+                other => panic!("nothing here restarts or waits: {other:?}"),
+            }
+        }
+        self.load(c, CLAIM_INTERVAL_MS)
+    }
+
+    fn claim(&mut self, c: usize, scan: ScanId, name: String, symbols: BTreeMap<u32, u32>, ending: bool) {
+        if let Some(reign) = &mut self.coordinators[c].reign {
+            let (pieces, handed) = (BTreeMap::new(), BTreeMap::new());
+            let run = Run { name, symbols, pieces, handed, storing: 0, flushing: false, outcome: None, ending };
+            reign.runs.insert(scan, run);
+        }
+    }
+
+    /// The planner's shards for the workers that are there, for the segments that have no result yet.
+    fn run_scan(
+        &mut self,
+        c: usize,
+        scan: ScanId,
+        name: String,
+        segments: Vec<u32>,
+        deadline_ms: Option<u64>,
+    ) -> Checked {
+        let clock = self.clock(c);
+        let Some(reign) = self.coordinators[c].reign.as_ref().filter(|r| !r.runs(scan)) else { return Ok(()) };
+        let asked = &self.facts.scans[&scan].request;
+        let symbols: BTreeMap<u32, u32> = segments.iter().map(|s| (*s, asked.symbols[s])).collect();
+        let cost = |&segment: &u32| SegmentCost { segment, cost: u64::from(symbols[&segment]) * 1_000 };
+        let costs: Vec<SegmentCost> = segments.iter().map(cost).collect();
+        let seat = |(m, &worker): (&usize, &WorkerId)| WorkerSeat { worker, key: name_key(&format!("w{m}")) };
+        let seats: Vec<WorkerSeat> = reign.joined.iter().map(seat).collect();
+        let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
+        let request = Request {
+            shards: plan_shards(&costs, &seats, spec, 1),
+            symbols: symbols.clone(),
+            deadline_ms: deadline_ms.map(|at| clock + at.saturating_sub(self.now_ms)),
+            ..asked.clone()
+        };
+        self.claim(c, scan, name, symbols, false);
+        self.step(c, Event::Submitted { scan, request })
+    }
+
+    /// What the control store says of the workers reaches a reign.
+    pub fn hear_of_workers(&mut self, c: usize, event: Registered) -> Checked {
+        let clock = self.clock(c);
+        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
+        let serial = reign.serial;
+        for member in reign.roster.step(event, clock) {
+            match member {
+                Member::Here(record) => {
+                    let (machine, life) = machine_of(&record.boot);
+                    self.meet(c, machine, life, record.draining)?;
+                }
+                Member::Suspect(record) => {
+                    self.count("suspects");
+                    let (machine, life) = machine_of(&record.boot);
+                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
+                    if reign.members.get(&machine).is_none_or(|known| known.life != life) {
+                        self.meet(c, machine, life, record.draining)?;
+                    }
+                    self.soon(5, Happening::Ping { coordinator: c, serial, machine, life });
+                }
+                Member::Draining { boot, .. } => {
+                    let (machine, _) = machine_of(&boot);
+                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
+                    if let Some(known) = reign.members.get_mut(&machine) {
+                        known.draining = true;
+                    }
+                    if let Some(&worker) = reign.joined.get(&machine) {
+                        self.step(c, Event::WorkerDraining { worker })?;
+                    }
+                }
+                Member::Gone { boot, .. } => {
+                    let (machine, life) = machine_of(&boot);
+                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
+                    if reign.members.get(&machine).is_some_and(|known| known.life == life) {
+                        self.lose(c, machine)?;
+                        if let Some(reign) = self.reign(c, serial) {
+                            reign.members.remove(&machine);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn meet(&mut self, c: usize, machine: usize, life: u64, draining: bool) -> Checked {
+        if let Some(reign) = &mut self.coordinators[c].reign {
+            reign.members.insert(machine, Known { life, draining });
+        }
+        if draining { Ok(()) } else { self.join(c, machine) }
+    }
+
+    /// A member is given work from now on.
+    fn join(&mut self, c: usize, machine: usize) -> Checked {
+        let class = self.machines[machine].class;
+        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
+        if reign.joined.contains_key(&machine) {
+            return Ok(());
+        }
+        let worker = reign.next_link;
+        reign.next_link += 1;
+        reign.joined.insert(machine, worker);
+        self.step(c, Event::WorkerJoined { worker, host: machine as u64, class, slots: SLOTS })
+    }
+
+    /// The one way to lose a worker.
+    fn lose(&mut self, c: usize, machine: usize) -> Checked {
+        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
+        let Some(worker) = reign.joined.remove(&machine) else { return Ok(()) };
+        let draining = reign.members.get(&machine).is_some_and(|known| known.draining);
+        self.step(c, Event::WorkerLost { worker, loss: if draining { Loss::Left } else { Loss::Died } })
+    }
+
+    /// A connection has been broken for long enough.
+    pub fn detect(&mut self, from: Source, machine: usize, life: u64) -> Checked {
+        let stopped_until = self.coordinators[from.coordinator].stopped_until;
+        if stopped_until > self.now_ms {
+            self.at(stopped_until, Happening::Detect { from, machine, life });
+            return Ok(());
+        }
+        let answers = self.answers(machine, life);
+        let Some(reign) = self.reign(from.coordinator, from.serial) else { return Ok(()) };
+        if answers || reign.joined.get(&machine) != Some(&from.worker) {
+            return Ok(());
+        }
+        self.lose(from.coordinator, machine)?;
+        let Source { coordinator, serial, .. } = from;
+        self.soon(100, Happening::Ping { coordinator, serial, machine, life });
+        Ok(())
+    }
+
+    /// A member that was lost or is suspected is asked whether it is there.
+    pub fn ping(&mut self, c: usize, serial: u64, machine: usize, life: u64) -> Checked {
+        let stopped_until = self.coordinators[c].stopped_until;
+        if stopped_until > self.now_ms {
+            self.at(stopped_until, Happening::Ping { coordinator: c, serial, machine, life });
+            return Ok(());
+        }
+        let answers = self.answers(machine, life);
+        let Some(reign) = self.reign(c, serial) else { return Ok(()) };
+        let Some(known) = reign.members.get(&machine).filter(|known| known.life == life) else { return Ok(()) };
+        if answers {
+            return if known.draining { Ok(()) } else { self.join(c, machine) };
+        }
+        self.lose(c, machine)?;
+        self.soon(RETRY_MS, Happening::Ping { coordinator: c, serial, machine, life });
+        Ok(())
+    }
+}
