@@ -62,7 +62,8 @@ pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: b
     let files = ["--output", &answer, "--report", &report, "--quiet"];
     let attached = Background::start("scan", &mut world.client(home, &["scan"], waited, &files));
     let id = {
-        let submitting = Background::start("scan --detach", &mut world.client(home, &["scan", "--detach"], detached, &[]));
+        let submitting =
+            Background::start("scan --detach", &mut world.client(home, &["scan", "--detach"], detached, &[]));
         let said = submitting.wait(SCAN_BOUND).expect_code(0);
         said.stdout.trim().to_owned()
     };
@@ -92,7 +93,8 @@ pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: b
     if scans != 2 {
         said(&world, format!("{scans} scans are listed, 2 were submitted"));
     }
-    let reports: String = [&report, &second_report].map(|file| String::from_utf8_lossy(&home.read(file)).into()).concat();
+    let reports: String =
+        [&report, &second_report].map(|file| String::from_utf8_lossy(&home.read(file)).into_owned()).concat();
     // A later leader knows only what it saw itself.
     let provable = !lost.is_empty() && !schedule.touches_more_than_workers();
     let attempt_lost = provable.then(|| lost.iter().any(|worker| names_lost(&reports, worker)));
@@ -214,7 +216,9 @@ fn end(world: &mut World, ending: Pending, told: &mut [(Fault, Result<String, St
             world.etcd.restart(node);
             if let Some((_, proof)) = told.get_mut(fault) {
                 *proof = match (std::mem::replace(proof, Ok(String::new())), now) {
-                    (Ok(text), Some(now)) => Ok(format!("{text}; n{} leads in term {} after {}", now.0, now.1, before.1)),
+                    (Ok(text), Some(now)) => {
+                        Ok(format!("{text}; n{} leads in term {} after {}", now.0, now.1, before.1))
+                    }
                     (_, None) => Err("the other nodes found no leader".to_owned()),
                     (proof, _) => proof,
                 };

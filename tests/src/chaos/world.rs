@@ -16,7 +16,7 @@ use super::Question;
 use super::net::{Net, Place};
 use super::schedule::{COORDINATORS, Victim, WORKERS};
 use crate::cluster::{block_on, channel_to};
-use crate::etcd::{fresh_cluster_name, free_port_of};
+use crate::etcd::{free_port_of, fresh_cluster_name};
 use crate::etcd_nodes::EtcdNodes;
 use crate::home::Home;
 use crate::process::Background;
@@ -100,7 +100,8 @@ impl Member {
 
     /// Its process, while that runs.
     pub fn id(&mut self) -> Option<u32> {
-        self.process.as_mut().filter(|p| p.running()).map(|p| p.id())
+        let process = self.process.as_mut()?;
+        process.running().then(|| process.id())
     }
 
     /// Takes its link down; the proof that nothing passes.
