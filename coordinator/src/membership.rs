@@ -44,6 +44,8 @@ pub enum Member {
 
 /// What the store says.
 #[derive(Debug, Clone, PartialEq, Eq)]
+// One at a time, never kept.
+#[allow(clippy::large_enum_variant)]
 pub enum Event {
     /// Everything that is registered, by key; a record that cannot be read is `None`.
     Listed(BTreeMap<String, Option<WorkerRecord>>),

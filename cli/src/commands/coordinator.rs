@@ -5,19 +5,27 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::server;
 use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
-use trawl_protocol::record::fresh_boot;
+use trawl_protocol::record::{checked_name, fresh_boot};
 use trawl_protocol::security::Role;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, any_address, runtime, say_ready, stop_signal};
+use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready, stop_signal};
 use crate::context::Context;
+use crate::failure::UserMistake;
+
+/// Where results are kept in the data root; no dataset's name begins with a dot.
+const RESULTS_FOLDER: &str = ".results";
 
 const AFTER_HELP: &str = "\
-Clients submit with: trawl scan --coordinator http://IP:PORT ... Ctrl-C or SIGTERM: running scans may finish (10 s at \
-most), then it exits 0. When it is ready it prints one line: ready coordinator listen=IP:PORT url=http://IP:PORT (https \
-with certificates). Certificates, key and the file of tokens are read again when they change.";
+Of several coordinators under one cluster name one leads; the others pass calls on to it and take over when it is gone: \
+give clients all their addresses, separated by commas. Every accepted scan is recorded in etcd and its results in \
+--results, so that it ends whoever dies. Clients submit with: trawl scan --coordinator http://IP:PORT ... Ctrl-C or \
+SIGTERM: it hands over at once to another coordinator; without one, running scans may finish (10 s at most); then it exits \
+0. When it is ready it prints one line: ready coordinator listen=IP:PORT url=http://IP:PORT (https with certificates). \
+Certificates, key and the file of tokens are read again when they change.";
 
 /// Run the coordinator of a cluster: it takes scans and has the workers in etcd run them
 #[derive(Debug, clap::Args)]
@@ -29,6 +37,34 @@ pub struct Args {
     /// Address to listen on, loopback only unless there are certificates; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7400", value_parser = any_address)]
     listen: SocketAddr,
+
+    /// Address under which clients and other coordinators reach it [default: the one it listens on]
+    #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
+    advertise: Option<String>,
+
+    /// Name of this coordinator, unique in the cluster [default: a random one]
+    #[arg(long, value_name = "NAME", value_parser = checked_name)]
+    id: Option<String>,
+
+    /// Where results are kept: a directory, file:///DIRECTORY or s3://BUCKET/PREFIX [default: .results in the data root]
+    #[arg(long, value_name = "DIR|URL", help_heading = "Results")]
+    results: Option<String>,
+
+    /// The directory of --results is one that every coordinator sees
+    #[arg(long, help_heading = "Results")]
+    results_shared: bool,
+
+    /// Hours that results are kept after their scan ended
+    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=87_600), help_heading = "Results")]
+    results_kept_h: u64,
+
+    /// Ended scans that are kept; the oldest go first
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Results")]
+    results_kept_max: u32,
+
+    /// Seconds after which a leader that says nothing is replaced
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=300))]
+    leader_lease_ttl_s: u64,
 
     /// Seconds that a scan waits while no worker is registered
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(0..=86_400))]
@@ -66,7 +102,18 @@ pub struct Args {
 /// Runs until it is told to stop.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let security = args.tls.server(Role::Coordinator, args.listen, args.tokens.as_ref())?;
+    if args.listen.ip().is_unspecified() && args.advertise.is_none() {
+        return Err(UserMistake::with_help(
+            format!("nobody can reach a coordinator at {}", args.listen),
+            "give --advertise HOST:PORT, the address under which clients and other coordinators reach it",
+        )
+        .into());
+    }
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
+    // What keeps the leadership alive shares nothing with what works.
+    let election = args.cluster.store(&args.tls, security.tls.as_ref())?;
+    let boot = fresh_boot();
+    let results = args.results.unwrap_or_else(|| context.data_root.join(RESULTS_FOLDER).display().to_string());
     let scheme = if security.tls.is_some() { "https" } else { "http" };
     let options = server::Options {
         listen: args.listen,
@@ -81,7 +128,17 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             waiting: args.scans_waiting_max as usize,
         },
         cluster_name: args.cluster.cluster_name.clone(),
-        boot: fresh_boot(),
+        id: args.id.unwrap_or_else(|| format!("c-{boot}")),
+        boot,
+        advertise: args.advertise,
+        results,
+        results_shared: args.results_shared,
+        retention: RetentionPolicy {
+            results_kept: Duration::from_secs(args.results_kept_h * 3600),
+            scans_kept_max: args.results_kept_max as usize,
+            ..RetentionPolicy::default()
+        },
+        leader_lease_ttl: Duration::from_secs(args.leader_lease_ttl_s),
         data_root: context.data_root.clone(),
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
         start_timeout: args.cluster.start_timeout(),
@@ -91,7 +148,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async {
         let stop = stop_signal(args.cluster.until_stdin_ends)?;
         store.keep_fresh();
-        server::run(options, store, ready, stop).await.map_err(anyhow::Error::from)
+        election.keep_fresh();
+        server::run(options, store, election, ready, stop).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

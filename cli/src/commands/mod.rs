@@ -18,6 +18,7 @@ mod import;
 mod indicators;
 mod inspect;
 mod scan;
+mod scans;
 mod security;
 mod serving;
 mod synth;
@@ -29,6 +30,13 @@ mod worker;
 pub enum Command {
     Scan(Box<scan::Args>),
     Update(Box<scan::UpdateArgs>),
+    List(scans::ListArgs),
+    Status(scans::StatusArgs),
+    Watch(scans::WatchArgs),
+    Results(scans::ResultsArgs),
+    Cancel(scans::CancelArgs),
+    Workers(scans::WorkersArgs),
+    Drain(scans::DrainArgs),
     Diff(diff::Args),
     Compute(compute::Args),
     Chart(chart::Args),
@@ -64,6 +72,13 @@ impl Command {
         match self {
             Self::Scan(args) => scan::run(*args, context),
             Self::Update(args) => scan::run_update(*args, context),
+            Self::List(args) => scans::list(&args),
+            Self::Status(args) => scans::status(&args),
+            Self::Watch(args) => scans::watch(&args),
+            Self::Results(args) => scans::results(&args),
+            Self::Cancel(args) => scans::cancel(&args),
+            Self::Workers(args) => scans::workers(&args),
+            Self::Drain(args) => scans::drain(&args),
             Self::Diff(args) => diff::run(args),
             Self::Compute(args) => compute::run(args, context),
             Self::Chart(args) => chart::run(args, context),

@@ -97,6 +97,16 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     trawl_protocol::loopback::parse_listen(text).map_err(|error| error.to_string())
 }
 
+/// For clap: a host and a port.
+pub fn advertised(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or_default();
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    if host.is_empty() || !host.chars().all(legal) || port.parse::<u16>().is_err() {
+        return Err("expected HOST:PORT, for instance worker-1.example.org:7500".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// The runtime of a server.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()

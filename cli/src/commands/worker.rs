@@ -11,7 +11,7 @@ use trawl_worker::registration::LEASE_TTL_DEFAULT;
 use trawl_worker::server;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, any_address, runtime, say_ready, stop_signal};
+use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready, stop_signal};
 use crate::context::Context;
 use crate::failure::UserMistake;
 
@@ -58,16 +58,6 @@ pub struct Args {
     /// For tests: wait before each segment, so that a fault certainly hits a scan in its middle
     #[arg(long, value_name = "MS", default_value_t = 0, hide = true)]
     fault_delay_ms_per_segment: u64,
-}
-
-/// For clap: a host and a port.
-fn advertised(text: &str) -> Result<String, String> {
-    let (host, port) = text.rsplit_once(':').unwrap_or_default();
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-    if host.is_empty() || !host.chars().all(legal) || port.parse::<u16>().is_err() {
-        return Err("expected HOST:PORT, for instance worker-1.example.org:7500".to_owned());
-    }
-    Ok(text.to_owned())
 }
 
 /// Runs until it is told to stop.

@@ -222,6 +222,7 @@ pub mod tests {
                 backend: "cpu".to_owned(),
                 precision: "f64".to_owned(),
                 adjustment: "none".to_owned(),
+                partial: false,
             },
             points: vec![Vec::new()],
             best: false,

@@ -12,7 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
 use trawl_coordinator::client::{ClientError, ScanCall, Scanned, scan};
+use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::server::leadership;
 use trawl_coordinator::{NoProgress, PreparedScan, ShardSpec, answer_digest, prepare, server};
 use trawl_kernels::NoCancel;
 use trawl_market::{Store, SynthOptions, synthesise};
@@ -57,6 +59,12 @@ impl World {
             quotas: server::QuotaLimits::default(),
             cluster_name: CLUSTER.to_owned(),
             boot: "boot".to_owned(),
+            id: "c1".to_owned(),
+            advertise: None,
+            results: data.path().join(".results").display().to_string(),
+            results_shared: false,
+            retention: RetentionPolicy::default(),
+            leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
             data_root: data.path().to_owned(),
             no_worker_timeout: Duration::from_millis(700),
             start_timeout: Duration::from_secs(1),
@@ -67,7 +75,7 @@ impl World {
         let shared = Arc::clone(&control);
         tokio::spawn(async move {
             let ready = |address| ready.send(address).unwrap();
-            server::run(options, shared, ready, async { drop(stopped.await) }).await.unwrap();
+            server::run(options, Arc::clone(&shared), shared, ready, async { drop(stopped.await) }).await.unwrap();
         });
         let address: SocketAddr = bound.await.unwrap();
         Self { url: format!("http://{address}"), control, store, data, stops: vec![stop] }

@@ -123,6 +123,10 @@ impl Cluster {
         };
         let mut coordinator = shared("coordinator")?;
         coordinator.args(["--listen", &args.listen.to_string()]);
+        // Its own etcd forgets the scans when it ends, so their results go with it.
+        if matches!(etcd, Etcd::Start(_)) {
+            coordinator.arg("--results").arg(self.scratch.path().join("results"));
+        }
         self.children.push(Child::start("the coordinator", coordinator)?);
         let coordinator = self.children.len() - 1;
         let threads = args.threads.map_or_else(|| threads_each(args.workers), u32::from).to_string();

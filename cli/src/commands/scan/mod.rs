@@ -6,41 +6,40 @@
 mod all_bars;
 mod clauses;
 mod explain;
+mod shown;
 mod update;
 mod why;
 
+pub use shown::{Files, Outcome, ShownArgs, finish};
 pub use update::Args as UpdateArgs;
 pub use update::run as run_update;
 
 use std::io::{self, Write as _};
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::{
-    NoSymbol, PrepareError, PreparedScan, Question, Route, RunReport, SeriesError, ShardSpec, WhyError, answer_digest,
-    route,
+    NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, route,
 };
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
 use trawl_plan::{Diagnostic, ScanDocument, suggest};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{Answer, Failure, Status, StepInputV1};
+use trawl_protocol::record::checked_name;
+use trawl_protocol::{Failure, Status, StepInputV1};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use super::security::TlsArgs;
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
-use crate::notify::{self, Notifier};
-use crate::output::staged::StagedFile;
-use crate::output::{AnswerFile, heading_clashes, table};
+use crate::output::heading_clashes;
 use crate::progress::Waiting;
 use clauses::Clauses;
 
@@ -104,13 +103,8 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = deadline, conflicts_with_all = ["explain", "why", "all_bars"], help_heading = "Running")]
     deadline: Option<Duration>,
 
-    /// Write the answer to a file ending in .csv, .json, .parquet or .arrow
-    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
-
-    /// Write times and places of the run as JSON; they are never part of the answer
-    #[arg(long, value_name = "FILE.json", help_heading = "Output")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    shown: ShownArgs,
 
     /// Write the answer at every bar up to the as-of to a file ending in .csv, .parquet or .arrow, behind a column 'time'
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url"], help_heading = "Output")]
@@ -124,16 +118,22 @@ pub struct Args {
     #[arg(long, value_name = "SYMBOL", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url"], help_heading = "Output")]
     why: Option<String>,
 
-    /// Show every match, and every symbol with its status and reason
-    #[arg(long, help_heading = "Output")]
-    all: bool,
+    /// Do not record the scan: sooner done, and lost with its coordinator or this command
+    #[arg(long, requires = "coordinator", help_heading = "Running")]
+    ephemeral: bool,
 
-    /// Print no table and no progress; files, errors and the exit code tell
-    #[arg(long, short, conflicts_with = "all", help_heading = "Output")]
-    quiet: bool,
+    /// Print the scan's id as soon as it is recorded, and let it run on: 'trawl watch' and 'trawl results' show it
+    #[arg(long, requires = "coordinator", conflicts_with_all = ["ephemeral", "output", "report", "all", "url"], help_heading = "Running")]
+    detach: bool,
 
-    #[command(flatten)]
-    notify: notify::Args,
+    /// Leave out symbols whose evaluation failed for reasons beyond the data, and say so in the answer's identity, instead of
+    /// failing the scan
+    #[arg(long, conflicts_with_all = ["explain", "why", "all_bars"], help_heading = "Running")]
+    allow_partial: bool,
+
+    /// A name of your own for this request: sent twice, it is one scan
+    #[arg(long, value_name = "KEY", requires = "coordinator", conflicts_with = "ephemeral", value_parser = checked_name, help_heading = "Running")]
+    idempotency_key: Option<String>,
 
     #[command(flatten)]
     tls: TlsArgs,
@@ -169,36 +169,6 @@ fn deadline(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| format!("seconds above 0 and up to {DEADLINE_SECONDS_MAX} are expected, such as 30 or 0.5"))
 }
 
-/// Where a run is written to, checked before it begins.
-struct Files {
-    answer: Option<AnswerFile>,
-    report: Option<PathBuf>,
-    notifier: Option<Notifier>,
-}
-
-impl Files {
-    fn check(args: &Args) -> Result<Self, UserMistake> {
-        if let (Some(output), Some(report)) = (&args.output, &args.report)
-            && (output == report || crate::output::identity_path(output) == *report)
-        {
-            return Err(UserMistake::plain(format!("--report would overwrite the answer in '{}'", report.display())));
-        }
-        let answer = args.output.as_deref().map(AnswerFile::prepare).transpose()?;
-        if let Some(report) = &args.report {
-            StagedFile::create(report)?;
-        }
-        Ok(Self { answer, report: args.report.clone(), notifier: args.notify.prepare()? })
-    }
-}
-
-/// What came back, and what a table says beside it.
-struct Outcome {
-    answer: Answer,
-    report: RunReport,
-    synthetic: bool,
-    timeframe: String,
-}
-
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let span = tracing::info_span!("scan", mode = if args.coordinator.is_some() { "cluster" } else { "embedded" });
@@ -224,7 +194,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                     ..LocalOptions::default()
                 };
                 let written = all_bars::write(&prepared, options, path)?;
-                if !args.quiet {
+                if !args.shown.quiet {
                     let synthetic =
                         if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
                     println!(
@@ -237,17 +207,22 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 }
                 return Ok(ExitCode::SUCCESS);
             }
-            let files = Files::check(&args)?;
+            let files = Files::check(&args.shown)?;
             let mut outcome = embedded(&args, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             (outcome, files)
         }
+        Some(url) if args.detach => {
+            let scan = client::submit_detached(url, &call(&args, &document, as_of)?).map_err(of_client)?;
+            println!("{scan}");
+            return Ok(ExitCode::SUCCESS);
+        }
         Some(url) => {
-            let files = Files::check(&args)?;
+            let files = Files::check(&args.shown)?;
             (submitted(&args, url, &document, as_of)?, files)
         }
     };
-    finish(&args, outcome, files)
+    finish(&args.shown, outcome, files)
 }
 
 /// What is scanned, and as of when.
@@ -342,72 +317,38 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
         let references = references.as_ref().map_err(told)?;
         source.execute(segment, step, input, references, &NoCancel).map_err(|error| told(&error))
     };
-    let waiting = Waiting::new(args.quiet);
+    let waiting = Waiting::new(args.shown.quiet);
     let (answer, report) = local::run(prepared, options, execute, &waiting)?;
     let manifest = &prepared.dataset.manifest;
     Ok(Outcome { answer, report, synthetic: manifest.synthetic, timeframe: manifest.timeframe.clone() })
 }
 
-fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<Outcome> {
-    let call = ScanCall {
+/// What is asked of a coordinator.
+fn call(args: &Args, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<ScanCall> {
+    Ok(ScanCall {
         document: document.clone(),
         as_of,
         shards: args.shards,
         security: args.tls.client(args.token_file.as_ref())?,
         priority: args.priority,
         deadline: args.deadline,
-    };
-    let waiting = Waiting::new(args.quiet);
-    let scanned = client::scan_blocking(url, &call, &waiting).map_err(|error| match error {
+        ephemeral: args.ephemeral,
+        allow_partial: args.allow_partial,
+        idempotency_key: args.idempotency_key.clone(),
+    })
+}
+
+fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<Outcome> {
+    let waiting = Waiting::new(args.shown.quiet);
+    let scanned = client::scan_blocking(url, &call(args, document, as_of)?, &waiting).map_err(of_client)?;
+    Ok(scanned.into())
+}
+
+/// Why a coordinator gave no answer, as this program tells it.
+pub fn of_client(error: ClientError) -> anyhow::Error {
+    match error {
         ClientError::Mistakes(mistakes) => drawn(mistakes),
         error if error.is_users_mistake() => UserMistake::plain(error.to_string()).into(),
         error => anyhow::Error::new(error),
-    })?;
-    let client::Scanned { answer, report, synthetic, timeframe } = scanned;
-    Ok(Outcome { answer, report, synthetic, timeframe })
-}
-
-fn finish(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
-    let Outcome { answer, report, synthetic, timeframe } = outcome;
-    let written = match files.answer {
-        Some(file) => file.write(&answer, &answer_digest(&answer))?,
-        None => Vec::new(),
-    };
-    if let Some(path) = &files.report {
-        write_report(&report, path)?;
     }
-    let mut printed = Ok(());
-    if !args.quiet {
-        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe };
-        let mut text = table::render(&answer, options);
-        for path in written.iter().chain(&files.report) {
-            text.push_str(&format!("wrote {}\n", path.display()));
-        }
-        printed = io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
-    }
-    // Posted also when nobody reads the table to its end.
-    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer_digest(&answer), args.quiet));
-    printed?;
-    let failed = answer.counts()[Status::Failed as usize];
-    if failed == 0 && report.is_complete() {
-        return Ok(ExitCode::from(if posted { DONE } else { NOT_DONE }));
-    }
-    if failed == 0 {
-        let message = "workers gave different results and it could not be settled which are right: run the scan again";
-        crate::diagnostics::error_line(message, None);
-        return Ok(ExitCode::from(NOT_DONE));
-    }
-    let first = answer.rows.iter().find(|r| r.row.status == Status::Failed).map(|r| &r.row);
-    let example = first.map_or_else(String::new, |r| format!(" ({}: {})", r.symbol, r.reason));
-    let message = format!("the scan is not complete: {} failed{example}", crate::number::counted(failed, "symbol"));
-    crate::diagnostics::error_line(&message, None);
-    Ok(ExitCode::from(NOT_DONE))
-}
-
-fn write_report(report: &RunReport, path: &Path) -> anyhow::Result<()> {
-    let mut file = StagedFile::create(path)?;
-    serde_json::to_writer_pretty(&mut file, report)?;
-    file.write_all(b"\n")?;
-    file.keep()?;
-    Ok(())
 }

@@ -69,7 +69,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let started = std::time::Instant::now();
     let prepared = prepare(context, &document, as_of)?;
     let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
-    let files = Files::check(&scan)?;
+    let files = Files::check(&scan.shown)?;
     fs::create_dir_all(&state).map_err(|e| {
         UserMistake::with_help(format!("cannot use '{}': {}", state.display(), plain(&e)), "--state names a folder")
     })?;
@@ -82,12 +82,12 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mut outcome = embedded(&scan, &prepared, Some(Arc::clone(&checkpoints)))?;
     outcome.report.prepare_ms = prepare_ms;
     let report = report(&checkpoints, found);
-    if !scan.quiet {
+    if !scan.shown.quiet {
         io::stderr().write_all(told(&report, &path).as_bytes())?;
     }
     outcome.report.update = Some(report);
     let kept = keep(&checkpoints, &prepared, &path);
-    let code = finish(&scan, outcome, files)?;
+    let code = finish(&scan.shown, outcome, files)?;
     kept.context("the answer is there, but the state of the next update was not kept")?;
     Ok(code)
 }

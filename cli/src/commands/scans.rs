@@ -1,0 +1,406 @@
+//! `trawl list`, `status`, `watch`, `results`, `cancel`, `workers`, `drain`: what a cluster has, and what is to end.
+//!
+//! They ask a coordinator and show what it says.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use trawl_coordinator::client::{self, ClientError, Manager};
+use trawl_protocol::{Failure, pb};
+
+use super::scan::{Files, Outcome, ShownArgs, finish, of_client};
+use super::security::TlsArgs;
+use crate::failure::{DONE, NOT_DONE};
+use crate::progress::Waiting;
+
+/// How a coordinator is reached.
+#[derive(Debug, clap::Args)]
+pub struct ClientArgs {
+    /// Coordinators, separated by commas: any of them answers
+    #[arg(
+        long,
+        value_name = "URL,...",
+        env = "TRAWL_COORDINATOR",
+        hide_env = true,
+        default_value = "http://127.0.0.1:7400"
+    )]
+    coordinator: String,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    /// File that holds the token to show to the coordinator
+    #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
+    token_file: Option<PathBuf>,
+}
+
+/// List the scans of a cluster, newest first
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    client: ClientArgs,
+
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+
+    /// Only those that wait or run
+    #[arg(long)]
+    active: bool,
+
+    /// Print JSON, one object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tell how far a scan is, or how it ended; the exit code is 0 while it waits or runs and when it has an answer
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// The scan's id, as 'trawl list' shows it
+    scan: String,
+
+    #[command(flatten)]
+    client: ClientArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Follow a scan to its end and show its answer; Ctrl-C stops following, not the scan
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// The scan's id, as 'trawl list' shows it
+    scan: String,
+
+    #[command(flatten)]
+    client: ClientArgs,
+
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// Show the answer of a scan that has ended
+#[derive(Debug, clap::Args)]
+pub struct ResultsArgs {
+    /// The scan's id, as 'trawl list' shows it
+    scan: String,
+
+    #[command(flatten)]
+    client: ClientArgs,
+
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// End a scan that nobody wants any more, down to the workers
+#[derive(Debug, clap::Args)]
+pub struct CancelArgs {
+    /// The scan's id, as 'trawl list' shows it
+    scan: String,
+
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// List the workers of a cluster
+#[derive(Debug, clap::Args)]
+pub struct WorkersArgs {
+    #[command(flatten)]
+    client: ClientArgs,
+
+    /// Print JSON, one object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tell a worker to finish what it has, take nothing more, and exit
+#[derive(Debug, clap::Args)]
+pub struct DrainArgs {
+    /// The worker's id, as 'trawl workers' shows it
+    worker: String,
+
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// Asks one thing of a coordinator.
+fn ask<T>(
+    args: &ClientArgs,
+    question: impl AsyncFnOnce(&mut Manager<'_>) -> Result<T, ClientError>,
+) -> anyhow::Result<T> {
+    let security = args.tls.client(args.token_file.as_ref())?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+    let asked = async { question(&mut Manager::connect(&args.coordinator, &security).await?).await };
+    runtime.block_on(asked).map_err(of_client)
+}
+
+fn state_name(state: pb::ScanState) -> &'static str {
+    match state {
+        pb::ScanState::Unspecified => "unknown",
+        pb::ScanState::Queued => "queued",
+        pb::ScanState::Running => "running",
+        pb::ScanState::Done => "done",
+        pb::ScanState::Failed => "failed",
+        pb::ScanState::Cancelled => "cancelled",
+    }
+}
+
+fn priority_name(priority: pb::Priority) -> &'static str {
+    match priority {
+        pb::Priority::Normal => "normal",
+        pb::Priority::Low => "low",
+        pb::Priority::High => "high",
+    }
+}
+
+/// One scan, as it is printed as JSON.
+#[derive(Serialize)]
+struct ScanLine<'a> {
+    scan: &'a str,
+    state: &'a str,
+    owner: &'a str,
+    durable: bool,
+    generation: u32,
+    priority: &'a str,
+    submitted: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<String>,
+    dataset: &'a str,
+    condition: &'a str,
+    step: u32,
+    segments: u32,
+    segments_ended: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    answer_digest: &'a str,
+}
+
+fn line_of(info: &pb::ScanInfo) -> ScanLine<'_> {
+    ScanLine {
+        scan: &info.scan_id,
+        state: state_name(info.state()),
+        owner: &info.owner,
+        durable: info.durable,
+        generation: info.generation,
+        priority: priority_name(info.priority()),
+        submitted: instant(info.submitted_us),
+        ended: info.ended_us.map(instant),
+        dataset: &info.dataset,
+        condition: &info.condition,
+        step: info.step,
+        segments: info.segments,
+        segments_ended: info.segments_ended,
+        failure: info.failure.clone().map(Failure::from),
+        answer_digest: &info.answer_digest,
+    }
+}
+
+/// A moment to the second, in UTC.
+fn instant(us: i64) -> String {
+    const SECOND_US: i64 = 1_000_000;
+    trawl_market::format_time(us - us.rem_euclid(SECOND_US))
+}
+
+/// How far it is, in a few words.
+fn progress(info: &pb::ScanInfo) -> String {
+    match info.state() {
+        pb::ScanState::Running if info.step > 1 => {
+            format!("step {}: {}/{}", info.step, info.segments_ended, info.segments)
+        }
+        pb::ScanState::Running => format!("{}/{}", info.segments_ended, info.segments),
+        _ => String::new(),
+    }
+}
+
+/// Columns as wide as their widest cell; the last is not padded.
+fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.first().map_or(0, Vec::len);
+    let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+}
+
+fn json_lines<T: Serialize>(lines: impl IntoIterator<Item = T>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&serde_json::to_string(&line)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Lists scans.
+pub fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
+    let (limit, active) = (args.limit, args.active);
+    let reply = ask(&args.client, async |manager| manager.list(limit, active).await)?;
+    if args.json {
+        print(&json_lines(reply.scans.iter().map(line_of))?)?;
+        return Ok(ExitCode::from(DONE));
+    }
+    if reply.scans.is_empty() {
+        print(if active { "no scan waits or runs\n" } else { "no scans\n" })?;
+        return Ok(ExitCode::from(DONE));
+    }
+    let head = ["SCAN", "STATE", "SUBMITTED", "OWNER", "SEGMENTS", "CONDITION"].map(str::to_owned).to_vec();
+    let row = |info: &pb::ScanInfo| {
+        let state = state_name(info.state()).to_owned();
+        let when = instant(info.submitted_us);
+        vec![info.scan_id.clone(), state, when, info.owner.clone(), progress(info), info.condition.clone()]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(reply.scans.iter().map(row)).collect();
+    print(&columns(&rows))?;
+    if reply.more {
+        print("there are older ones: --limit N shows more\n")?;
+    }
+    Ok(ExitCode::from(DONE))
+}
+
+/// Tells of one scan.
+pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let scan = args.scan.clone();
+    let info = ask(&args.client, async |manager| manager.status(&scan).await)?;
+    let code = match info.state() {
+        pb::ScanState::Failed | pb::ScanState::Cancelled => NOT_DONE,
+        _ => DONE,
+    };
+    if args.json {
+        print(&json_lines([line_of(&info)])?)?;
+        return Ok(ExitCode::from(code));
+    }
+    let line = line_of(&info);
+    let mut rows = vec![
+        ("scan", line.scan.to_owned()),
+        ("state", line.state.to_owned()),
+        ("owner", line.owner.to_owned()),
+        ("recorded", if line.durable { "yes" } else { "no, ephemeral" }.to_owned()),
+        ("priority", line.priority.to_owned()),
+        ("submitted", line.submitted),
+    ];
+    rows.extend(line.ended.map(|ended| ("ended", ended)));
+    rows.push(("dataset", line.dataset.to_owned()));
+    rows.push(("condition", line.condition.to_owned()));
+    if line.generation > 0 {
+        rows.push(("begun anew", format!("{} times, after upgrades", line.generation)));
+    }
+    let progress = progress(&info);
+    if !progress.is_empty() {
+        rows.push(("segments", progress));
+    }
+    rows.extend(line.failure.map(|failure| ("failure", format!("{} ({})", failure.message, failure.kind.name()))));
+    if !line.answer_digest.is_empty() {
+        rows.push(("answer", line.answer_digest.to_owned()));
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    print(&columns(&rows))?;
+    Ok(ExitCode::from(code))
+}
+
+fn answer(client: &ClientArgs, scan: &str, shown: &ShownArgs) -> anyhow::Result<ExitCode> {
+    let files = Files::check(shown)?;
+    let security = client.tls.client(client.token_file.as_ref())?;
+    let waiting = Waiting::new(shown.quiet);
+    let scanned = client::watch_blocking(&client.coordinator, &security, scan, &waiting).map_err(of_client)?;
+    drop(waiting);
+    finish(shown, Outcome::from(scanned), files)
+}
+
+/// Follows a scan to its answer.
+pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
+    answer(&args.client, &args.scan, &args.shown)
+}
+
+/// Shows the answer of a scan that has ended.
+pub fn results(args: &ResultsArgs) -> anyhow::Result<ExitCode> {
+    let scan = args.scan.clone();
+    let info = ask(&args.client, async |manager| manager.status(&scan).await)?;
+    if matches!(info.state(), pb::ScanState::Queued | pb::ScanState::Running) {
+        let state = state_name(info.state());
+        anyhow::bail!("scan {} is {state} and has no answer yet: 'trawl watch {}' waits for it", args.scan, args.scan);
+    }
+    answer(&args.client, &args.scan, &args.shown)
+}
+
+/// Ends a scan.
+pub fn cancel(args: &CancelArgs) -> anyhow::Result<ExitCode> {
+    let scan = args.scan.clone();
+    let info = ask(&args.client, async |manager| manager.cancel(&scan).await)?;
+    let told = match info.state() {
+        pb::ScanState::Queued | pb::ScanState::Running => format!("scan {} is being cancelled\n", args.scan),
+        ended => format!("scan {} had ended before: {}\n", args.scan, state_name(ended)),
+    };
+    print(&told)?;
+    Ok(ExitCode::from(DONE))
+}
+
+/// One worker, as it is printed as JSON.
+#[derive(Serialize)]
+struct WorkerLine<'a> {
+    worker: &'a str,
+    state: &'a str,
+    address: &'a str,
+    threads: u32,
+    shards_in_flight: u32,
+    class: &'a str,
+    boot: &'a str,
+}
+
+/// Lists workers.
+pub fn workers(args: &WorkersArgs) -> anyhow::Result<ExitCode> {
+    let workers = ask(&args.client, async |manager| manager.workers().await)?;
+    if args.json {
+        let lines = workers.iter().map(|w| WorkerLine {
+            worker: &w.id,
+            state: &w.state,
+            address: &w.address,
+            threads: w.threads,
+            shards_in_flight: w.shards_in_flight,
+            class: &w.execution_class,
+            boot: &w.boot,
+        });
+        print(&json_lines(lines)?)?;
+        return Ok(ExitCode::from(DONE));
+    }
+    if workers.is_empty() {
+        print("no worker is registered; start one with 'trawl worker'\n")?;
+        return Ok(ExitCode::from(DONE));
+    }
+    let head = ["WORKER", "STATE", "ADDRESS", "THREADS", "SHARDS", "CLASS"].map(str::to_owned).to_vec();
+    let row = |w: &pb::WorkerInfo| {
+        let (threads, shards) = (w.threads.to_string(), w.shards_in_flight.to_string());
+        vec![w.id.clone(), w.state.clone(), w.address.clone(), threads, shards, w.execution_class.clone()]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(workers.iter().map(row)).collect();
+    print(&columns(&rows))?;
+    Ok(ExitCode::from(DONE))
+}
+
+/// Tells a worker to leave.
+pub fn drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
+    let worker = args.worker.clone();
+    let shards = ask(&args.client, async |manager| manager.drain(&worker).await)?;
+    print(&format!(
+        "worker {} leaves; it finishes {} first\n",
+        args.worker,
+        crate::number::counted(shards as usize, "shard")
+    ))?;
+    Ok(ExitCode::from(DONE))
+}
