@@ -60,14 +60,14 @@ pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: b
     let label = |question: &Question, what: &str| format!("{}-{}.{what}", question.name, schedule.seed);
     let (answer, report) = (label(waited, "json"), label(waited, "report.json"));
     let files = ["--output", &answer, "--report", &report, "--quiet"];
-    let attached = Background::start("scan", &mut world.client(home, &["scan"], waited, &files));
+    let mut attached = Background::start("scan", &mut world.client(home, &["scan"], waited, &files));
     let id = {
         let submitting =
             Background::start("scan --detach", &mut world.client(home, &["scan", "--detach"], detached, &[]));
         let said = submitting.wait(SCAN_BOUND).expect_code(0);
         said.stdout.trim().to_owned()
     };
-    let (faults, lost) = play(&mut world, schedule);
+    let (faults, lost) = play(&mut world, schedule, &mut attached);
     let said = |world: &World, why: String| -> ! {
         panic!("seed {}: {why}\n{}\n{}", schedule.seed, describe(&faults), world.said())
     };
@@ -141,7 +141,8 @@ enum Pending {
 type Played = (Vec<(Fault, Result<String, String>)>, Vec<String>);
 
 /// Lets the faults happen at their moments. Gives them with their proofs, and the workers that were killed with work in hand.
-fn play(world: &mut World, schedule: &Schedule) -> Played {
+/// What happens after the end of the scan that is waited for counts for nothing.
+fn play(world: &mut World, schedule: &Schedule, scan: &mut Background) -> Played {
     let started = Instant::now();
     let (mut told, mut lost): Played = (Vec::new(), Vec::new());
     let mut pending: Vec<(Duration, Pending)> = Vec::new();
@@ -158,10 +159,10 @@ fn play(world: &mut World, schedule: &Schedule) -> Played {
                 end(world, ending, &mut told);
             }
         } else if let Some(fault) = coming.next() {
-            let proof = begin(world, fault, told.len()).map(|(proof, after, ending, hit)| {
+            let proof = begin(world, fault, told.len()).and_then(|(proof, after, ending, hit)| {
                 pending.push((started.elapsed() + after, ending));
                 lost.extend(hit);
-                proof
+                if scan.running() { Ok(proof) } else { Err(format!("the scan had ended: {proof}")) }
             });
             told.push((*fault, proof));
         }
