@@ -75,3 +75,13 @@ sim seeds="2000" first="0":
 # One seed of the simulation again
 sim-seed seed:
     TRAWL_SIM_SEED={{ seed }} cargo test --profile ci -p trawl-coordinator --test sim whatever -- --nocapture
+
+# Real processes that die, stop and lose their links at random moments of real scans, so many schedules: `just chaos 200`
+chaos seeds="8" first="0":
+    cargo build --profile ci -p trawl
+    TRAWL_CHAOS_SEEDS={{ seeds }} TRAWL_CHAOS_FIRST={{ first }} TRAWL_ETCD=$(tools/get-etcd) cargo test --profile ci -p trawl-tests --test integration chaos:: -- --nocapture
+
+# One schedule of it again
+chaos-seed seed:
+    cargo build --profile ci -p trawl
+    TRAWL_CHAOS_SEED={{ seed }} TRAWL_ETCD=$(tools/get-etcd) cargo test --profile ci -p trawl-tests --test integration chaos:: -- --nocapture

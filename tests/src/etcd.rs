@@ -1,6 +1,6 @@
 //! A real etcd: the one that `./test` shares (`TRAWL_TEST_ETCD`), or one of this process's own.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -34,7 +34,12 @@ pub fn fresh_cluster_name() -> String {
 
 /// A loopback port that nobody listens on at this moment.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+    free_port_of(IpAddr::from([127, 0, 0, 1]))
+}
+
+/// The same of another address of this machine.
+pub fn free_port_of(ip: IpAddr) -> u16 {
+    TcpListener::bind((ip, 0)).and_then(|l| l.local_addr()).expect("a free port").port()
 }
 
 /// The executable: named by `./test`, unpacked by an earlier run of it, or on PATH.

@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod certs;
+pub mod chaos;
 pub mod cluster;
 pub mod etcd;
+pub mod etcd_nodes;
 pub mod executable;
 pub mod home;
 pub mod otlp;

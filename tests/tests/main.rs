@@ -5,6 +5,7 @@
 mod agreement;
 mod answers;
 mod best;
+mod chaos;
 mod chart;
 mod cluster;
 mod compute;

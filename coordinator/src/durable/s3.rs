@@ -24,6 +24,10 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 /// # Errors
 /// [`StoreError::Address`]: no bucket, or an environment that does not fit.
 pub(crate) fn open(rest: &str) -> Result<ResultStore, StoreError> {
+    open_as(rest, AmazonS3Builder::from_env())
+}
+
+fn open_as(rest: &str, environment: AmazonS3Builder) -> Result<ResultStore, StoreError> {
     let shown = format!("s3://{rest}");
     let refuse = |expected: String| StoreError::Address { address: shown.clone(), expected };
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -36,7 +40,7 @@ pub(crate) fn open(rest: &str) -> Result<ResultStore, StoreError> {
         max_retries: REQUEST_RETRIES_MAX,
         retry_timeout: RETRY_TIMEOUT,
     };
-    let bucket = AmazonS3Builder::from_env()
+    let bucket = environment
         .with_bucket_name(bucket)
         .with_http_connector(http)
         .with_retry(retry)
@@ -49,41 +53,5 @@ pub(crate) fn open(rest: &str) -> Result<ResultStore, StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::group::GroupName;
-    use super::super::results::Named;
-    use super::super::testing::stored;
-    use super::*;
-
-    #[test]
-    fn a_bucket_is_needed_and_an_address_is_shown_as_it_was_given() {
-        assert!(matches!(open(""), Err(StoreError::Address { .. })));
-        assert!(matches!(open("/prefix"), Err(StoreError::Address { .. })));
-        let store = open("bucket/some/prefix/").unwrap();
-        assert_eq!((store.shown(), store.is_local()), ("s3://bucket/some/prefix/", false));
-    }
-
-    /// `TRAWL_S3_TEST` names the bucket, the other variables are Amazon's; see docs/durability.md.
-    #[tokio::test]
-    #[ignore = "needs a bucket: set TRAWL_S3_TEST=s3://BUCKET/PREFIX and AWS_ENDPOINT_URL, and run with --run-ignored all"]
-    async fn a_bucket_keeps_what_a_directory_keeps() {
-        let address = std::env::var("TRAWL_S3_TEST").expect("TRAWL_S3_TEST=s3://BUCKET/PREFIX");
-        let store = ResultStore::open(&address).unwrap();
-        store.probe("test").await.unwrap();
-        store.delete_scan("s3-1").await.unwrap();
-        let name = GroupName { stage: 0, epoch: 5, number: 1 };
-        for _ in 0..2 {
-            store.put_group("s3-1", 0, name, &[stored(1, 100_000)]).await.unwrap();
-        }
-        let error = store.put_group("s3-1", 0, name, &[stored(2, 10)]).await.unwrap_err();
-        assert!(matches!(error, StoreError::Conflict { .. }), "{error}");
-        assert_eq!(store.put_named("s3-1", Named::Summary(0), b"one").await.unwrap(), None);
-        assert_eq!(store.put_named("s3-1", Named::Summary(0), b"two").await.unwrap().as_deref(), Some(&b"one"[..]));
-        assert_eq!(store.named("s3-1", Named::Document).await.unwrap(), None);
-        let contents = store.contents("s3-1", 0).await.unwrap();
-        assert_eq!(contents.stages[&0].segments[&1], stored(1, 100_000).outcome);
-        assert_eq!(store.scans().await.unwrap()["s3-1"].objects, 2);
-        assert_eq!(store.delete_scan("s3-1").await.unwrap(), 2);
-        assert!(!store.scans().await.unwrap().contains_key("s3-1"));
-    }
-}
+#[path = "s3_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Mutex, PoisonError};
+
+use super::super::group::GroupName;
+use super::super::results::Named;
+use super::super::testing::stored;
+use super::*;
+
+/// Keys of one page of a listing: few, so that several pages are asked for.
+const PAGE: usize = 2;
+
+type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+
+/// The few words of S3 that are spoken to it, over objects in memory. It believes every signature that is there.
+fn serve() -> (String, Objects) {
+    let objects = Objects::default();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let kept = Arc::clone(&objects);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let objects = Arc::clone(&kept);
+            // Ends with its connection.
+            std::thread::spawn(move || while answer(&stream, &objects).is_some() {});
+        }
+    });
+    (address, objects)
+}
+
+/// One request and its answer; `None` when the connection is over.
+fn answer(stream: &TcpStream, objects: &Objects) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        if line.trim().is_empty() {
+            break;
+        }
+        lines.push(line.trim().to_ascii_lowercase());
+    }
+    let header = |name: &str| lines.iter().find_map(|l| l.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+    let mut body = vec![0; header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0)];
+    reader.read_exact(&mut body).ok()?;
+    let signed = header("authorization").is_some_and(|a| a.starts_with("aws4-hmac-sha256"));
+    let mut request = lines.first()?.split(' ');
+    let (method, target) = (request.next()?, request.next()?);
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let parameter = |name: &str| query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
+    let key = path.strip_prefix("/bucket").map(|p| p.trim_start_matches('/').to_owned());
+    let mut objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
+    let (status, text) = match (method, key) {
+        _ if !signed => (403, b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
+        ("put", Some(key)) if header("if-none-match") == Some("*") && objects.contains_key(&key) => (412, Vec::new()),
+        ("put", Some(key)) => {
+            objects.insert(key, body);
+            (200, Vec::new())
+        }
+        ("get", Some(key)) if key.is_empty() => {
+            let prefix = parameter("prefix").unwrap_or_default().replace("%2f", "/");
+            let after = parameter("continuation-token").unwrap_or_default().replace("%2f", "/");
+            let under: Vec<&String> = objects.keys().filter(|k| k.starts_with(&prefix) && **k > after).collect();
+            let shown = &under[..under.len().min(PAGE)];
+            let contents = |k: &&String| {
+                let size = objects[*k].len();
+                format!(
+                    "<Contents><Key>{k}</Key><Size>{size}</Size><LastModified>2026-11-21T00:00:00Z</LastModified><ETag>\"e\"</ETag></Contents>"
+                )
+            };
+            let more = match shown.last().filter(|_| under.len() > shown.len()) {
+                Some(last) => format!("<NextContinuationToken>{last}</NextContinuationToken>"),
+                None => String::new(),
+            };
+            let shown: String = shown.iter().map(contents).collect();
+            (200, format!("<ListBucketResult>{shown}{more}</ListBucketResult>").into_bytes())
+        }
+        ("get", Some(key)) => match objects.get(&key) {
+            Some(bytes) => (200, bytes.clone()),
+            None => (404, b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
+        },
+        ("post", Some(_)) if query.starts_with("delete") => {
+            let asked = String::from_utf8_lossy(&body).into_owned();
+            let keys: Vec<&str> = asked.split("<Key>").skip(1).filter_map(|k| k.split("</Key>").next()).collect();
+            keys.iter().for_each(|key| drop(objects.remove(*key)));
+            let deleted: String = keys.iter().map(|k| format!("<Deleted><Key>{k}</Key></Deleted>")).collect();
+            (200, format!("<DeleteResult>{deleted}</DeleteResult>").into_bytes())
+        }
+        _ => (400, Vec::new()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nETag: \"e\"\r\nLast-Modified: Sat, 21 Nov 2026 00:00:00 GMT\r\n\r\n",
+        text.len()
+    );
+    let mut stream = stream;
+    stream.write_all(&[head.into_bytes(), text].concat()).ok()
+}
+
+fn environment(address: &str) -> AmazonS3Builder {
+    AmazonS3Builder::new().with_endpoint(address).with_region("us-east-1")
+}
+
+#[test]
+fn a_bucket_is_needed_and_an_address_is_shown_as_it_was_given() {
+    assert!(matches!(open(""), Err(StoreError::Address { .. })));
+    assert!(matches!(open("/prefix"), Err(StoreError::Address { .. })));
+    let store = open("bucket/some/prefix/").unwrap();
+    assert_eq!((store.shown(), store.is_local()), ("s3://bucket/some/prefix/", false));
+}
+
+/// `TRAWL_S3_TEST=s3://BUCKET/PREFIX` takes a real bucket, with Amazon's variables for the rest.
+#[tokio::test]
+async fn a_bucket_keeps_what_a_directory_keeps() {
+    let (address, objects) = serve();
+    let store = match std::env::var("TRAWL_S3_TEST") {
+        Ok(bucket) => ResultStore::open(&bucket).unwrap(),
+        Err(_) => {
+            let environment = environment(&address).with_access_key_id("id").with_secret_access_key("hunter2");
+            open_as("bucket/pre/fix", environment).unwrap()
+        }
+    };
+    assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
+    store.probe("test").await.unwrap();
+    store.delete_scan("s3-1").await.unwrap();
+    let name = |number| GroupName { stage: 0, epoch: 5, number };
+    for _ in 0..2 {
+        store.put_group("s3-1", 0, name(1), &[stored(1, 100_000)]).await.unwrap();
+    }
+    for number in 2..8 {
+        store.put_group("s3-1", 0, name(number), &[stored(number, 10)]).await.unwrap();
+    }
+    let error = store.put_group("s3-1", 0, name(1), &[stored(2, 10)]).await.unwrap_err();
+    assert!(matches!(error, StoreError::Conflict { .. }), "{error}");
+    assert_eq!(store.put_named("s3-1", Named::Summary(0), b"one").await.unwrap(), None);
+    assert_eq!(store.put_named("s3-1", Named::Summary(0), b"two").await.unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.named("s3-1", Named::Document).await.unwrap(), None);
+    let contents = store.contents("s3-1", 0).await.unwrap();
+    assert_eq!(contents.stages[&0].segments.keys().copied().collect::<Vec<_>>(), (1..8).collect::<Vec<_>>());
+    assert_eq!(contents.stages[&0].segments[&1], stored(1, 100_000).outcome);
+    assert_eq!(store.scans().await.unwrap()["s3-1"].objects, 8);
+    if std::env::var_os("TRAWL_S3_TEST").is_none() {
+        let objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(objects.keys().all(|key| key.starts_with("pre/fix/scans/s3-1/")), "{:?}", objects.keys());
+    }
+    assert_eq!(store.delete_scan("s3-1").await.unwrap(), 8);
+    assert!(!store.scans().await.unwrap().contains_key("s3-1"));
+}
+
+#[tokio::test]
+async fn a_bucket_that_refuses_says_that_this_process_may_not() {
+    let (address, _objects) = serve();
+    let store = open_as("bucket", environment(&address).with_skip_signature(true)).unwrap();
+    let error = store.probe("test").await.unwrap_err();
+    assert!(matches!(error, StoreError::Denied { .. }), "{error}");
+    assert!(error.to_string().contains("s3://bucket"), "{error}");
+}

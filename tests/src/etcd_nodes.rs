@@ -1,0 +1,140 @@
+//! Three etcd processes that are one etcd: any one of them may die.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::etcd::{executable, free_port_of};
+use crate::process::Background;
+use crate::wait;
+
+/// Nodes: the least that outlives one of them.
+pub const NODES: usize = 3;
+/// A port that was free may be taken before etcd binds it.
+const ATTEMPTS_MAX: u32 = 5;
+/// Longest until the nodes agree on a leader, on a loaded machine.
+const LEADER_BOUND: Duration = Duration::from_secs(40);
+/// Longest that a node may take to say what it knows.
+const ANSWER_BOUND: Duration = Duration::from_secs(2);
+
+/// The nodes; all end when it is dropped.
+#[derive(Debug)]
+pub struct EtcdNodes {
+    nodes: Vec<Node>,
+    _folder: tempfile::TempDir,
+}
+
+#[derive(Debug)]
+struct Node {
+    process: Option<Background>,
+    client: SocketAddr,
+    arguments: Vec<String>,
+}
+
+/// What a node says of itself and of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Its id.
+    pub member: String,
+    /// The leader's; empty or `0` while there is none.
+    pub leader: String,
+    /// Grows with every election.
+    pub term: u64,
+}
+
+impl EtcdNodes {
+    /// Starts three nodes that listen on `ip`, and waits until they have a leader.
+    ///
+    /// # Panics
+    /// When they do not come to one.
+    pub fn start(ip: IpAddr) -> Self {
+        for _ in 0..ATTEMPTS_MAX {
+            let folder = tempfile::tempdir().expect("a temporary directory");
+            let address = || SocketAddr::new(ip, free_port_of(ip));
+            let peers: Vec<SocketAddr> = (0..NODES).map(|_| address()).collect();
+            let members: Vec<String> = peers.iter().enumerate().map(|(i, a)| format!("n{i}=http://{a}")).collect();
+            let node = |(i, peer): (usize, &SocketAddr)| {
+                let client = address();
+                let arguments = vec![
+                    format!("--name=n{i}"),
+                    format!("--data-dir={}", folder.path().join(format!("n{i}")).display()),
+                    format!("--listen-client-urls=http://{client}"),
+                    format!("--advertise-client-urls=http://{client}"),
+                    format!("--listen-peer-urls=http://{peer}"),
+                    format!("--initial-advertise-peer-urls=http://{peer}"),
+                    format!("--initial-cluster={}", members.join(",")),
+                    "--log-level=error".to_owned(),
+                ];
+                Node { process: None, client, arguments }
+            };
+            let mut nodes = Self { nodes: peers.iter().enumerate().map(node).collect(), _folder: folder };
+            (0..NODES).for_each(|i| nodes.restart(i));
+            let agreed = wait::until(LEADER_BOUND, || {
+                let broken = nodes.nodes.iter_mut().any(|n| n.process.as_mut().is_none_or(|p| !p.running()));
+                if broken { Some(false) } else { nodes.leader().map(|_| true) }
+            });
+            if agreed == Some(true) {
+                return nodes;
+            }
+        }
+        panic!("three nodes of etcd did not find a leader in {ATTEMPTS_MAX} attempts");
+    }
+
+    /// For `--etcd`: every node.
+    pub fn urls(&self) -> String {
+        self.nodes.iter().map(|n| format!("http://{}", n.client)).collect::<Vec<_>>().join(",")
+    }
+
+    /// The node that leads, as most nodes that answer see it, and its term.
+    pub fn leader(&self) -> Option<(usize, u64)> {
+        let known: Vec<Option<Status>> = self.nodes.iter().map(|n| status(n.client)).collect();
+        let newest = known.iter().flatten().max_by_key(|s| s.term)?;
+        let agree = known.iter().flatten().filter(|s| s.leader == newest.leader && s.term == newest.term).count();
+        let leader = known.iter().position(|s| s.as_ref().is_some_and(|s| s.member == newest.leader))?;
+        (agree > NODES / 2).then_some((leader, newest.term))
+    }
+
+    /// SIGKILL of one node.
+    pub fn kill(&mut self, node: usize) -> u32 {
+        let mut process = self.nodes[node].process.take().expect("the node runs");
+        let id = process.id();
+        process.kill();
+        id
+    }
+
+    /// Starts a node that was killed, with the data that it has.
+    pub fn restart(&mut self, node: usize) {
+        let Node { process, arguments, .. } = &mut self.nodes[node];
+        *process = Some(Background::start(&format!("etcd n{node}"), Command::new(executable()).args(arguments)));
+    }
+
+    /// Waits until a node other than `before` leads in a later term.
+    pub fn new_leader(&self, before: (usize, u64)) -> Option<(usize, u64)> {
+        wait::until(LEADER_BOUND, || self.leader().filter(|now| now.0 != before.0 && now.1 > before.1))
+    }
+
+    /// What the nodes said.
+    pub fn said(&self) -> String {
+        self.nodes.iter().filter_map(|n| n.process.as_ref()).map(Background::said).collect()
+    }
+}
+
+/// Asks one node over its JSON gateway.
+fn status(client: SocketAddr) -> Option<Status> {
+    let mut stream = TcpStream::connect_timeout(&client, ANSWER_BOUND).ok()?;
+    stream.set_read_timeout(Some(ANSWER_BOUND)).ok()?;
+    let request = format!(
+        "POST /v3/maintenance/status HTTP/1.1\r\nHost: {client}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+    );
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let json: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    Some(Status {
+        member: text(&json["header"]["member_id"])?,
+        leader: text(&json["leader"]).unwrap_or_default(),
+        term: text(&json["raftTerm"])?.parse().ok()?,
+    })
+}
