@@ -49,7 +49,8 @@ impl Told {
     }
 }
 
-/// Runs one schedule: submits one scan that is waited for and one that is detached, lets the faults happen, and compares.
+/// Runs one schedule: submits one scan that is waited for, and one that is detached and watched; lets the faults happen, and
+/// compares.
 ///
 /// # Panics
 /// When an answer is another one, none comes in time, or a scan is there twice; with all that the processes said.
@@ -67,7 +68,10 @@ pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: b
         let said = submitting.wait(SCAN_BOUND).expect_code(0);
         said.stdout.trim().to_owned()
     };
-    let (faults, lost) = play(&mut world, schedule, &mut attached);
+    let (second, second_report) = (label(detached, "json"), label(detached, "report.json"));
+    let watch = ["watch", &id, "--output", &second, "--report", &second_report, "--quiet"];
+    let mut watching = Background::start("watch", &mut world.manage(home, &watch));
+    let (faults, lost) = play(&mut world, schedule, || attached.running() || watching.running());
     let said = |world: &World, why: String| -> ! {
         panic!("seed {}: {why}\n{}\n{}", schedule.seed, describe(&faults), world.said())
     };
@@ -75,9 +79,6 @@ pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: b
     if ended.code != Some(0) {
         said(&world, format!("the scan that was waited for ended with {:?}: {}", ended.code, ended.stderr));
     }
-    let (second, second_report) = (label(detached, "json"), label(detached, "report.json"));
-    let watch = ["watch", &id, "--output", &second, "--report", &second_report, "--quiet"];
-    let watching = Background::start("watch", &mut world.manage(home, &watch));
     let ended = wait_for(watching, SCAN_BOUND).unwrap_or_else(|by| said(&world, format!("no answer of {id}: {by}")));
     if ended.code != Some(0) {
         said(&world, format!("the detached scan {id} ended with {:?}: {}", ended.code, ended.stderr));
@@ -141,8 +142,8 @@ enum Pending {
 type Played = (Vec<(Fault, Result<String, String>)>, Vec<String>);
 
 /// Lets the faults happen at their moments. Gives them with their proofs, and the workers that were killed with work in hand.
-/// What happens after the end of the scan that is waited for counts for nothing.
-fn play(world: &mut World, schedule: &Schedule, scan: &mut Background) -> Played {
+/// What happens after the end of the scans counts for nothing.
+fn play(world: &mut World, schedule: &Schedule, mut running: impl FnMut() -> bool) -> Played {
     let started = Instant::now();
     let (mut told, mut lost): Played = (Vec::new(), Vec::new());
     let mut pending: Vec<(Duration, Pending)> = Vec::new();
@@ -162,7 +163,7 @@ fn play(world: &mut World, schedule: &Schedule, scan: &mut Background) -> Played
             let proof = begin(world, fault, told.len()).and_then(|(proof, after, ending, hit)| {
                 pending.push((started.elapsed() + after, ending));
                 lost.extend(hit);
-                if scan.running() { Ok(proof) } else { Err(format!("the scan had ended: {proof}")) }
+                if running() { Ok(proof) } else { Err(format!("the scans had ended: {proof}")) }
             });
             told.push((*fault, proof));
         }
