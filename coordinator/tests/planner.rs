@@ -108,3 +108,41 @@ fn another_dataset_is_spread_otherwise() {
     let place = |name: &str| (0..50).map(|s| preferred(s, &fleet(4), name_key(name))).collect::<Vec<_>>();
     assert_ne!(place("us5"), place("eu50"));
 }
+
+/// One line a shard.
+fn text_of(title: &str, shards: &[Shard]) -> String {
+    let mut text = format!("{title}\n");
+    for (number, shard) in shards.iter().enumerate() {
+        let segments: Vec<String> = shard.segments.iter().map(ToString::to_string).collect();
+        let place = shard.preferred.map_or_else(|| "anywhere".to_owned(), |worker| format!("worker {worker}"));
+        text.push_str(&format!("  shard {number}: segments {} cost {} on {place}\n", segments.join(" "), shard.cost));
+    }
+    text
+}
+
+/// Plans as text, so that a change of how work is placed is seen and meant. Refreshed by `TRAWL_BLESS=1`.
+#[test]
+fn plans_are_the_ones_that_were_written_down() {
+    let even: Vec<SegmentCost> = (0..16).map(|segment| SegmentCost { segment, cost: 100 }).collect();
+    let mut uneven = even.clone();
+    (uneven[3].cost, uneven[11].cost) = (1_500, 700);
+    let cases = [
+        ("16 equal segments, nobody there", &even, 0, ShardSpec::Automatic),
+        ("16 equal segments, one worker", &even, 1, ShardSpec::Automatic),
+        ("16 equal segments, three workers", &even, 3, ShardSpec::Automatic),
+        ("16 equal segments, four workers: one more moves its own alone", &even, 4, ShardSpec::Automatic),
+        ("two of 16 segments are large, three workers", &uneven, 3, ShardSpec::Automatic),
+        ("16 equal segments in five shards", &even, 3, ShardSpec::Count(5)),
+        ("a shard for each segment", &even, 3, ShardSpec::PerSegment),
+    ];
+    let text: String = cases
+        .into_iter()
+        .map(|(title, segments, workers, spec)| {
+            text_of(title, &plan_shards(segments, &fleet(workers), spec, name_key("market")))
+        })
+        .collect();
+    if std::env::var_os("TRAWL_BLESS").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plans.txt"), &text).unwrap();
+    }
+    assert_eq!(text, include_str!("plans.txt"), "TRAWL_BLESS=1 writes it down anew");
+}

@@ -1,6 +1,6 @@
 //! Scans that have not ended pin the snapshots they read.
 //!
-//! The leader calls this when it accepts a scan and then every [`PIN_REFRESH`]: with the snapshot's files gone a scan could
+//! The leader pins when it accepts a scan, and renews all pins every [`PIN_REFRESH`]: with the snapshot's files gone a scan could
 //! neither go on nor be run again. A data root that cannot be written is told once and leaves the scans running: nothing is
 //! deleted there by this program.
 
@@ -25,19 +25,34 @@ pub struct PinReport {
     pub failed: Vec<(String, MarketError)>,
 }
 
+/// Pins `NAME@SNAPSHOT` for a scan that begins. Blocks on files.
+///
+/// # Errors
+/// Those of [`Store::pin`].
+pub fn hold(store: &Store, dataset: &str, scan: &str, now: TimeMicros) -> Result<(), MarketError> {
+    let held = i64::try_from(PIN_HELD.as_micros()).unwrap_or(i64::MAX);
+    store.pin(dataset, &holder(scan), now.saturating_add(held))
+}
+
+/// Takes the pin of a scan that has ended away. Blocks on files.
+///
+/// # Errors
+/// Those of [`Store::unpin`].
+pub fn let_go(store: &Store, dataset: &str, scan: &str) -> Result<(), MarketError> {
+    store.unpin(dataset, &holder(scan))
+}
+
 /// Pins the snapshots of all scans that have not ended, and lets go those of the scans that have. Blocks on files.
 pub fn refresh_pins(store: &Store, recorded: &[Recorded], now: TimeMicros) -> PinReport {
-    let held = i64::try_from(PIN_HELD.as_micros()).unwrap_or(i64::MAX);
     let mut report = PinReport::default();
     let mut datasets = BTreeSet::new();
     for scan in recorded {
         let Some(header) = &scan.header else { continue };
         datasets.insert(header.dataset.split('@').next().unwrap_or_default());
-        let holder = holder(&scan.scan);
         let done = if scan.end.is_some() {
-            store.unpin(&header.dataset, &holder)
+            let_go(store, &header.dataset, &scan.scan)
         } else {
-            store.pin(&header.dataset, &holder, now.saturating_add(held)).map(|()| report.pinned += 1)
+            hold(store, &header.dataset, &scan.scan, now).map(|()| report.pinned += 1)
         };
         if let Err(error) = done {
             report.failed.push((scan.scan.clone(), error));

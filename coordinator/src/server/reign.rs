@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc, watch};
 use trawl_market::Store;
@@ -17,7 +17,9 @@ use super::leadership::{Leadership, Term};
 use super::scans::{Archive, Asked, Environment, Gate, HELD_BYTES_MAX, Held, Scan, Scans, asked_of, drive, now_us};
 use super::service::Standing;
 use super::{ScanLimits, membership};
-use crate::durable::{self, Ledger, LedgerError, Recorded, ResultStore, RetentionPolicy, recovery, sweep};
+use crate::durable::{
+    self, Ledger, LedgerError, PIN_REFRESH, Recorded, ResultStore, RetentionPolicy, recovery, refresh_pins, sweep,
+};
 use crate::scheduler::Limits;
 
 /// Changes of membership that wait for the dispatcher.
@@ -112,7 +114,7 @@ async fn try_begin(realm: &Realm, term: &Term, over: watch::Receiver<bool>) -> R
     let durable_term = durable::Term { key: term.leader_key.to_string(), epoch: term.epoch };
     let environment = Environment {
         store: realm.store.clone(),
-        dispatcher: Dispatcher::start(realm.limits.clone(), told, realm.connector.clone(), term.epoch),
+        dispatcher: Dispatcher::start(realm.limits, told, realm.connector.clone(), term.epoch),
         scans: Arc::new(Scans::new(realm.scans)),
         gate: Gate::new(realm.scans.running, HELD_BYTES_MAX, held.clone()),
         held,
@@ -168,6 +170,7 @@ async fn adopt(environment: &Environment, recorded: Recorded) -> Option<bool> {
 /// was given up may have come to stand after all.
 async fn keep_tidy(realm: &Realm, environment: Environment) {
     let Archive { ledger, results } = &environment.archive;
+    let mut pinned = Instant::now();
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         match sweep(ledger, results, &realm.retention, now_us()).await {
@@ -185,6 +188,15 @@ async fn keep_tidy(realm: &Realm, environment: Environment) {
                 for recorded in recovery::unclaimed(&loaded.scans, &known) {
                     tracing::warn!(scan = recorded.scan, "takes up a scan that stands in the records and does not run");
                     adopt(&environment, recorded.clone()).await;
+                }
+                if pinned.elapsed() >= PIN_REFRESH {
+                    pinned = Instant::now();
+                    let store = realm.store.clone();
+                    let renewed =
+                        tokio::task::spawn_blocking(move || refresh_pins(&store, &loaded.scans, now_us())).await;
+                    if let Some((scan, error)) = renewed.ok().and_then(|report| report.failed.into_iter().next()) {
+                        tracing::warn!(scan, %error, "a snapshot cannot be pinned");
+                    }
                 }
             }
             Err(error) => tracing::debug!(%error, "the records cannot be read"),

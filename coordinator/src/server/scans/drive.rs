@@ -15,11 +15,10 @@ use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, pb, trace};
 
-use super::pin::Pin;
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{Answered, RunningScan, Stopped};
-use super::{Gate, Held, Scan, Scans, failure};
-use crate::durable::Recorded;
+use super::{Gate, Held, Scan, Scans, failure, now_us};
+use crate::durable::{Recorded, pins};
 use crate::local::seconds;
 use crate::passes::{PassError, Passes};
 use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
@@ -98,8 +97,7 @@ async fn drive_to_end(
     scan: &Arc<Scan>,
     recorded: Option<Recorded>,
 ) -> Result<Result<pb::Summary, pb::Refused>, Ended> {
-    let mut pin = None;
-    let answered = match run(environment, scan, recorded, &mut pin).await {
+    let answered = match run(environment, scan, recorded).await {
         Ok(answered) => Ok(answered),
         Err(Ended::Failed(refused)) => Err(refused),
         Err(Ended::Over) => return Err(Ended::Over),
@@ -108,8 +106,10 @@ async fn drive_to_end(
         let outcome = answered.as_ref().map_err(|r| Failure::from(r.failure.clone().unwrap_or_default()));
         record::end(&environment.archive, &scan.name, end_of(scan.generation(), outcome)).await?;
     }
-    if let Some(pin) = pin {
-        pin.release();
+    if scan.is_recorded() {
+        let (store, dataset, name) = (environment.store.clone(), scan.info().dataset, scan.name.clone());
+        // What stays is taken away when the pins are renewed.
+        tokio::task::spawn_blocking(move || pins::let_go(&store, &dataset, &name));
     }
     Ok(answered.map(|answered| answered.summary))
 }
@@ -147,7 +147,12 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
     };
     scan.describe(&prepared);
     if scan.asked.durable {
-        *pin = Some(Pin::start(&environment.store, prepared.dataset_reference(), &scan.name));
+        let (store, dataset, name) = (environment.store.clone(), prepared.dataset_reference(), scan.name.clone());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = pins::hold(&store, &dataset, &name, now_us()) {
+                tracing::warn!(%error, "a snapshot cannot be pinned: whoever deletes snapshots may take this scan's");
+            }
+        });
     }
     let mut accepting = match (&recorded, scan.asked.durable) {
         (None, true) => {

@@ -1,12 +1,11 @@
 //! The scans of a coordinator: who asked for them, how far they are, what they have said.
 //!
 //! `log` is what clients read, `gate` whose turn it is, `drive` takes one scan from its request to its end, `running`
-//! keeps what it has so far, `record` writes it down, `pin` keeps its snapshot.
+//! keeps what it has so far, `record` writes it down.
 
 mod drive;
 mod gate;
 mod log;
-mod pin;
 mod record;
 mod running;
 
