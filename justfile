@@ -75,3 +75,7 @@ sim seeds="2000" first="0":
 # One seed of the simulation again
 sim-seed seed:
     TRAWL_SIM_SEED={{ seed }} cargo test --profile ci -p trawl-coordinator --test sim whatever -- --nocapture
+
+# Generated kernels on the CPU, in three orders and under sanitizers: what CI runs and more plans. `just cuda-emulate 2000`
+cuda-emulate plans="1000":
+    tools/cuda_emulate {{ plans }}

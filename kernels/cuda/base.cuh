@@ -88,6 +88,6 @@ STEP void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT>
 STEP void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
-extern __shared__ double4 block_memory[];
+extern __shared__ double2 block_memory[];
 STEP double* shared_memory() { return (double*)block_memory; }
 #endif

@@ -48,7 +48,7 @@ STEP double log_reduced(double x, int& k, double& done, bool& is_done) {
             return 0.0;
         }
         if (high >> 31) {
-            done = (x - x) / 0.0;
+            done = na();
             return 0.0;
         }
         // Below the normal numbers.

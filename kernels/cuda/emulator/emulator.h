@@ -49,6 +49,9 @@ void __sanitizer_finish_switch_fiber(void* save, const void** bottom, size_t* si
 #define WITH_ASAN(...)
 #endif
 
+// The emulator's own words are no part of the kernel's races.
+#define EMULATOR_QUIET __attribute__((no_sanitize("thread"), noinline)) inline
+
 namespace emulator {
 
 enum class State { RUNS, WAITS, DONE };
@@ -90,7 +93,7 @@ inline std::mutex one_launch;
 WITH_TSAN(inline void* tsan_scheduler; inline char tsan_barrier, tsan_begin, tsan_end;)
 WITH_ASAN(inline void* asan_fake; inline const void* asan_bottom; inline size_t asan_size;)
 
-inline void to_scheduler() {
+EMULATOR_QUIET void to_scheduler() {
     Fiber* self = current;
     WITH_TSAN(__tsan_switch_to_fiber(tsan_scheduler, 1);)
     WITH_ASAN(__sanitizer_start_switch_fiber(self->state == State::DONE ? nullptr : &self->fake, asan_bottom, asan_size);)
@@ -98,7 +101,7 @@ inline void to_scheduler() {
     WITH_ASAN(__sanitizer_finish_switch_fiber(self->fake, &asan_bottom, &asan_size);)
 }
 
-inline void to_fiber(Fiber& fiber) {
+EMULATOR_QUIET void to_fiber(Fiber& fiber) {
     current = &fiber;
     // 1: switching orders nothing; only what the kernel waits for does.
     WITH_TSAN(__tsan_switch_to_fiber(fiber.tsan, 1);)
@@ -107,7 +110,7 @@ inline void to_fiber(Fiber& fiber) {
     WITH_ASAN(__sanitizer_finish_switch_fiber(asan_fake, nullptr, nullptr);)
 }
 
-inline void enter() {
+EMULATOR_QUIET void enter() {
     WITH_ASAN(__sanitizer_finish_switch_fiber(nullptr, &asan_bottom, &asan_size);)
     WITH_TSAN(__tsan_acquire(&tsan_begin);)
     (*body)();
@@ -120,7 +123,7 @@ inline void enter() {
     abort();
 }
 
-inline void wait_for(int expected) {
+EMULATOR_QUIET void wait_for(int expected) {
     current->expected = expected;
     current->state = State::WAITS;
     WITH_TSAN(__tsan_release(&tsan_barrier);)
@@ -154,9 +157,9 @@ inline void arrange(std::vector<unsigned>& order, Order how, Random& random) {
     for (size_t i = order.size(); how == RANDOM && i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
 }
 
-inline void run_block(Order how, Random& random) {
+EMULATOR_QUIET void run_block(Order how, Random& random) {
     const unsigned count = threads.x;
-    WITH_TSAN(tsan_scheduler = __tsan_get_current_fiber(); __tsan_release(&tsan_begin);)
+    WITH_TSAN(tsan_scheduler = __tsan_get_current_fiber();)
     for (unsigned i = 0; i < count; ++i) {
         Fiber& fiber = fibers[i];
         fiber.thread.x = i;
@@ -170,6 +173,7 @@ inline void run_block(Order how, Random& random) {
         makecontext(&fiber.context, enter, 0);
         WITH_TSAN(fiber.tsan = __tsan_create_fiber(0);)
     }
+    WITH_TSAN(__tsan_release(&tsan_begin);)
     std::vector<unsigned> order(count);
     unsigned done = 0;
     while (done < count && problem.empty()) {

@@ -5,17 +5,26 @@
 //!
 //! *Entry points:* [`Sequence::fused`] (a program as one kernel, or a few), [`Sequence::apart`] (the same a primitive at a time,
 //! by kernels that every program shares), [`Market`] (bars as kernels read them), [`Lowered::launch`] (a kernel's argument for
-//! a market), [`HEADERS`].
+//! a market), [`HEADERS`],
+//! [`Compiler`], [`Cache`], [`gpu_available`].
 
+mod cache;
+mod compiler;
 mod form;
+mod gate;
 mod launch;
+mod library;
 mod lower;
 mod parts;
 mod sequence;
 mod steps;
 mod text;
 
+pub use cache::{Cache, CacheError, Key};
+pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
+pub use gate::{Gpu, Unavailable, gpu_available};
 pub use launch::{Device, GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
+pub use library::{LIBRARIES_VARIABLE, Search};
 pub use lower::{Kernel, LowerError, Lowered};
 pub use sequence::{Call, Sequence, Series};
 

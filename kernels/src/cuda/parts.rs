@@ -4,15 +4,18 @@
 //! states fit the registers of a thread. A part's level is one above those that it reads from: it works one tile behind
 //! them. Everything here hangs on the shape of a plan alone.
 
-use super::form::Form;
+use super::form::{Form, Takes};
 use super::steps::{Source, Steps};
 
-/// Registers of 32 bits for the states of a part. What is left of the 255 of a thread is for the values of a bar,
-/// addresses and the deepest step.
-const STATE_REGISTERS_MAX: usize = 88;
+/// Registers of 32 bits for the states of a part and the addresses of its rings. What is left of the 255 of a thread is
+/// for the values of a bar and the deepest step; the test of compiled kernels holds it to no spills.
+const STATE_REGISTERS_MAX: usize = 72;
+
+/// Registers for a ring: its address and how many slots it has.
+const RING_REGISTERS: usize = 3;
 
 /// Steps of a part, whatever their states: what a compiler can overlook.
-const STEPS_MAX: usize = 96;
+const STEPS_MAX: usize = 48;
 
 /// Some steps that one warp runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,13 +92,19 @@ fn last_readers(steps: &Steps) -> Vec<usize> {
     last
 }
 
+/// What a step keeps from bar to bar. A history may be another step's too: it is counted for each.
+fn registers_of(form: &Form) -> usize {
+    let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_)));
+    form.registers + RING_REGISTERS * rings
+}
+
 /// Where the part that begins with `first` ends: as far as its states fit, and in the second half of that where the fewest
 /// series cross the border.
 fn cut(first: usize, forms: &[Form], last_reader: &[usize]) -> usize {
     let mut registers = 0;
     let mut end = first;
     while end < forms.len() && end - first < STEPS_MAX {
-        registers += forms[end].registers;
+        registers += registers_of(&forms[end]);
         if registers > STATE_REGISTERS_MAX && end > first {
             break;
         }

@@ -122,7 +122,7 @@ impl Writer<'_> {
         let whole = self.parts.whole.iter().any(|whole| *whole);
         let _ = write!(
             self.out,
-            "\nextern \"C\" __global__ void __launch_bounds__({threads}) @(const __grid_constant__ @_arguments a) {{\n    \
+            "\nextern \"C\" __global__ void __launch_bounds__({threads}, 1) @(const __grid_constant__ @_arguments a) {{\n    \
              const Frame<{tile}> b(a.run, {series_rows}, {whole});\n    @_fetch(a, b, b.first_tile);\n    \
              copies_wait<0>();\n    block_barrier(b.threads);\n"
         );

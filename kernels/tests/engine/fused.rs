@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
 use trawl_plan::catalogue::{Function, ParamDefault, functions};
@@ -18,6 +18,9 @@ const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
 /// Lengths around what is done at a time: bars of a tile, lanes of a warp, blocks of windows.
 const LENGTHS: [usize; 12] = [1, 2, 15, 16, 17, 31, 32, 33, 47, 100, 161, 240];
+
+/// Bars of the golden data: past the warm-up of every function.
+const GOLDEN_BARS: usize = 400;
 
 /// Functions of the catalogue in one plan.
 const TOGETHER: usize = 12;
@@ -51,7 +54,7 @@ fn items(function: &Function) -> Vec<String> {
     function.outputs.iter().map(|output| format!("{}{}", call(function), field(output.name))).collect()
 }
 
-fn program(items: &[String]) -> Program {
+pub fn program(items: &[String]) -> Program {
     let named: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
     compile_expressions(&named, "test", &schema()).unwrap_or_else(|d| panic!("{items:?}: {}", d[0])).program().clone()
 }
@@ -173,7 +176,7 @@ fn check(
 }
 
 /// The catalogue in plans of some functions each.
-fn catalogue() -> Vec<Vec<String>> {
+pub fn catalogue() -> Vec<Vec<String>> {
     let all: Vec<&Function> = functions().filter(|f| !MISSING.iter().any(|(name, _)| *name == f.name)).collect();
     all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| items(f)).collect()).collect()
 }
@@ -185,6 +188,16 @@ fn ragged() -> Vec<usize> {
     lengths.truncate(33);
     lengths.extend([240, 239, 100, 161]);
     lengths
+}
+
+/// Symbols of the golden data: a stock, prices that stand still, days without trade.
+fn golden() -> Vec<Vec<Vec<f64>>> {
+    let symbol = |name: &str| {
+        let table = crate::golden::read(&format!("{name}.input.csv.gz"));
+        let first = |cells: &Vec<Option<f64>>| cells.iter().take(GOLDEN_BARS).map(|x| x.unwrap_or(f64::NAN)).collect();
+        COLUMNS.iter().map(|column| first(&table[*column])).collect()
+    };
+    ["AAPL", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"].map(symbol).into()
 }
 
 #[test]
@@ -213,13 +226,14 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
         .collect();
     let kernels = plans.iter().flat_map(|(.., plan)| plan.kernels()).collect();
     let mut device = Emulator::new(&kernels);
-    let bars = market(&ragged(), 7);
+    let mut bars = market(&ragged(), 7);
+    bars.extend(golden());
     let mut wrong: BTreeMap<String, String> = BTreeMap::new();
     let (mut values, mut outputs) = (0, 0);
     // Little shared memory: most rings lie in scratch memory. Order and memory differ from plan to plan.
     let small = Limits { shared_bytes: 90 * 1024 };
     for (i, (items, program, plan)) in plans.iter().enumerate() {
-        device.order = [Order::Forward, Order::Reverse, Order::Random][i % 3];
+        device.order = order(i);
         let limits = if i % 2 == 0 { Limits::default() } else { small };
         let comparison = check(&mut device, program, plan, &bars, limits);
         values += comparison.values;
@@ -233,9 +247,28 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
     println!("{outputs} outputs of {} functions, {values} values: bit for bit", functions().count());
 }
 
+/// A number of the environment's, for `just cuda-emulate`.
+fn told(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// The order in which threads and blocks run: that of the environment, or another from plan to plan.
+fn order(plan: usize) -> Order {
+    match std::env::var("TRAWL_EMULATOR_ORDER").as_deref() {
+        Ok("forward") => Order::Forward,
+        Ok("reverse") => Order::Reverse,
+        Ok("random") => Order::Random,
+        _ => [Order::Random, Order::Reverse, Order::Forward][plan % 3],
+    }
+}
+
 /// Random expressions: what the properties of the CPU engine use.
 fn random_plans(count: usize, depth: u32) -> Vec<(String, Program)> {
-    let mut runner = TestRunner::deterministic();
+    let seed = told("TRAWL_EMULATOR_SEED").unwrap_or(0);
+    let mut bytes = [0u8; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let strategy = properties::number(depth);
     (0..count)
         .map(|_| {
@@ -259,7 +292,7 @@ fn check_random(count: usize, depth: u32, cut: impl Fn(&Program) -> Sequence) {
     let (mut wrong, mut values) = (Vec::new(), 0);
     for (i, (item, program, plan)) in plans.iter().enumerate() {
         device.seed = i as u64;
-        device.order = [Order::Random, Order::Reverse, Order::Forward][i % 3];
+        device.order = order(i);
         let bars = market(&LENGTHS[i % 6..], i as u64);
         let comparison = check(&mut device, program, plan, &bars, Limits::default());
         values += comparison.values;
@@ -271,12 +304,14 @@ fn check_random(count: usize, depth: u32, cut: impl Fn(&Program) -> Sequence) {
 
 #[test]
 fn random_plans_have_the_bits_of_the_cpu_a_primitive_at_a_time() {
-    check_random(RANDOM_PLANS, 3, |program| Sequence::apart(program).expect("every primitive"));
+    let count = told("TRAWL_EMULATOR_PLANS").map_or(RANDOM_PLANS, |plans| plans as usize);
+    check_random(count, 3, |program| Sequence::apart(program).expect("every primitive"));
 }
 
 #[test]
 fn random_plans_have_the_bits_of_the_cpu_fused() {
-    check_random(RANDOM_FUSED, 4, |program| Sequence::fused(program).expect("every primitive"));
+    let count = told("TRAWL_EMULATOR_PLANS").map_or(RANDOM_FUSED, |plans| plans as usize / 10);
+    check_random(count, 4, |program| Sequence::fused(program).expect("every primitive"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod calls;
 mod classification;
+mod compile;
 mod double;
 mod double_tests;
 mod emulator;
