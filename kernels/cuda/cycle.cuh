@@ -1,6 +1,7 @@
 // Ehlers' dominant cycle by the Hilbert transform, and the adaptive mean that follows its phase, as TA-Lib has them. Sums
 // are taken in TA-Lib's order: over prices that stand still the period is rounding, and has to be the same rounding.
 #pragma once
+#include "angle.cuh"
 #include "base.cuh"
 #include "math.cuh"
 

@@ -1,6 +1,7 @@
 // All that the text of a kernel may name.
 #pragma once
 #include "anchored.cuh"
+#include "angle.cuh"
 #include "base.cuh"
 #include "cycle.cuh"
 #include "elementwise.cuh"

@@ -1,5 +1,6 @@
 // Powers with the bits of the CPU's. Method, constants and notice as in math.cuh.
 #pragma once
+#include "angle.cuh"
 #include "base.cuh"
 #include "math.cuh"
 

@@ -32,11 +32,12 @@ pub use sequence::{Call, Sequence, Series};
 pub const BACKEND_CUDA: &str = "cuda";
 
 /// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
-pub const HEADERS: [(&str, &str); 15] = [
+pub const HEADERS: [(&str, &str); 16] = [
     ("base.cuh", include_str!("../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../cuda/run.cuh")),
     ("elementwise.cuh", include_str!("../../cuda/elementwise.cuh")),
     ("math.cuh", include_str!("../../cuda/math.cuh")),
+    ("angle.cuh", include_str!("../../cuda/angle.cuh")),
     ("power.cuh", include_str!("../../cuda/power.cuh")),
     ("window.cuh", include_str!("../../cuda/window.cuh")),
     ("extremes.cuh", include_str!("../../cuda/extremes.cuh")),
