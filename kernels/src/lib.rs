@@ -1,8 +1,9 @@
 //! Runs programs over tiles of bars. Knows nothing of networks, scans, datasets or files.
 //!
-//! `cpu` is the engine so far; the plan's primitives are defined at `trawl_plan::graph::Op`.
+//! `cpu` runs them here; `cuda` writes them as kernels. The plan's primitives are defined at `trawl_plan::graph::Op`.
 
 mod cpu;
+pub mod cuda;
 mod resident;
 mod resume;
 

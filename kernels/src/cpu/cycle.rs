@@ -38,6 +38,18 @@ static CIRCLES: LazyLock<Vec<Vec<(f64, f64)>>> = LazyLock::new(|| {
     (0..=PERIOD_MAX).map(circle).collect()
 });
 
+/// Sine and cosine of the i-th of n parts at 2*(n*[`PERIOD_MAX`] + i), as the GPU reads them.
+pub(crate) fn circle_table() -> Vec<f64> {
+    let mut table = vec![0.0; 2 * (PERIOD_MAX + 1) * PERIOD_MAX];
+    for (n, circle) in CIRCLES.iter().enumerate() {
+        for (i, (sin, cos)) in circle.iter().enumerate() {
+            let at = 2 * (n * PERIOD_MAX + i);
+            (table[at], table[at + 1]) = (*sin, *cos);
+        }
+    }
+    table
+}
+
 /// The last `N` values, 0 before the first.
 #[derive(Clone)]
 struct Past<const N: usize>([f64; N]);

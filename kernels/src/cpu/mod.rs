@@ -36,10 +36,12 @@ mod trend;
 mod widened;
 mod window;
 
+pub(crate) use cycle::circle_table;
 pub(crate) use lanes::{Isa, LANES};
 pub(crate) use program::{Workspace, column_begins, workspace_bytes};
 pub(crate) use real::Real;
 pub(crate) use resident::{Lane, Layout as ResidentLayout, ResidentTile, Scratch};
 pub(crate) use resume::{Course, Cut, carried, starts};
 pub(crate) use tasks::Tasks;
-pub(crate) use tile::Tile;
+pub(crate) use tile::{PADDING, Tile};
+pub(crate) use trend::growth_of;

@@ -6,7 +6,7 @@ use crate::SymbolInput;
 
 /// What stands in lanes without a symbol and past a symbol's last visible bar, where nobody looks: a number, so that
 /// such lanes do not hold back steps that are quicker where all is defined.
-pub(super) const PADDING: f64 = 1.0;
+pub(crate) const PADDING: f64 = 1.0;
 
 /// Up to [`LANES`] symbols.
 #[derive(Debug)]

@@ -14,13 +14,13 @@ const TOLERANCE: f64 = 1e-9;
 const INTEGERS: [&str; 6] = ["integer", "trend", "minidx", "maxidx", "swinghigh", "swinglow"];
 
 /// Column name -> cells, `None` where empty.
-type Table = BTreeMap<String, Vec<Option<f64>>>;
+pub type Table = BTreeMap<String, Vec<Option<f64>>>;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/talib")
 }
 
-fn read(name: &str) -> Table {
+pub fn read(name: &str) -> Table {
     let path = folder().join(name);
     let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut reader = csv::Reader::from_reader(GzDecoder::new(file));

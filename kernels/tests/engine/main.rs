@@ -2,8 +2,12 @@
 
 mod calls;
 mod classification;
+mod compile;
 mod double;
 mod double_tests;
+mod emulator;
+mod emulator_tests;
+mod fused;
 mod gaps;
 mod golden;
 mod number;

@@ -19,7 +19,7 @@ use trawl_plan::graph::Op;
 
 pub(crate) use exponential::Exponentials;
 pub(crate) use kaufman::Kaufmans;
-pub(crate) use signal::{FamilySignal, GrownReturn, SignalEquity, Tables, TrendVote};
+pub(crate) use signal::{FamilySignal, GrownReturn, SignalEquity, Tables, TrendVote, growth_of};
 pub(crate) use windows::Windows;
 
 use super::lanes::{RowOf, View};

@@ -54,6 +54,11 @@ impl Growth {
     }
 }
 
+/// By how much the return of bar i, counted from 0, grows.
+pub(crate) fn growth_of(rate: f64, cutout: u32, i: usize) -> f64 {
+    Growth::computed(rate, cutout, i)
+}
+
 impl Tables {
     /// With a table of `bars` bars; of [`UNLIMITED`] ones there is none, and it is computed at every bar.
     pub fn growth(&mut self, rate: Bits, cutout: u32, bars: usize) -> Growth {

@@ -1,0 +1,272 @@
+// Runs the text of kernels on a CPU: one fiber is one thread of a block, and goes on until it waits. For tests: shared
+// memory is poisoned, copies in the background happen when they are waited for and not before, threads and blocks run in
+// any order, and waiting of which nothing can come is an error. Built by g++ or clang++, under their sanitizers too.
+//
+// It knows what our kernels use: one barrier, background copies, no shuffles, no atomics, blocks of one dimension.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+#include <ucontext.h>
+
+#define TRAWL_EMULATOR 1
+#define __global__
+#define __device__
+#define __host__
+#define __noinline__ __attribute__((noinline))
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+#if defined(__SANITIZE_THREAD__)
+extern "C" {
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void* __tsan_get_current_fiber();
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+}
+#define WITH_TSAN(...) __VA_ARGS__
+#else
+#define WITH_TSAN(...)
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+extern "C" {
+void __sanitizer_start_switch_fiber(void** save, const void* bottom, size_t size);
+void __sanitizer_finish_switch_fiber(void* save, const void** bottom, size_t* size);
+}
+#define WITH_ASAN(...) __VA_ARGS__
+#else
+#define WITH_ASAN(...)
+#endif
+
+// The emulator's own words are no part of the kernel's races.
+#define EMULATOR_QUIET __attribute__((no_sanitize("thread"), noinline)) inline
+
+namespace emulator {
+
+enum class State { RUNS, WAITS, DONE };
+
+// In which order threads and blocks run.
+enum Order { FORWARD = 0, REVERSE = 1, RANDOM = 2 };
+
+struct Index {
+    unsigned x;
+};
+
+struct Copy {
+    double* to;
+    const double* from;
+};
+
+struct Fiber {
+    Index thread{0};
+    State state = State::DONE;
+    int expected = 0;
+    // Groups of copies under way, the open one last.
+    std::vector<std::vector<Copy>> copies;
+    ucontext_t context;
+    std::vector<char> stack;
+    WITH_TSAN(void* tsan = nullptr;)
+    WITH_ASAN(void* fake = nullptr;)
+};
+
+constexpr size_t STACK_BYTES = 512 * 1024;
+
+inline Fiber* current;
+inline Index block, threads;
+inline std::vector<Fiber> fibers;
+inline ucontext_t scheduler;
+inline std::function<void()>* body;
+inline double* shared;
+inline std::string problem;
+inline std::mutex one_launch;
+WITH_TSAN(inline void* tsan_scheduler; inline char tsan_barrier, tsan_begin, tsan_end;)
+WITH_ASAN(inline void* asan_fake; inline const void* asan_bottom; inline size_t asan_size;)
+
+EMULATOR_QUIET void to_scheduler() {
+    Fiber* self = current;
+    WITH_TSAN(__tsan_switch_to_fiber(tsan_scheduler, 1);)
+    WITH_ASAN(__sanitizer_start_switch_fiber(self->state == State::DONE ? nullptr : &self->fake, asan_bottom, asan_size);)
+    swapcontext(&self->context, &scheduler);
+    WITH_ASAN(__sanitizer_finish_switch_fiber(self->fake, &asan_bottom, &asan_size);)
+}
+
+EMULATOR_QUIET void to_fiber(Fiber& fiber) {
+    current = &fiber;
+    // 1: switching orders nothing; only what the kernel waits for does.
+    WITH_TSAN(__tsan_switch_to_fiber(fiber.tsan, 1);)
+    WITH_ASAN(__sanitizer_start_switch_fiber(&asan_fake, fiber.stack.data(), fiber.stack.size());)
+    swapcontext(&scheduler, &fiber.context);
+    WITH_ASAN(__sanitizer_finish_switch_fiber(asan_fake, nullptr, nullptr);)
+}
+
+EMULATOR_QUIET void enter() {
+    WITH_ASAN(__sanitizer_finish_switch_fiber(nullptr, &asan_bottom, &asan_size);)
+    WITH_TSAN(__tsan_acquire(&tsan_begin);)
+    (*body)();
+    for (const auto& group : current->copies) {
+        if (!group.empty()) problem = "a thread ended with copies under way";
+    }
+    WITH_TSAN(__tsan_release(&tsan_end);)
+    current->state = State::DONE;
+    to_scheduler();
+    abort();
+}
+
+EMULATOR_QUIET void wait_for(int expected) {
+    current->expected = expected;
+    current->state = State::WAITS;
+    WITH_TSAN(__tsan_release(&tsan_barrier);)
+    to_scheduler();
+    WITH_TSAN(__tsan_acquire(&tsan_barrier);)
+}
+
+inline void finish_copies(size_t left) {
+    auto& groups = current->copies;
+    while (groups.size() > left + 1) {
+        for (const Copy& copy : groups.front()) memcpy(copy.to, copy.from, 2 * sizeof(double));
+        groups.erase(groups.begin());
+    }
+}
+
+// Numbers that depend on the seed alone.
+struct Random {
+    uint64_t state;
+
+    uint64_t below(uint64_t n) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return (state >> 11) % n;
+    }
+};
+
+inline void arrange(std::vector<unsigned>& order, Order how, Random& random) {
+    for (unsigned i = 0; i < order.size(); ++i) order[i] = i;
+    if (how == REVERSE) std::reverse(order.begin(), order.end());
+    for (size_t i = order.size(); how == RANDOM && i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+}
+
+EMULATOR_QUIET void run_block(Order how, Random& random) {
+    const unsigned count = threads.x;
+    WITH_TSAN(tsan_scheduler = __tsan_get_current_fiber();)
+    for (unsigned i = 0; i < count; ++i) {
+        Fiber& fiber = fibers[i];
+        fiber.thread.x = i;
+        fiber.state = State::RUNS;
+        fiber.copies.assign(1, {});
+        fiber.stack.resize(STACK_BYTES);
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.data();
+        fiber.context.uc_stack.ss_size = fiber.stack.size();
+        fiber.context.uc_link = nullptr;
+        makecontext(&fiber.context, enter, 0);
+        WITH_TSAN(fiber.tsan = __tsan_create_fiber(0);)
+    }
+    WITH_TSAN(__tsan_release(&tsan_begin);)
+    std::vector<unsigned> order(count);
+    unsigned done = 0;
+    while (done < count && problem.empty()) {
+        arrange(order, how, random);
+        unsigned waiting = 0;
+        done = 0;
+        for (unsigned i : order) {
+            if (fibers[i].state == State::RUNS) to_fiber(fibers[i]);
+        }
+        for (unsigned i = 0; i < count; ++i) {
+            done += fibers[i].state == State::DONE;
+            waiting += fibers[i].state == State::WAITS;
+            if (fibers[i].state == State::WAITS && fibers[i].expected != (int)count) {
+                problem = "a barrier of " + std::to_string(fibers[i].expected) + " threads in a block of " +
+                          std::to_string(count);
+            }
+        }
+        if (waiting > 0 && done > 0) {
+            problem = std::to_string(waiting) + " threads wait at a barrier that " + std::to_string(done) + " never reach";
+        } else if (waiting == count) {
+            for (unsigned i = 0; i < count; ++i) fibers[i].state = State::RUNS;
+        }
+    }
+    WITH_TSAN(__tsan_acquire(&tsan_end); for (unsigned i = 0; i < count; ++i) __tsan_destroy_fiber(fibers[i].tsan);)
+}
+
+// Runs a kernel; what went wrong, or nothing. The text stays until the next launch.
+inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shared_bytes, int how, uint64_t seed,
+                          std::function<void()> kernel) {
+    std::lock_guard<std::mutex> guard(one_launch);
+    problem.clear();
+    body = &kernel;
+    threads.x = block_threads;
+    if (fibers.size() < block_threads) fibers.resize(block_threads);
+    Random random{seed * 0x9e3779b97f4a7c15ull + 1};
+    std::vector<unsigned> order(blocks);
+    arrange(order, (Order)how, random);
+    for (unsigned i : order) {
+        block.x = i;
+        // Of exactly its size, so that AddressSanitizer sees what lies beyond; all ones are NaN.
+        void* memory = nullptr;
+        if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0) return "no memory";
+        memset(memory, 0xff, shared_bytes);
+        shared = (double*)memory;
+        run_block((Order)how, random);
+        free(memory);
+        if (!problem.empty()) {
+            problem += " (block " + std::to_string(i) + ")";
+            return problem.c_str();
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace emulator
+
+#define threadIdx (emulator::current->thread)
+#define blockIdx emulator::block
+#define blockDim emulator::threads
+
+inline double __longlong_as_double(long long bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+inline long long __double_as_longlong(double x) {
+    long long bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+inline void block_barrier(int threads) { emulator::wait_for(threads); }
+
+// What is under way holds no value yet.
+inline void copy_pair(double* to, const double* from) {
+    if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) emulator::problem = "a copy that is not aligned";
+    memset(to, 0xff, 2 * sizeof(double));
+    emulator::current->copies.back().push_back({to, from});
+}
+
+inline void copies_end() { emulator::current->copies.push_back({}); }
+
+template <int LEFT>
+inline void copies_wait() { emulator::finish_copies(LEFT); }
+
+inline double* shared_memory() { return emulator::shared; }
+
+// How a test starts the kernel NAME, whose argument is ARGUMENTS.
+#define TRAWL_ENTRY(NAME, ARGUMENTS)                                                                                  \
+    extern "C" const char* NAME##_emulated(const void* arguments, unsigned blocks, unsigned threads, uint64_t bytes,  \
+                                           int order, uint64_t seed) {                                               \
+        ARGUMENTS told;                                                                                               \
+        memcpy(&told, arguments, sizeof told);                                                                        \
+        return emulator::launch(blocks, threads, bytes, order, seed, [&] { NAME(told); });                            \
+    }

@@ -1,0 +1,74 @@
+// Crossings, and what was last true.
+#pragma once
+#include "base.cuh"
+
+// a crosses b upwards: a > b now and a <= b one bar ago; NA when one of the four is not finite.
+struct CrossesAbove {
+    double before_a, before_b;
+
+    __device__ __forceinline__ void start(int, int) { before_a = before_b = na(); }
+
+    __device__ __forceinline__ double next(double a, double b) {
+        const bool known = is_finite(a) && is_finite(b) && is_finite(before_a) && is_finite(before_b);
+        const bool crosses = a > b && before_a <= before_b;
+        before_a = a;
+        before_b = b;
+        return only(truth(crosses), known);
+    }
+};
+
+struct CrossesBelow {
+    CrossesAbove mirrored;
+
+    __device__ __forceinline__ void start(int t, int p) { mirrored.start(t, p); }
+    __device__ __forceinline__ double next(double a, double b) { return mirrored.next(b, a); }
+};
+
+// Bars since the input was true; NA until it was, and after an NA until it is true again.
+struct Since {
+    double bars;
+
+    __device__ __forceinline__ void start(int, int) { bars = na(); }
+
+    __device__ __forceinline__ double next(double c) {
+        bars = c == 1.0 ? 0.0 : is_nan(c) ? na() : bars + 1.0;
+        return bars;
+    }
+};
+
+// Inputs c, x: x at the bar where c was last true; NA until it was, and after an NA of c until it is true again.
+struct ValueWhen {
+    double held;
+
+    __device__ __forceinline__ void start(int, int) { held = na(); }
+
+    __device__ __forceinline__ double next(double c, double x) {
+        held = c == 1.0 ? x : is_nan(c) ? na() : held;
+        return held;
+    }
+};
+
+// Whether `e` was ever true; NA counts as false.
+struct Ever {
+    double held;
+
+    __device__ __forceinline__ void start(int, int) { held = 0.0; }
+
+    __device__ __forceinline__ double next(double e) {
+        held = e == 1.0 ? 1.0 : held;
+        return held;
+    }
+};
+
+// Inputs c, e: whether `e` was true since `c` was last true.
+struct EverSince {
+    double held;
+
+    __device__ __forceinline__ void start(int, int) { held = 0.0; }
+
+    __device__ __forceinline__ double next(double c, double e) {
+        const double before = c == 1.0 ? 0.0 : held;
+        held = e == 1.0 ? 1.0 : before;
+        return held;
+    }
+};

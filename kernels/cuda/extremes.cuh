@@ -1,0 +1,140 @@
+// Window maxima and minima, where they stand, and the conditions that look at a window: comparisons only, nothing rounds.
+#pragma once
+#include "base.cuh"
+#include "window.cuh"
+
+// Window maximum, or with LOWEST minimum: extremes from the window's start to the last block border and from there on.
+template <bool LOWEST>
+struct WindowExtreme {
+    Block block;
+    double head;
+
+    __device__ __forceinline__ void start(int t, int p) {
+        block.start(t, p);
+        head = na();
+    }
+
+    // What comparing with changes nothing.
+    static __device__ __forceinline__ double none() { return LOWEST ? infinity() : -infinity(); }
+
+    static __device__ __forceinline__ double further(double a, double b) {
+        return is_nan(a) ? a : LOWEST ? smaller(a, b) : larger(a, b);
+    }
+
+    __device__ __forceinline__ double next(double x, int p, const Ring& ring) {
+        if (block.begins()) {
+            head = none();
+            double extreme = none();
+            for (int j = Block::last(p, ring); j > 0; --j) ring[j] = extreme = further(extreme, ring[j]);
+        }
+        const double value = defined(x);
+        head = further(head, value);
+        const double tail = block.at + 1 < p ? ring[block.at + 1] : none();
+        ring[block.at] = value;
+        block.next(p);
+        return further(tail, head);
+    }
+};
+
+// An extreme and the bar that it stands at. An undefined value makes it NaN for good.
+struct Peak {
+    double value, bar;
+
+    static __device__ __forceinline__ Peak none() { return Peak{-infinity(), 0.0}; }
+
+    // Keeps what it has where that is beyond `other`, or as far and `stays`.
+    __device__ __forceinline__ void join(const Peak& other, bool stays) {
+        const bool beyond = stays ? value >= other.value : value > other.value;
+        const bool keep = is_nan(value) || (beyond && !is_nan(other.value));
+        value = keep ? value : other.value;
+        bar = keep ? bar : other.bar;
+    }
+};
+
+// Bars since the window's maximum, or with `sign` -1 its minimum, the latest of equal ones.
+struct WindowSince {
+    Block block;
+    Peak head;
+
+    __device__ __forceinline__ void start(int t, int p) {
+        block.start(t, p);
+        head = Peak::none();
+    }
+
+    __device__ __forceinline__ double next(double x, int t, int p, double sign, const Ring& values, const Ring& bars) {
+        if (block.begins()) {
+            Peak peak = Peak::none();
+            for (int j = Block::last(p, values); j > 0; --j) {
+                peak.join(Peak{values[j], (double)(t - p + j)}, true);
+                values[j] = peak.value;
+                bars[j] = peak.bar;
+            }
+            head = Peak::none();
+        }
+        const double value = is_finite(x) ? sign * x : na();
+        head.join(Peak{value, (double)t}, false);
+        Peak peak = head;
+        if (block.at + 1 < p) peak.join(Peak{values[block.at + 1], bars[block.at + 1]}, true);
+        values[block.at] = value;
+        block.next(p);
+        return t + 1 < p || is_nan(peak.value) ? na() : (double)t - peak.bar;
+    }
+};
+
+// Bar number of the window's maximum, or with `sign` -1 of its minimum, as TA-Lib finds it.
+struct ExtremeIndex {
+    int bar, from;
+    double value;
+
+    __device__ __forceinline__ void start(int, int) {
+        bar = from = 0;
+        value = -infinity();
+    }
+
+    __device__ __forceinline__ double next(const Past& past, int p, double sign) {
+        const int t = past.t;
+        const double x = past.back(0);
+        if (!is_finite(x)) {
+            from = t + 1;
+            return na();
+        }
+        if ((i64)t + 1 < (i64)from + p) return na();
+        const int first = t + 1 - p;
+        if (first == from || bar < first) {
+            int slot = past.slot(p - 1);
+            bar = first;
+            value = sign * past.ring[slot];
+            for (int j = first + 1; j <= t; ++j) {
+                slot = past.younger(slot);
+                const double later = sign * past.ring[slot];
+                if (later > value) {
+                    bar = j;
+                    value = later;
+                }
+            }
+        } else if (sign * x >= value) {
+            bar = t;
+            value = sign * x;
+        }
+        return (double)bar;
+    }
+};
+
+// Kleene or (`wanted` 1) or and (`wanted` 0) of the last p bars: `wanted` when one of them is, NA when one is NA (bars
+// before the first are), else the opposite.
+struct WindowFold {
+    double last_wanted, last_na;
+
+    __device__ __forceinline__ void start(int, int) {
+        last_wanted = -infinity();
+        last_na = -1.0;
+    }
+
+    __device__ __forceinline__ double next(double x, int t, int p, double wanted) {
+        const double now = (double)t;
+        if (x == wanted) last_wanted = now;
+        if (is_nan(x)) last_na = now;
+        const double otherwise = now - last_na < (double)p ? na() : 1.0 - wanted;
+        return now - last_wanted < (double)p ? wanted : otherwise;
+    }
+};

@@ -1,0 +1,21 @@
+// All that the text of a kernel may name.
+#pragma once
+#include "anchored.cuh"
+#include "angle.cuh"
+#include "base.cuh"
+#include "cycle.cuh"
+#include "elementwise.cuh"
+#include "events.cuh"
+#include "extremes.cuh"
+#include "joint.cuh"
+#include "math.cuh"
+#include "power.cuh"
+#include "recurrence.cuh"
+#include "run.cuh"
+#include "stops.cuh"
+#include "trend.cuh"
+#include "window.cuh"
+
+#ifndef TRAWL_ENTRY
+#define TRAWL_ENTRY(NAME, ARGUMENTS)
+#endif

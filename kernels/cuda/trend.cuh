@@ -1,0 +1,213 @@
+// The steps of Adaptive Trend Classification: averages in which NA is data, returns that grow, the signal of a family of
+// averages and what following it earns. A flat series gives each average exactly its value. See docs/adr/0010.
+#pragma once
+#include "base.cuh"
+
+// No equity falls below it.
+constexpr double EQUITY_FLOOR = 0.25;
+
+// Sum of the differences to the current value of the `len - 1` values before it, and the sum of its partial sums.
+STEP void nested_sums(const Past& x, double now, int len, double& sum, double& sums) {
+    sum = sums = 0.0;
+    int slot = x.now;
+    for (int age = 1; age < len; ++age) {
+        slot = x.older(slot);
+        sum = sum + (defined(x.ring[slot]) - now);
+        sums = sums + sum;
+    }
+}
+
+// The linearly weighted mean of `len` bars.
+STEP double trend_wma(const Past& x, int len) {
+    if (x.t + 1 < len) return na();
+    const double now = defined(x.back(0)), n = (double)len;
+    double sum, sums;
+    nested_sums(x, now, len, sum, sums);
+    return defined(now + sums / (n * (n + 1.0) / 2.0));
+}
+
+// The end of the least-squares line. No line goes through one point.
+STEP double trend_lsma(const Past& x, int len) {
+    if (x.t + 1 < len || len < 2) return na();
+    const double now = defined(x.back(0)), n = (double)len;
+    double sum, sums;
+    nested_sums(x, now, len, sum, sums);
+    return defined(now + (sums * 6.0 - sum * (2.0 * (n + 1.0))) / (n * (n + 1.0)));
+}
+
+// Hull's average: the weighted mean over `smooth` bars of twice the shorter mean less the longer one.
+struct TrendHull {
+    History raws;
+
+    __device__ __forceinline__ void start(int, int) { raws.start(0); }
+
+    __device__ __forceinline__ double next(const Past& x, int half, int whole, int smooth, const Ring& ring) {
+        const double raw = 2.0 * trend_wma(x, half) - trend_wma(x, whole);
+        raws.push(raw, ring);
+        if (x.t + 1 < smooth) return na();
+        const Past past{ring, raws.now, x.t};
+        double sum = 0.0, sums = 0.0;
+        int slot = past.now;
+        for (int age = 1; age < smooth; ++age) {
+            slot = past.older(slot);
+            sum = sum + (ring[slot] - raw);
+            sums = sums + sum;
+        }
+        const double n = (double)smooth;
+        return defined(raw + sums / (n * (n + 1.0) / 2.0));
+    }
+};
+
+// Inputs x and the bar's number from 1 on: the exponential average that carries its value over missing bars, with DOUBLE
+// twice it less the average of it.
+template <bool DOUBLE>
+struct TrendExponential {
+    // First value, sum of differences to it, values: of the mean that the average begins with.
+    double first, sum, seen;
+    // The average, NA before the first value; its weight, 1 unless bars are missing; the average of it.
+    double mean, weight, second;
+
+    __device__ __forceinline__ void start(int, int) {
+        first = mean = second = na();
+        sum = seen = 0.0;
+        weight = 1.0;
+    }
+
+    __device__ __forceinline__ double next(double value, double number, int len, double factor) {
+        const double x = defined(value), n = (double)len, kept = 1.0 - factor;
+        if (is_nan(first)) first = x;
+        if (is_finite(x)) {
+            sum = sum + (x - first);
+            seen = seen + 1.0;
+        }
+        const double seed = first + sum / seen;
+        const double z = number == n ? seed : only(x, n < number);
+        const bool there = is_finite(z), fresh = is_nan(mean);
+        const double left = weight * kept;
+        const double moved = mean == z ? mean : (left * mean + factor * z) / (left + factor);
+        mean = fresh ? z : there ? moved : mean;
+        weight = there || fresh ? 1.0 : left;
+        if (!DOUBLE) return mean;
+        const double followed = second == mean ? second : second * kept + factor * mean;
+        second = is_nan(second) ? mean : followed;
+        return 2.0 * mean - second;
+    }
+};
+
+// Inputs x and the bar's number from 1 on: the adaptive average after Kaufman. The first bar's value stands for the first
+// `len` bars.
+struct TrendKaufman {
+    // NA where it begins anew with the next value.
+    double mean;
+
+    __device__ __forceinline__ void start(int, int) { mean = na(); }
+
+    __device__ __forceinline__ double next(const Past& past, double number, int len) {
+        // Factors of the slowest and the fastest average.
+        const double slow = 0.064, span = 0.666 - 0.064;
+        const double x = defined(past.back(0));
+        if (!((double)len < number)) {
+            mean = number == 1.0 ? x : mean;
+            return mean;
+        }
+        double noise = na(), far = na();
+        if (past.t >= len) {
+            noise = 0.0;
+            int slot = past.now;
+            double after = x;
+            for (int age = 0; age < len; ++age) {
+                slot = past.older(slot);
+                far = defined(past.ring[slot]);
+                noise = noise + fabs(after - far);
+                after = far;
+            }
+        }
+        const double ratio = noise == 0.0 ? 0.0 : fabs(x - far) / noise;
+        const double root = ratio * span + slow;
+        const double from = is_nan(mean) ? x : mean;
+        mean = from + root * root * (x - from);
+        return mean;
+    }
+};
+
+// Inputs x, x one bar ago, the bar's number from 1 on: the return times `growth` of that bar, a table of the host's.
+STEP double grown_return(double x, double before, double number, int bars, const double* growth) {
+    const int at = !(number >= 1.0) ? 0 : number < (double)bars ? (int)number - 1 : bars - 1;
+    return (defined(x) / defined(before) - 1.0) * growth[at];
+}
+
+// The equity after a bar: `sign` is that of the signal one bar ago, 0 where there was none.
+STEP double grown_equity(double equity, double sign, double growth, double start, double decay) {
+    // Nothing times an infinite return is nothing.
+    const double gain = sign == 0.0 || is_nan(growth) ? 0.0 : sign * growth;
+    const double next = is_nan(equity) ? start : equity * decay * (1.0 + gain);
+    return larger(EQUITY_FLOOR, next);
+}
+
+// Rounded to hundredths, half to even, of numbers that are small.
+STEP double hundredths(double x) {
+    // Adding and taking away rounds to an integer, of either sign.
+    const double whole = 4503599627370496.0 * 1.5;
+    return ((100.0 * x + whole) - whole) / 100.0;
+}
+
+// Inputs x, return, the bar's number from 1 on, K averages of x.
+template <int K>
+struct FamilySignal {
+    double price;
+    // Of each average its last value, its signal, and its equity, NA before the first bar that counts.
+    double averages[K], signals[K], equities[K];
+
+    __device__ __forceinline__ void start(int, int) {
+        price = na();
+        for (int k = 0; k < K; ++k) {
+            averages[k] = equities[k] = na();
+            signals[k] = 0.0;
+        }
+    }
+
+    __device__ __forceinline__ double next(double value, double growth, double number, const double (&now)[K],
+                                           int cutout, double decay) {
+        const double before = price;
+        price = defined(value);
+        const bool counts = (double)cutout < number;
+        double product = 0.0, sum = 0.0;
+        for (int k = 0; k < K; ++k) {
+            equities[k] = only(grown_equity(equities[k], signals[k], growth, 1.0, decay), counts);
+            const bool above = now[k] < price && before <= averages[k];
+            const bool below = price < now[k] && averages[k] <= before;
+            signals[k] = above ? 1.0 : below ? -1.0 : signals[k];
+            averages[k] = now[k];
+            product = product + signals[k] * equities[k];
+            sum = sum + equities[k];
+        }
+        return hundredths(product / sum);
+    }
+};
+
+// Inputs signal, return, the bar's number from 1 on: the equity of following the signal.
+struct SignalEquity {
+    double before, equity;
+
+    __device__ __forceinline__ void start(int, int) { before = equity = na(); }
+
+    __device__ __forceinline__ double next(double signal, double growth, double number, int cutout, double start,
+                                           double decay) {
+        const double sign = 0.0 < before ? 1.0 : before < 0.0 ? -1.0 : 0.0;
+        equity = only(grown_equity(equity, sign, growth, start, decay), (double)cutout < number);
+        before = signal;
+        return equity;
+    }
+};
+
+// Six signals, six equities: the votes weighed by the equities; 0 where that is not finite.
+STEP double trend_vote(const double (&x)[12], double most_long, double most_short) {
+    double votes = 0.0, sum = 0.0;
+    for (int k = 0; k < 6; ++k) {
+        const double vote = most_long < x[k] ? 1.0 : x[k] < most_short ? -1.0 : 0.0;
+        votes = votes + vote * x[k + 6];
+        sum = sum + x[k + 6];
+    }
+    const double mean = votes / sum;
+    return is_finite(mean) ? mean : 0.0;
+}

@@ -1,0 +1,110 @@
+//! Whether there is a GPU that plans can run on, asked in one place. The driver's bindings panic where the library or one
+//! of its functions is missing: nothing calls them that has not passed here.
+
+use cudarc::driver::{CudaContext, DriverError, sys};
+
+use super::compiler::{CompileError, Compiler};
+use super::library::{Search, open};
+
+/// Lowest compute capability: copies in the background came with it.
+const CAPABILITY_LEAST: (i32, i32) = (8, 0);
+
+/// Functions of the driver that came last of those that are called here, or in cudarc's name.
+const FUNCTIONS: [&str; 6] =
+    ["cuInit", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuLaunchKernel", "cuMemAllocAsync"];
+
+/// A device that plans can run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    pub ordinal: usize,
+    pub name: String,
+    /// Major and minor compute capability.
+    pub capability: (i32, i32),
+    pub memory_bytes: u64,
+    /// Shared memory that one block may take.
+    pub shared_bytes: usize,
+    pub compiler: Compiler,
+}
+
+impl Gpu {
+    /// The architecture that code is compiled for, such as 90.
+    pub fn architecture(&self) -> u32 {
+        (self.capability.0 * 10 + self.capability.1).unsigned_abs()
+    }
+}
+
+/// Why no plan can run on a GPU here.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Unavailable {
+    #[error("no NVIDIA driver: libcuda does not open")]
+    NoDriver,
+    #[error("the NVIDIA driver is too old: it has no {0}")]
+    OldDriver(&'static str),
+    #[error("the NVIDIA driver finds no device: {0}")]
+    NoDevice(String),
+    #[error("the device {name} has compute capability {}.{}, and {}.{} is the least",
+        capability.0, capability.1, CAPABILITY_LEAST.0, CAPABILITY_LEAST.1)]
+    OldDevice { name: String, capability: (i32, i32) },
+    #[error("the NVIDIA driver failed: {0}")]
+    Driver(String),
+    #[error(transparent)]
+    Compiler(#[from] CompileError),
+}
+
+impl From<DriverError> for Unavailable {
+    fn from(e: DriverError) -> Self {
+        Self::Driver(format!("{e:?}"))
+    }
+}
+
+/// The first device that plans can run on, or why there is none. Never panics, whatever is missing.
+///
+/// # Errors
+/// [`Unavailable`].
+pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
+    if let Some(driver) = search.find("cuda") {
+        open(&driver);
+    }
+    // SAFETY: only looks whether a library of that name opens.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Unavailable::NoDriver);
+    }
+    for function in FUNCTIONS {
+        // SAFETY: the library is there; the symbol is not called.
+        let symbol = unsafe { sys::culib().get::<*const ()>(function.as_bytes()) };
+        symbol.map_err(|_| Unavailable::OldDriver(function))?;
+    }
+    let count = CudaContext::device_count().map_err(|e| Unavailable::NoDevice(format!("{e:?}")))?;
+    if count < 1 {
+        return Err(Unavailable::NoDevice("it counts none".to_owned()));
+    }
+    let compiler = Compiler::find(search)?;
+    let ordinal = 0;
+    let context = CudaContext::new(ordinal)?;
+    let (name, capability) = (context.name()?, context.compute_capability()?);
+    if capability < CAPABILITY_LEAST {
+        return Err(Unavailable::OldDevice { name, capability });
+    }
+    let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    Ok(Gpu {
+        ordinal,
+        name,
+        capability,
+        memory_bytes: context.total_mem()? as u64,
+        shared_bytes: usize::try_from(context.attribute(shared)?).unwrap_or(0),
+        compiler,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_gpu_gives_a_reason_and_does_not_panic() {
+        match gpu_available(&Search::default()) {
+            Ok(gpu) => assert!(gpu.architecture() >= 80, "{gpu:?}"),
+            Err(reason) => assert!(!reason.to_string().is_empty()),
+        }
+    }
+}

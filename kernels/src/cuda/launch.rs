@@ -1,0 +1,273 @@
+//! What a kernel is called with: a market's layout in memory, and the numbers of one plan over it.
+
+use super::form::{RingSlots, Table};
+use super::lower::Lowered;
+use super::text::ROW_BYTES;
+use crate::SymbolInput;
+use crate::cpu::{PADDING, circle_table, growth_of};
+
+/// Symbols of a group: the threads of a warp.
+pub const GROUP_LANES: usize = 32;
+
+/// Says in a kernel's arguments that a ring lies in scratch memory.
+const IN_SCRATCH: u32 = 1 << 31;
+
+/// What a device has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Shared memory that one block may take.
+    pub shared_bytes: usize,
+}
+
+impl Default for Limits {
+    /// Those of compute capability 9.0.
+    fn default() -> Self {
+        Self { shared_bytes: 227 * 1024 }
+    }
+}
+
+/// Bars of some symbols as kernels read them: groups of [`GROUP_LANES`] symbols, per column one row a bar, one lane a
+/// symbol, left-aligned.
+#[derive(Debug, Clone)]
+pub struct Market {
+    /// Per column the rows of all groups, one after another.
+    pub columns: Vec<Vec<f64>>,
+    /// First row of each group, and the end of the last one.
+    pub first_row: Vec<i64>,
+    /// Visible bars of each lane, 0 for lanes without a symbol.
+    pub visible: Vec<i32>,
+    /// The lane (of all groups) of each symbol.
+    pub lanes: Vec<usize>,
+}
+
+impl Market {
+    /// Lays out `columns` columns of each symbol. Symbols of like length share a group.
+    pub fn new(columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
+        let mut order: Vec<usize> = (0..symbols.len()).collect();
+        order.sort_by_key(|&i| symbols[i].visible);
+        let groups = order.len().div_ceil(GROUP_LANES);
+        let mut first_row = vec![0i64];
+        let mut visible = vec![0i32; groups * GROUP_LANES];
+        let mut lanes = vec![0; symbols.len()];
+        for (lane, symbol) in order.iter().enumerate() {
+            visible[lane] = i32::try_from(symbols[*symbol].visible).unwrap_or(i32::MAX);
+            lanes[*symbol] = lane;
+        }
+        for group in visible.chunks(GROUP_LANES) {
+            let rows = group.iter().copied().max().unwrap_or(0);
+            first_row.push(first_row[first_row.len() - 1] + i64::from(rows));
+        }
+        let rows = first_row[groups] as usize;
+        let mut laid: Vec<Vec<f64>> = vec![vec![PADDING; rows * GROUP_LANES]; columns];
+        for (symbol, lane) in symbols.iter().zip(&lanes) {
+            let first = first_row[lane / GROUP_LANES] as usize * GROUP_LANES + lane % GROUP_LANES;
+            for (to, from) in laid.iter_mut().zip(&symbol.columns) {
+                let cells = to[first..].iter_mut().step_by(GROUP_LANES);
+                cells.zip(&from[..symbol.visible]).for_each(|(cell, x)| *cell = *x);
+            }
+        }
+        Self { columns: laid, first_row, visible, lanes }
+    }
+
+    pub fn groups(&self) -> usize {
+        self.first_row.len() - 1
+    }
+
+    /// Rows of all groups.
+    pub fn rows(&self) -> usize {
+        self.first_row.last().map_or(0, |rows| *rows as usize)
+    }
+
+    /// Rows of the longest group.
+    pub fn longest(&self) -> usize {
+        self.first_row.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+    }
+
+    /// Element of output `output` that holds bar `bar` of a symbol.
+    pub fn place(&self, wanted: Wanted, output: usize, symbol: usize, bar: usize) -> usize {
+        let (group, lane) = (self.lanes[symbol] / GROUP_LANES, self.lanes[symbol] % GROUP_LANES);
+        let row = match wanted {
+            Wanted::All => self.first_row[group] as usize + bar,
+            Wanted::Last => group,
+        };
+        output * self.output_stride(wanted) + row * GROUP_LANES + lane
+    }
+
+    /// The last visible bar of each symbol, of a series of every bar.
+    pub fn last_bars(&self, series: &[f64]) -> Vec<f64> {
+        let mut last = vec![f64::NAN; self.output_stride(Wanted::Last)];
+        for (symbol, lane) in self.lanes.iter().enumerate() {
+            if let Some(bar) = usize::try_from(self.visible[*lane]).ok().and_then(|bars| bars.checked_sub(1)) {
+                last[self.place(Wanted::Last, 0, symbol, bar)] = series[self.place(Wanted::All, 0, symbol, bar)];
+            }
+        }
+        last
+    }
+
+    /// Elements of one output.
+    pub fn output_stride(&self, wanted: Wanted) -> usize {
+        GROUP_LANES * if wanted == Wanted::All { self.rows() } else { self.groups() }
+    }
+}
+
+/// Which bars' values are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The last visible one of each symbol.
+    Last,
+    All,
+}
+
+/// Addresses in the device's memory.
+#[derive(Debug, Clone, Default)]
+pub struct Pointers {
+    /// One a column of the kernel.
+    pub columns: Vec<u64>,
+    pub out: u64,
+    pub scratch: u64,
+    pub table: u64,
+    pub first_row: u64,
+    pub visible: u64,
+    pub tail: u64,
+}
+
+/// One launch of a kernel, apart from where its data lie.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    pub blocks: usize,
+    pub threads: usize,
+    pub shared_bytes: usize,
+    /// Elements of the outputs, of the scratch memory.
+    pub out_len: usize,
+    pub scratch_len: usize,
+    /// The host's tables.
+    pub table: Vec<f64>,
+    /// Of each group: the first bar that steps of finite windows are wanted from.
+    pub tail: Vec<i32>,
+    out_stride: i64,
+    scratch_slots: i64,
+    ring_slots: i32,
+    all: i32,
+    doubles: Vec<f64>,
+    ints: Vec<i32>,
+    rings: Vec<u32>,
+}
+
+/// What runs launches: a device, or one that is emulated.
+pub trait Device {
+    /// What can go wrong.
+    type Error;
+
+    /// Runs a kernel over a market, whose columns `columns[i]` are the kernel's column i, and gives its outputs.
+    ///
+    /// # Errors
+    /// The device's.
+    fn run(
+        &mut self,
+        kernel: &str,
+        launch: &Launch,
+        market: &Market,
+        columns: &[&[f64]],
+    ) -> Result<Vec<f64>, Self::Error>;
+}
+
+impl Lowered {
+    /// The launch of this plan over a market.
+    pub fn launch(&self, market: &Market, wanted: Wanted, limits: Limits) -> Launch {
+        let longest = market.longest();
+        let series_bytes = self.kernel.series_rows * ROW_BYTES;
+        let room = limits.shared_bytes.saturating_sub(series_bytes) / ROW_BYTES;
+        let (mut shared, mut scratch) = (0usize, 0usize);
+        let mut rings = Vec::with_capacity(2 * self.values.rings.len());
+        for ring in &self.values.rings {
+            let slots = match *ring {
+                // The offset behind the last bar is looked at too.
+                RingSlots::UpTo(slots) => slots.min(longest + 1),
+                RingSlots::Exactly(slots) => slots,
+            };
+            if shared + slots <= room {
+                rings.extend([shared as u32, slots as u32]);
+                shared += slots;
+            } else {
+                rings.extend([scratch as u32 | IN_SCRATCH, slots as u32]);
+                scratch += slots;
+            }
+        }
+        let (table, ints) = self.tables(longest);
+        let tail = |group: &[i32]| match wanted {
+            Wanted::All => 0,
+            Wanted::Last => {
+                let shortest = group.iter().copied().filter(|bars| *bars > 0).min().unwrap_or(0);
+                let reach = i32::try_from(self.reach).unwrap_or(i32::MAX);
+                (shortest - 1).saturating_sub(reach).max(0)
+            }
+        };
+        Launch {
+            blocks: market.groups(),
+            threads: self.kernel.warps * GROUP_LANES,
+            shared_bytes: series_bytes + shared * ROW_BYTES,
+            out_len: self.kernel.outputs * market.output_stride(wanted),
+            scratch_len: scratch * GROUP_LANES * market.groups(),
+            table,
+            tail: market.visible.chunks(GROUP_LANES).map(tail).collect(),
+            out_stride: market.output_stride(wanted) as i64,
+            scratch_slots: scratch as i64,
+            ring_slots: shared as i32,
+            all: i32::from(wanted == Wanted::All),
+            doubles: self.values.doubles.clone(),
+            ints,
+            rings,
+        }
+    }
+
+    /// The tables over `bars` bars, one after another, and the whole numbers that say where they begin.
+    fn tables(&self, bars: usize) -> (Vec<f64>, Vec<i32>) {
+        let mut ints = self.values.ints.clone();
+        let mut table: Vec<f64> = Vec::new();
+        let mut made: Vec<(Table, usize)> = Vec::new();
+        for used in &self.values.tables {
+            let known = made.iter().find(|(known, _)| *known == used.table).map(|(_, at)| *at);
+            let at = known.unwrap_or_else(|| {
+                let at = table.len();
+                match used.table {
+                    Table::Circles => table.extend(circle_table()),
+                    Table::Growth { rate, cutout } => {
+                        table.extend((0..bars.max(1)).map(|bar| growth_of(rate.value(), cutout, bar)));
+                    }
+                }
+                made.push((used.table, at));
+                at
+            });
+            ints[used.at] = at as i32;
+            if let Some(length) = used.bars {
+                ints[length] = bars.max(1) as i32;
+            }
+        }
+        (table, ints)
+    }
+}
+
+impl Launch {
+    /// The kernel's argument, byte for byte: the struct `Run` of run.cuh, then columns, numbers, whole numbers, rings.
+    pub fn arguments(&self, pointers: &Pointers) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let heads =
+            [pointers.out, pointers.scratch, pointers.table, pointers.first_row, pointers.visible, pointers.tail];
+        heads.iter().for_each(|p| bytes.extend(p.to_ne_bytes()));
+        bytes.extend(self.out_stride.to_ne_bytes());
+        bytes.extend(self.scratch_slots.to_ne_bytes());
+        bytes.extend(self.ring_slots.to_ne_bytes());
+        bytes.extend(self.all.to_ne_bytes());
+        // C++ has no arrays of nothing: each has one element at least.
+        pointers.columns.iter().for_each(|p| bytes.extend(p.to_ne_bytes()));
+        bytes.resize(bytes.len() + if pointers.columns.is_empty() { 8 } else { 0 }, 0);
+        self.doubles.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
+        bytes.resize(bytes.len() + if self.doubles.is_empty() { 8 } else { 0 }, 0);
+        self.ints.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
+        bytes.resize(bytes.len() + if self.ints.is_empty() { 4 } else { 0 }, 0);
+        self.rings.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
+        bytes.resize(bytes.len() + if self.rings.is_empty() { 4 } else { 0 }, 0);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+}

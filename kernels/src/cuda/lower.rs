@@ -1,0 +1,97 @@
+//! From steps to their kernel.
+
+use twox_hash::XxHash3_128;
+
+use super::HEADERS;
+use super::form::Form;
+use super::parts::{Parts, reach};
+use super::steps::{Step, Steps};
+use super::text::{self, Values};
+
+/// Bytes of a kernel's arguments that every device since compute capability 7.0 takes.
+const ARGUMENT_BYTES_MAX: usize = 32_764;
+
+/// Bytes of the arguments that every kernel has.
+pub(super) const RUN_BYTES: usize = 72;
+
+/// The text of a kernel and what its launches share: all that hangs on a plan's shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Of the function, unique for the shape.
+    pub name: String,
+    /// CUDA C++ that includes `kernel.cuh`.
+    pub source: String,
+    /// Of the text and of all headers: what caches go by, beside the device's architecture and the compiler's version.
+    pub fingerprint: u128,
+    /// Warps of a block.
+    pub warps: usize,
+    /// Bars that are brought into shared memory at a time.
+    pub tile: usize,
+    /// Rows of 256 bytes of shared memory for series.
+    pub series_rows: usize,
+    /// Columns that it reads.
+    pub columns: usize,
+    pub outputs: usize,
+}
+
+/// A kernel and the numbers of one plan that it is called with.
+#[derive(Debug, Clone)]
+pub struct Lowered {
+    pub kernel: Kernel,
+    pub(super) values: Values,
+    /// Bars before the first wanted one that steps of finite windows want; every bar where a step is recursive.
+    pub(super) reach: usize,
+}
+
+/// Why a program has no kernels.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LowerError {
+    #[error("the GPU does not run the primitive {0}")]
+    Primitive(String),
+    #[error("the plan's numbers take {bytes} bytes, and a kernel takes {ARGUMENT_BYTES_MAX}")]
+    Arguments { bytes: usize },
+}
+
+/// How each step is written.
+pub(super) fn forms(steps: &Steps) -> Result<Vec<Form>, LowerError> {
+    let form = |step: &Step| {
+        let form = Form::of(step.op, step.inputs.len());
+        form.ok_or_else(|| LowerError::Primitive(step.op.canonical()))
+    };
+    steps.steps.iter().map(form).collect()
+}
+
+/// Lowers steps to one fused kernel.
+pub(super) fn lower_steps(steps: &Steps) -> Result<Lowered, LowerError> {
+    let forms = forms(steps)?;
+    let parts = Parts::of(steps, &forms);
+    let reach = reach(steps, &forms, &parts.whole);
+    let text = text::write(steps, &forms, &parts);
+    let values = &text.values;
+    let bytes = RUN_BYTES + 8 * (steps.columns + values.doubles.len() + values.rings.len()) + 4 * values.ints.len();
+    if bytes > ARGUMENT_BYTES_MAX {
+        return Err(LowerError::Arguments { bytes });
+    }
+    let fingerprint = fingerprint(&text.source);
+    let name = format!("plan_{fingerprint:032x}");
+    let kernel = Kernel {
+        source: text.source.replace('@', &name),
+        name,
+        fingerprint,
+        warps: parts.parts.len(),
+        tile: text.tile,
+        series_rows: text.series_rows,
+        columns: steps.columns,
+        outputs: steps.outputs.len(),
+    };
+    Ok(Lowered { kernel, values: text.values, reach })
+}
+
+fn fingerprint(text: &str) -> u128 {
+    let mut all = text.to_owned();
+    for (name, header) in HEADERS {
+        all.push_str(name);
+        all.push_str(header);
+    }
+    XxHash3_128::oneshot(all.as_bytes())
+}

@@ -1,0 +1,52 @@
+//! Plans as CUDA kernels: a program becomes the text of one fused kernel over the hand-written steps of `kernels/cuda`.
+//!
+//! The text depends on a plan's shape alone: periods, thresholds and constants are arguments, so that other numbers compile
+//! nothing (docs/adr/0014). Everything here is pure: text and bytes out, no driver, no compiler, no device.
+//!
+//! *Entry points:* [`Sequence::fused`] (a program as one kernel, or a few), [`Sequence::apart`] (the same a primitive at a time,
+//! by kernels that every program shares), [`Market`] (bars as kernels read them), [`Lowered::launch`] (a kernel's argument for
+//! a market), [`HEADERS`],
+//! [`Compiler`], [`Cache`], [`gpu_available`].
+
+mod cache;
+mod compiler;
+mod form;
+mod gate;
+mod launch;
+mod library;
+mod lower;
+mod parts;
+mod sequence;
+mod steps;
+mod text;
+
+pub use cache::{Cache, CacheError, Key};
+pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
+pub use gate::{Gpu, Unavailable, gpu_available};
+pub use launch::{Device, GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
+pub use library::{LIBRARIES_VARIABLE, Search};
+pub use lower::{Kernel, LowerError, Lowered};
+pub use sequence::{Call, Sequence, Series};
+
+/// The backend's name enters the identity of an answer.
+pub const BACKEND_CUDA: &str = "cuda";
+
+/// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
+pub const HEADERS: [(&str, &str); 16] = [
+    ("base.cuh", include_str!("../../cuda/base.cuh")),
+    ("run.cuh", include_str!("../../cuda/run.cuh")),
+    ("elementwise.cuh", include_str!("../../cuda/elementwise.cuh")),
+    ("math.cuh", include_str!("../../cuda/math.cuh")),
+    ("angle.cuh", include_str!("../../cuda/angle.cuh")),
+    ("power.cuh", include_str!("../../cuda/power.cuh")),
+    ("window.cuh", include_str!("../../cuda/window.cuh")),
+    ("extremes.cuh", include_str!("../../cuda/extremes.cuh")),
+    ("joint.cuh", include_str!("../../cuda/joint.cuh")),
+    ("recurrence.cuh", include_str!("../../cuda/recurrence.cuh")),
+    ("events.cuh", include_str!("../../cuda/events.cuh")),
+    ("stops.cuh", include_str!("../../cuda/stops.cuh")),
+    ("anchored.cuh", include_str!("../../cuda/anchored.cuh")),
+    ("cycle.cuh", include_str!("../../cuda/cycle.cuh")),
+    ("trend.cuh", include_str!("../../cuda/trend.cuh")),
+    ("kernel.cuh", include_str!("../../cuda/kernel.cuh")),
+];

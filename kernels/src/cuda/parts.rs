@@ -1,0 +1,177 @@
+//! Which warp of a block runs which steps.
+//!
+//! Steps stand in the order in which outputs need them, so that neighbours belong together; a part is a run of them whose
+//! states fit the registers of a thread. A part's level is one above those that it reads from: it works one tile behind
+//! them. Everything here hangs on the shape of a plan alone.
+
+use super::form::{Form, Takes};
+use super::steps::{Source, Steps};
+
+/// Registers of 32 bits for the states of a part and the addresses of its rings. What is left of the 255 of a thread is
+/// for the values of a bar and the deepest step; the test of compiled kernels holds it to no spills.
+const STATE_REGISTERS_MAX: usize = 72;
+
+/// Registers for a ring: its address and how many slots it has.
+const RING_REGISTERS: usize = 3;
+
+/// Steps of a part, whatever their states: what a compiler can overlook.
+const STEPS_MAX: usize = 48;
+
+/// Some steps that one warp runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub first: usize,
+    pub end: usize,
+    pub level: usize,
+}
+
+impl Part {
+    pub fn holds(&self, step: usize) -> bool {
+        (self.first..self.end).contains(&step)
+    }
+}
+
+/// A series that one part makes and others read, in shared memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub step: usize,
+    /// Tiles of it that are kept.
+    pub depth: usize,
+}
+
+pub(crate) struct Parts {
+    pub parts: Vec<Part>,
+    /// Ascending.
+    pub passed: Vec<Passed>,
+    /// Tiles of each column that are kept.
+    pub column_depth: usize,
+    /// Of each step, whether it runs from the first bar: it is recursive, or a recursive step reads it.
+    pub whole: Vec<bool>,
+}
+
+impl Parts {
+    pub fn of(steps: &Steps, forms: &[Form]) -> Self {
+        let last_reader = last_readers(steps);
+        let mut parts: Vec<Part> = Vec::new();
+        let mut first = 0;
+        while first < steps.steps.len() {
+            let end = cut(first, forms, &last_reader);
+            let inputs = steps.steps[first..end].iter().flat_map(|step| &step.inputs);
+            let below = inputs.filter_map(|input| match input {
+                Source::Step(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
+                _ => None,
+            });
+            let level = below.max().unwrap_or(0);
+            parts.push(Part { first, end, level });
+            first = end;
+        }
+        if parts.is_empty() {
+            parts.push(Part { first: 0, end: 0, level: 0 });
+        }
+        let top = parts.iter().map(|part| part.level).max().unwrap_or(0);
+        let passed = passed(steps, &parts);
+        Self { parts, passed, column_depth: top + 2, whole: whole(steps) }
+    }
+
+    /// The highest level.
+    pub fn top(&self) -> usize {
+        self.column_depth - 2
+    }
+}
+
+/// Of each step the last one that reads it, or itself.
+fn last_readers(steps: &Steps) -> Vec<usize> {
+    let mut last: Vec<usize> = (0..steps.steps.len()).collect();
+    for (reader, step) in steps.steps.iter().enumerate() {
+        for input in &step.inputs {
+            if let Source::Step(read) = input {
+                last[*read] = reader;
+            }
+        }
+    }
+    last
+}
+
+/// What a step keeps from bar to bar. A history may be another step's too: it is counted for each.
+fn registers_of(form: &Form) -> usize {
+    let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_)));
+    form.registers + RING_REGISTERS * rings
+}
+
+/// Where the part that begins with `first` ends: as far as its states fit, and in the second half of that where the fewest
+/// series cross the border.
+fn cut(first: usize, forms: &[Form], last_reader: &[usize]) -> usize {
+    let mut registers = 0;
+    let mut end = first;
+    while end < forms.len() && end - first < STEPS_MAX {
+        registers += registers_of(&forms[end]);
+        if registers > STATE_REGISTERS_MAX && end > first {
+            break;
+        }
+        end += 1;
+    }
+    if end == forms.len() {
+        return end;
+    }
+    let crossing = |at: usize| (first..at).filter(|step| last_reader[*step] >= at).count();
+    (first + (end - first).div_ceil(2)..=end).rev().min_by_key(|at| crossing(*at)).unwrap_or(end).max(first + 1)
+}
+
+fn passed(steps: &Steps, parts: &[Part]) -> Vec<Passed> {
+    let part_of = |step: usize| parts.iter().find(|part| part.holds(step));
+    let mut passed: Vec<Passed> = Vec::new();
+    for reader in parts {
+        for input in steps.steps[reader.first..reader.end].iter().flat_map(|step| &step.inputs) {
+            let Source::Step(step) = *input else { continue };
+            let Some(maker) = part_of(step).filter(|maker| *maker != reader) else { continue };
+            let depth = reader.level - maker.level + 1;
+            match passed.iter_mut().find(|p| p.step == step) {
+                Some(known) => known.depth = known.depth.max(depth),
+                None => passed.push(Passed { step, depth }),
+            }
+        }
+    }
+    passed.sort_by_key(|p| p.step);
+    passed
+}
+
+fn whole(steps: &Steps) -> Vec<bool> {
+    let mut whole: Vec<bool> = steps.steps.iter().map(|step| step.op.is_recursive()).collect();
+    for at in (0..whole.len()).rev().filter(|at| whole[*at]).collect::<Vec<_>>() {
+        mark(steps, &mut whole, at);
+    }
+    whole
+}
+
+/// Marks what `step` reads, and what that reads.
+fn mark(steps: &Steps, whole: &mut [bool], step: usize) {
+    let mut open = vec![step];
+    while let Some(at) = open.pop() {
+        for input in &steps.steps[at].inputs {
+            if let Source::Step(read) = *input
+                && !std::mem::replace(&mut whole[read], true)
+            {
+                open.push(read);
+            }
+        }
+    }
+}
+
+/// Bars before the first wanted one from which steps of finite windows must run: each behind those that read it.
+pub(crate) fn reach(steps: &Steps, forms: &[Form], whole: &[bool]) -> usize {
+    let mut needed = vec![0usize; steps.steps.len()];
+    let mut reach = 0;
+    for (at, step) in steps.steps.iter().enumerate().rev() {
+        if whole[at] {
+            continue;
+        }
+        let from = needed[at].saturating_add(forms[at].back);
+        reach = reach.max(from);
+        for input in &step.inputs {
+            if let Source::Step(read) = *input {
+                needed[read] = needed[read].max(from);
+            }
+        }
+    }
+    reach
+}

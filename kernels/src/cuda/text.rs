@@ -1,0 +1,332 @@
+//! The text of a kernel.
+
+use std::fmt::Write as _;
+
+use super::form::{Form, RingSlots, Table, Takes};
+use super::parts::{Part, Parts};
+use super::steps::{Source, Steps};
+
+/// Where a table that a step reads is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TableUse {
+    pub table: Table,
+    /// Whole number that says where it begins.
+    pub at: usize,
+    /// Whole number that says how many bars it has, if the step asks.
+    pub bars: Option<usize>,
+}
+
+/// The numbers of one plan, in the order in which its kernel names them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Values {
+    pub doubles: Vec<f64>,
+    pub ints: Vec<i32>,
+    pub rings: Vec<RingSlots>,
+    pub tables: Vec<TableUse>,
+}
+
+/// Bars of a tile, at most.
+const TILE_MAX: usize = 16;
+
+/// Bytes of shared memory that the series of a block may take; the rest is for rings.
+const SERIES_BYTES_MAX: usize = 72 * 1024;
+
+/// Bytes of a row of shared memory.
+pub(crate) const ROW_BYTES: usize = 32 * size_of::<f64>();
+
+/// A kernel before it has its name.
+pub(crate) struct Text {
+    /// With `@` where the name goes.
+    pub source: String,
+    pub values: Values,
+    pub tile: usize,
+    /// Rows of shared memory in front of the rings.
+    pub series_rows: usize,
+}
+
+struct Writer<'a> {
+    steps: &'a Steps,
+    forms: &'a [Form],
+    parts: &'a Parts,
+    tile: usize,
+    values: Values,
+    /// First row of each passed series in shared memory.
+    bases: Vec<usize>,
+    out: String,
+}
+
+/// Writes the kernel.
+pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts) -> Text {
+    let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
+    let mut tile = TILE_MAX;
+    while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
+        tile /= 2;
+    }
+    let mut row = steps.columns * parts.column_depth * tile;
+    let mut base = |depth: usize| {
+        row += depth * tile;
+        row - depth * tile
+    };
+    let bases = parts.passed.iter().map(|p| base(p.depth)).collect();
+    let values = Values::default();
+    let mut writer = Writer { steps, forms, parts, tile, values, bases, out: String::new() };
+    let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
+    writer.frame(&bodies, tiles * tile);
+    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile }
+}
+
+/// C++ has no arrays of nothing.
+fn length(n: usize) -> usize {
+    n.max(1)
+}
+
+/// Code of a part by when it runs: at every bar, and from the first bar on that finite windows are wanted from.
+#[derive(Default)]
+struct Body {
+    states: String,
+    starts: String,
+    every: String,
+    tail: String,
+    /// Series that steps look back at, by the number of their history; whether they do at every bar.
+    histories: Vec<(Source, bool)>,
+    /// Columns and series of other parts that were read, and whether at every bar.
+    read: Vec<(Source, bool)>,
+}
+
+impl Body {
+    fn section(&mut self, whole: bool) -> &mut String {
+        if whole { &mut self.every } else { &mut self.tail }
+    }
+}
+
+impl Writer<'_> {
+    fn frame(&mut self, bodies: &[String], series_rows: usize) {
+        let (columns, tile) = (self.steps.columns, self.tile);
+        let threads = 32 * bodies.len();
+        let _ = write!(
+            self.out,
+            "#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
+             f[{}];\n    int p[{}];\n    u32 ring[{}];\n}};\n\n",
+            length(columns),
+            length(self.values.doubles.len()),
+            length(self.values.ints.len()),
+            length(2 * self.values.rings.len()),
+        );
+        let _ = writeln!(self.out, "STEP void @_fetch(const @_arguments& a, const Frame<{tile}>& b, int tile) {{");
+        for column in 0..columns {
+            let (base, depth) = self.column_buffer(column);
+            let _ = writeln!(self.out, "    b.fetch(a.column[{column}], {base}, {depth}, tile);");
+        }
+        self.out.push_str("    copies_end();\n}\n");
+        bodies.iter().for_each(|body| self.out.push_str(body));
+        let whole = self.parts.whole.iter().any(|whole| *whole);
+        let _ = write!(
+            self.out,
+            "\nextern \"C\" __global__ void __launch_bounds__({threads}, 1) @(const __grid_constant__ @_arguments a) {{\n    \
+             const Frame<{tile}> b(a.run, {series_rows}, {whole});\n    @_fetch(a, b, b.first_tile);\n    \
+             copies_wait<0>();\n    block_barrier(b.threads);\n"
+        );
+        for part in 0..bodies.len() {
+            let _ = writeln!(self.out, "    if (b.warp == {part}) @_part{part}(a, b);");
+        }
+        self.out.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
+    }
+
+    /// First row and tiles of a column's buffers.
+    fn column_buffer(&self, column: usize) -> (usize, usize) {
+        let depth = self.parts.column_depth;
+        (column * depth * self.tile, depth)
+    }
+
+    /// First row and tiles of the buffers of a series that passes between parts.
+    fn passed_buffer(&self, step: usize) -> Option<(usize, usize)> {
+        let at = self.parts.passed.iter().position(|p| p.step == step)?;
+        Some((self.bases[at], self.parts.passed[at].depth))
+    }
+
+    /// The function of a part.
+    fn part(&mut self, number: usize, part: &Part) -> String {
+        let mut body = Body::default();
+        self.histories(part, &mut body);
+        for at in part.first..part.end {
+            self.step(part, at, &mut body);
+        }
+        self.outputs(number, part, &mut body);
+        self.around(number, part, &body)
+    }
+
+    /// Loads what the part reads of others and has not read yet; gives the name of the value.
+    fn value(&mut self, part: &Part, source: Source, whole: bool, body: &mut Body) -> String {
+        match source {
+            Source::Constant(value) => {
+                self.values.doubles.push(value);
+                return format!("a.f[{}]", self.values.doubles.len() - 1);
+            }
+            Source::Step(step) if part.holds(step) => return format!("v{step}"),
+            _ => {}
+        }
+        let (name, from) = match source {
+            Source::Column(column) => (format!("x{column}"), format!("c{column}")),
+            Source::Step(step) => (format!("v{step}"), format!("e{step}")),
+            Source::Constant(_) => return String::new(),
+        };
+        // What was loaded at every bar is there in the tail too.
+        let known = body.read.iter().any(|(read, every)| *read == source && (*every || !whole));
+        if !known {
+            body.read.push((source, whole));
+            let _ = writeln!(body.section(whole), "const double {name} = {from}[at];");
+        }
+        name
+    }
+
+    /// One history for every series that steps of the part look back at.
+    fn histories(&mut self, part: &Part, body: &mut Body) {
+        let mut found: Vec<(Source, usize, bool)> = Vec::new();
+        for at in part.first..part.end {
+            let Takes::Past(bars) = self.forms[at].takes else { continue };
+            let (source, whole) = (self.steps.steps[at].inputs[0], self.parts.whole[at]);
+            match found.iter_mut().find(|(known, ..)| *known == source) {
+                Some((_, most, every)) => (*most, *every) = ((*most).max(bars), *every || whole),
+                None => found.push((source, bars, whole)),
+            }
+        }
+        for (number, (source, bars, whole)) in found.into_iter().enumerate() {
+            self.values.rings.push(RingSlots::UpTo(bars.saturating_add(1)));
+            let ring = self.values.rings.len() - 1;
+            let _ = writeln!(body.states, "History h{number};");
+            let _ = writeln!(body.starts, "h{number}.start(0);");
+            let _ =
+                writeln!(body.states, "const Ring k{number} = b.ring(a.ring[{}], a.ring[{}]);", 2 * ring, 2 * ring + 1);
+            body.histories.push((source, whole));
+            // A series of this part is pushed when it is made.
+            if !matches!(source, Source::Step(step) if part.holds(step)) {
+                let value = self.value(part, source, whole, body);
+                let _ = writeln!(body.section(whole), "h{number}.push({value}, k{number});");
+            }
+        }
+    }
+
+    /// One step: its state, and the line that takes it a bar further.
+    fn step(&mut self, part: &Part, at: usize, body: &mut Body) {
+        let (form, inputs) = (self.forms[at].clone(), self.steps.steps[at].inputs.clone());
+        let whole = self.parts.whole[at];
+        let mut given: Vec<String> = Vec::new();
+        for (i, input) in inputs.iter().enumerate() {
+            if i == 0 && matches!(form.takes, Takes::Past(_)) {
+                let history = body.histories.iter().position(|(source, _)| source == input).unwrap_or(0);
+                given.push(format!("Past{{k{history}, h{history}.now, t}}"));
+            } else {
+                given.push(self.value(part, *input, whole, body));
+            }
+        }
+        if let Takes::Array(from) = form.takes {
+            let values = given.split_off(from.min(given.len())).join(", ");
+            let _ = writeln!(body.section(whole), "const double a{at}[] = {{{values}}};");
+            given.push(format!("a{at}"));
+        }
+        if form.wants_bar {
+            given.push("t".to_owned());
+        }
+        let first_int = self.values.ints.len();
+        given.extend((0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)));
+        self.values.ints.extend(&form.ints);
+        let first_double = self.values.doubles.len();
+        given.extend((0..form.doubles.len()).map(|i| format!("a.f[{}]", first_double + i)));
+        self.values.doubles.extend(&form.doubles);
+        if let Some(table) = form.table {
+            let at = self.values.ints.len();
+            self.values.ints.push(0);
+            let bars = matches!(table, Table::Growth { .. }).then_some(first_int);
+            self.values.tables.push(TableUse { table, at, bars });
+            given.push(format!("a.run.table + a.p[{at}]"));
+        }
+        for slots in &form.rings {
+            let ring = self.values.rings.len();
+            self.values.rings.push(*slots);
+            given.push(format!("b.ring(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1));
+        }
+        if form.has_state {
+            let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
+            let from = if whole { "0" } else { "b.tail" };
+            let _ = writeln!(body.states, "{} s{at};", form.name);
+            let _ = writeln!(body.starts, "s{at}.start({from}, {first});");
+        }
+        let call = if form.has_state { format!("s{at}.next") } else { form.name };
+        let _ = writeln!(body.section(whole), "const double v{at} = {call}({});", given.join(", "));
+        if self.passed_buffer(at).is_some() {
+            let _ = writeln!(body.section(whole), "e{at}[at] = v{at};");
+        }
+        let mine = |(source, _): &(Source, bool)| *source == Source::Step(at);
+        if let Some(number) = body.histories.iter().position(mine) {
+            let every = body.histories[number].1;
+            let _ = writeln!(body.section(every), "h{number}.push(v{at}, k{number});");
+        }
+    }
+
+    /// Outputs are told by the part that makes them; columns and constants by the first one.
+    fn outputs(&mut self, number: usize, part: &Part, body: &mut Body) {
+        for (output, source) in self.steps.outputs.clone().into_iter().enumerate() {
+            let mine = match source {
+                Source::Step(step) => part.holds(step),
+                _ => number == 0,
+            };
+            if mine {
+                let value = self.value(part, source, false, body);
+                let _ = writeln!(body.tail, "b.put({output}, t, {value});");
+            }
+        }
+    }
+
+    fn around(&self, number: usize, part: &Part, body: &Body) -> String {
+        let (tile, level, top) = (self.tile, part.level, self.parts.top());
+        let mut text = format!("\nSTEP void @_part{number}(const @_arguments& a, const Frame<{tile}>& b) {{\n");
+        indent(&mut text, 1, &body.states);
+        indent(&mut text, 1, &body.starts);
+        let mut sources: Vec<(Source, String, String)> = Vec::new();
+        for (source, _) in &body.read {
+            let buffer = match *source {
+                Source::Column(column) => Some((format!("c{column}"), self.column_buffer(column))),
+                Source::Step(step) => self.passed_buffer(step).map(|buffer| (format!("e{step}"), buffer)),
+                Source::Constant(_) => None,
+            };
+            if let Some((name, (base, depth))) = buffer
+                && !sources.iter().any(|(known, ..)| known == source)
+            {
+                sources.push((*source, format!("const double* {name}"), format!("{base}, {depth}")));
+            }
+        }
+        for passed in self.parts.passed.iter().filter(|p| part.holds(p.step)) {
+            let (base, depth) = self.passed_buffer(passed.step).unwrap_or_default();
+            sources.push((Source::Step(passed.step), format!("double* e{}", passed.step), format!("{base}, {depth}")));
+        }
+        let buffers: String =
+            sources.iter().map(|(_, name, at)| format!("{name} = b.tile_of({at}, tile);\n")).collect();
+        let _ = write!(
+            text,
+            "    for (int step = b.first_tile; step < b.tiles + {top}; ++step) {{\n        @_fetch(a, b, step + 1);\n        \
+             const int tile = step - {level};\n        if (tile >= b.first_tile && tile < b.tiles) {{\n"
+        );
+        indent(&mut text, 3, &buffers);
+        let _ = write!(
+            text,
+            "            const int bars = b.bars_of(tile);\n            for (int i = 0; i < bars; ++i) {{\n                \
+             const int t = tile * {tile} + i;\n                const int at = i * LANES + b.lane;\n"
+        );
+        indent(&mut text, 4, &body.every);
+        if !body.tail.is_empty() {
+            text.push_str("                if (t >= b.tail) {\n");
+            indent(&mut text, 5, &body.tail);
+            text.push_str("                }\n");
+        }
+        text.push_str(
+            "            }\n        }\n        copies_wait<0>();\n        block_barrier(b.threads);\n    }\n}\n",
+        );
+        text
+    }
+}
+
+fn indent(text: &mut String, levels: usize, lines: &str) {
+    for line in lines.lines() {
+        let _ = writeln!(text, "{:1$}{line}", "", 4 * levels);
+    }
+}

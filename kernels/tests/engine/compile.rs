@@ -1,0 +1,128 @@
+//! Kernels compile for real, without a GPU: by NVIDIA's run-time compiler from the tests' Python environment, for an H200.
+//! What ptxas says of them is held to: no spills, no more registers than a block's threads can have.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use trawl_kernels::cuda::{CompileError, Compiler, Kernel, REGISTERS_MAX, Resources, Search, Sequence};
+
+use crate::fused::{catalogue, program};
+
+const ARCHITECTURE: u32 = 90;
+
+/// Registers of a multiprocessor that the threads of a block share.
+const BLOCK_REGISTERS: usize = 65_536;
+
+/// Stack that a thread may take: the far reduction of an angle has arrays of its own.
+const STACK_BYTES_MAX: u64 = 1024;
+
+/// The screen that we compare with others by: fifteen indicators, each at the last bar.
+const SCREEN: &[&str] = &[
+    "sma(close,20)",
+    "ema(close,20)",
+    "wma(close,20)",
+    "rsi(close,14)",
+    "macd(close,12,26,9).line",
+    "macd(close,12,26,9).signal",
+    "macd(close,12,26,9).hist",
+    "bbands(close,20,2).upper",
+    "bbands(close,20,2).middle",
+    "bbands(close,20,2).lower",
+    "atr(14)",
+    "stoch(14,3,3).k",
+    "stoch(14,3,3).d",
+    "adx(14)",
+    "cci(20)",
+    "obv()",
+    "vwap()",
+    "mfi(14)",
+    "kama(close,10)",
+    "donchian(20).upper",
+    "donchian(20).middle",
+    "donchian(20).lower",
+];
+
+/// Plans of every family, of one warp and of many.
+const PLANS: &[&[&str]] = &[
+    SCREEN,
+    &["rsi(close,14) < 30 and close > sma(close,50) and adx(14) > 20 and macd().hist > 0 and cci(20) < 100"],
+    &["atc().signal", "atc().trend"],
+    &["ht_trendmode(close)", "ht_sine(close).sine", "mama(close).fama", "sar()", "supertrend(7,3).line"],
+    &[
+        "correl(close,open,30)",
+        "beta(close,open,20)",
+        "linearreg(close,14)",
+        "percentile(close,50,0.5)",
+        "pow(close,1.5)",
+    ],
+];
+
+/// NVIDIA's compiler in the Python environment that `tools/get-venv` makes.
+fn compiler() -> Compiler {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let python = std::env::var("TRAWL_PYTHON").unwrap_or_else(|_| {
+        let made = Command::new(root.join("tools/get-venv")).output().expect("tools/get-venv runs");
+        assert!(made.status.success(), "tools/get-venv: {}", String::from_utf8_lossy(&made.stderr));
+        String::from_utf8_lossy(&made.stdout).trim().to_owned()
+    });
+    let environment: Option<PathBuf> = Path::new(&python).parent().and_then(Path::parent).map(Path::to_path_buf);
+    let search = Search::of_python(&environment.expect("bin/python of an environment"));
+    Compiler::find(&search).unwrap_or_else(|e| panic!("this test needs the package nvidia-cuda-nvrtc: {e}"))
+}
+
+/// What ptxas says of kernels, several threads at a time.
+fn resources(kernels: &BTreeMap<String, Kernel>) -> Vec<(&Kernel, Resources)> {
+    let compiler = compiler();
+    let all: Vec<&Kernel> = kernels.values().collect();
+    let share = all.len().div_ceil(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).max(1);
+    let compile = |kernel: &&'_ Kernel| {
+        let made = compiler.compile(kernel, ARCHITECTURE).unwrap_or_else(|e| panic!("{e}\n{}", kernel.source));
+        assert!(made.cubin.starts_with(b"\x7fELF"), "code for a device");
+        Resources::of_log(&made.log)
+    };
+    let compiled: Vec<Vec<Resources>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            all.chunks(share).map(|chunk| scope.spawn(move || chunk.iter().map(compile).collect())).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it compiled")).collect()
+    });
+    all.iter().copied().zip(compiled.into_iter().flatten()).collect()
+}
+
+fn kernels(plans: impl IntoIterator<Item = Vec<String>>) -> BTreeMap<String, Kernel> {
+    let sequence = |items: Vec<String>| Sequence::fused(&program(&items)).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+    let calls = plans.into_iter().map(sequence).flat_map(|plan| plan.calls);
+    calls.map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel)).collect()
+}
+
+#[test]
+fn kernels_compile_without_spills_and_within_their_registers() {
+    let plans = PLANS.iter().map(|items| items.iter().map(|item| (*item).to_owned()).collect());
+    let kernels = kernels(plans.chain(catalogue()));
+    let mut most = Resources::default();
+    let mut wrong = Vec::new();
+    for (kernel, taken) in resources(&kernels) {
+        let budget = (BLOCK_REGISTERS / (32 * kernel.warps)).min(REGISTERS_MAX as usize) as u32;
+        let fits = taken.spilled_bytes == 0 && (1..=budget).contains(&taken.registers);
+        if !fits || taken.stack_bytes > STACK_BYTES_MAX {
+            wrong.push(format!("{} warps, {budget} registers each: {taken:?}\n{}", kernel.warps, kernel.source));
+        }
+        most.registers = most.registers.max(taken.registers);
+        most.stack_bytes = most.stack_bytes.max(taken.stack_bytes);
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {} kernels spill or take too much:\n{}",
+        wrong.len(),
+        kernels.len(),
+        wrong.join("\n")
+    );
+    println!("{} kernels compiled, at most {most:?}", kernels.len());
+}
+
+#[test]
+fn what_does_not_compile_is_told_with_the_log() {
+    let told = compiler().compile_text("wrong", "#include \"kernel.cuh\"\nint x = nothing;\n", ARCHITECTURE);
+    let Err(CompileError::Failed { log, .. }) = told else { panic!("{told:?}") };
+    assert!(log.contains("nothing") && log.contains("wrong.cu"), "{log}");
+}

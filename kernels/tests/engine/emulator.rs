@@ -1,0 +1,169 @@
+//! Kernels on the CPU: their text is compiled by the machine's C++ compiler beside `kernels/cuda/emulator` and called.
+//! There is no GPU in it and none is needed; a C++ compiler is, and its absence is an error that says so.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use trawl_kernels::cuda::{Device, HEADERS, Launch, Market, Pointers};
+
+/// Kernels of one shared object: a compiler's time grows faster than the text.
+const KERNELS_MAX: usize = 24;
+
+/// In which order threads and blocks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Forward,
+    Reverse,
+    Random,
+}
+
+type Entry = unsafe extern "C" fn(*const c_void, u32, u32, u64, i32, u64) -> *const c_char;
+
+/// Compiled kernels.
+pub struct Emulator {
+    libraries: Vec<libloading::Library>,
+    pub order: Order,
+    pub seed: u64,
+}
+
+fn headers() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cuda")
+}
+
+/// What the compiler is told beside the usual: sanitizers.
+fn more_flags() -> Vec<String> {
+    let flags = std::env::var("TRAWL_EMULATOR_FLAGS").unwrap_or_default();
+    flags.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A file name that no other text has.
+fn digest(texts: &[&str]) -> u64 {
+    // FNV-1a.
+    let bytes = texts.iter().flat_map(|text| text.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Compiles a text, unless that was done before; what comes out is a shared object.
+fn compile(text: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
+    std::fs::create_dir_all(&folder).expect("a folder for shared objects");
+    let emulator = std::fs::read_to_string(headers().join("emulator/emulator.h")).expect("the emulator");
+    let flags = more_flags();
+    let mut all: Vec<&str> = vec![text, &emulator];
+    all.extend(HEADERS.iter().map(|(_, header)| *header));
+    all.extend(flags.iter().map(String::as_str));
+    let name = format!("{:016x}", digest(&all));
+    let library = folder.join(format!("{name}.so"));
+    if library.exists() {
+        return library;
+    }
+    let source = folder.join(format!("{name}.cpp"));
+    std::fs::write(&source, text).expect("a source file");
+    // Under a name of its own until it is whole: tests run side by side.
+    let fresh = folder.join(format!("{name}.{}.tmp", std::process::id()));
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let run = Command::new(&compiler)
+        .args(["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-include", "emulator/emulator.h"])
+        .args(&flags)
+        .arg("-I")
+        .arg(headers())
+        .arg(&source)
+        .arg("-o")
+        .arg(&fresh)
+        .output()
+        .unwrap_or_else(|e| panic!("this test needs a C++ compiler, and '{compiler}' does not run: {e}"));
+    assert!(run.status.success(), "{}:\n{}", source.display(), String::from_utf8_lossy(&run.stderr));
+    std::fs::rename(&fresh, &library).expect("a shared object");
+    library
+}
+
+impl Emulator {
+    /// Compiles kernels, name to text.
+    pub fn new(kernels: &BTreeMap<String, String>) -> Self {
+        let all: Vec<&String> = kernels.values().collect();
+        let texts: Vec<String> =
+            all.chunks(KERNELS_MAX).map(|chunk| chunk.iter().map(|text| text.as_str()).collect::<String>()).collect();
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut paths: Vec<Option<PathBuf>> = vec![None; texts.len()];
+        let share = texts.len().div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            for (texts, paths) in texts.chunks(share).zip(paths.chunks_mut(share)) {
+                scope.spawn(move || texts.iter().zip(paths).for_each(|(text, path)| *path = Some(compile(text))));
+            }
+        });
+        let open = |path: &PathBuf| {
+            // SAFETY: the object was built from our text just now and runs no code when it is opened.
+            unsafe { libloading::Library::new(path) }.unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        };
+        let libraries = paths.iter().flatten().map(open).collect();
+        Self { libraries, order: Order::Forward, seed: 1 }
+    }
+}
+
+impl Device for Emulator {
+    type Error = String;
+
+    fn run(&mut self, kernel: &str, launch: &Launch, market: &Market, columns: &[&[f64]]) -> Result<Vec<f64>, String> {
+        let symbol = format!("{kernel}_emulated");
+        // SAFETY: functions of this name are made by TRAWL_ENTRY, with this signature.
+        let entry = self.libraries.iter().find_map(|library| unsafe { library.get::<Entry>(symbol.as_bytes()) }.ok());
+        let entry = entry.ok_or_else(|| format!("no kernel {kernel} was compiled"))?;
+        // Aligned as a device's allocations are, and of exactly their size.
+        let columns: Vec<Aligned> = columns.iter().map(|column| Aligned::of(column)).collect();
+        let poison = f64::from_bits(u64::MAX);
+        let mut out = Aligned::of(&vec![poison; launch.out_len]);
+        let mut scratch = Aligned::of(&vec![poison; launch.scratch_len]);
+        let pointers = Pointers {
+            columns: columns.iter().map(|column| column.cells().as_ptr() as u64).collect(),
+            out: out.cells_mut().as_mut_ptr() as u64,
+            scratch: scratch.cells_mut().as_mut_ptr() as u64,
+            table: launch.table.as_ptr() as u64,
+            first_row: market.first_row.as_ptr() as u64,
+            visible: market.visible.as_ptr() as u64,
+            tail: launch.tail.as_ptr() as u64,
+        };
+        let arguments = launch.arguments(&pointers);
+        // SAFETY: the argument has the kernel's layout, and what it points to lives until the call returns.
+        let problem = unsafe {
+            entry(
+                arguments.as_ptr().cast(),
+                launch.blocks as u32,
+                launch.threads as u32,
+                launch.shared_bytes as u64,
+                self.order as i32,
+                self.seed,
+            )
+        };
+        if problem.is_null() {
+            return Ok(out.cells().to_vec());
+        }
+        // SAFETY: a text that stays until the next launch.
+        Err(unsafe { CStr::from_ptr(problem) }.to_string_lossy().into_owned())
+    }
+}
+
+/// Numbers at an address divisible by 16.
+struct Aligned {
+    cells: Vec<f64>,
+    skipped: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn of(values: &[f64]) -> Self {
+        let mut cells = vec![0.0; values.len() + 1];
+        let skipped = usize::from(!(cells.as_ptr() as usize).is_multiple_of(16));
+        cells[skipped..skipped + values.len()].copy_from_slice(values);
+        Self { cells, skipped, len: values.len() }
+    }
+
+    fn cells(&self) -> &[f64] {
+        &self.cells[self.skipped..self.skipped + self.len]
+    }
+
+    fn cells_mut(&mut self) -> &mut [f64] {
+        &mut self.cells[self.skipped..self.skipped + self.len]
+    }
+}

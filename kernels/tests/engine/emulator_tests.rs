@@ -1,0 +1,115 @@
+//! The emulator notices what it is for: what a test does not fail for is not tested.
+
+use std::collections::BTreeMap;
+
+use trawl_kernels::cuda::{Device, Launch, Limits, Market, Sequence, Wanted};
+use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
+use trawl_plan::compile_expressions;
+
+use crate::emulator::{Emulator, Order};
+use crate::properties::schema;
+
+/// A plan of several warps that pass series to one another.
+const PLAN: &[&str] = &["rsi(close,14) + adx(14) + mama(close).mama + wma(bbands(close,20,2).upper,9)", "sar()"];
+
+struct Case {
+    plan: Sequence,
+    market: Market,
+    want: Vec<f64>,
+}
+
+/// The plan over one symbol of 100 bars, and its values on the CPU.
+fn case() -> Case {
+    let items: Vec<String> = PLAN.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
+    let compiled = compile_expressions(&items, "test", &schema()).expect("legal");
+    let program = compiled.program();
+    let walk = |c: usize| (0..100).map(|t| 50.0 + ((t * t * 31 + c * 7) % 701) as f64 / 100.0).collect::<Vec<f64>>();
+    let columns: Vec<Vec<f64>> = (0..program.inputs.len()).map(walk).collect();
+    let symbol = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: 100 };
+    let want = evaluate_all(program, &symbol, &NoCancel).expect("not cancelled").concat();
+    let market = Market::new(columns.len(), std::slice::from_ref(&symbol));
+    Case { plan: Sequence::fused(program).expect("every primitive"), market, want }
+}
+
+/// The plan's values from a kernel whose text was changed, or what the emulator found.
+fn with_text(case: &Case, order: Order, change: impl Fn(&str) -> String) -> Result<Vec<f64>, String> {
+    let change = |(name, text): (String, String)| {
+        let changed = change(&text);
+        (name, changed)
+    };
+    let kernels: BTreeMap<String, String> = case.plan.kernels().into_iter().map(change).collect();
+    let mut device = Emulator::new(&kernels);
+    device.order = order;
+    let out = case.plan.run(&mut device, &case.market, Wanted::All, Limits::default())?;
+    let symbol =
+        |series: &Vec<f64>| (0..100).map(|t| series[case.market.place(Wanted::All, 0, 0, t)]).collect::<Vec<_>>();
+    Ok(out.iter().flat_map(symbol).collect())
+}
+
+fn equal(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// `text` with what one line is in all places replaced; the line must be there.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "'{from}' is not in the text");
+    text.replace(from, to)
+}
+
+#[test]
+fn a_kernel_as_it_is_written_agrees_in_every_order() {
+    let case = case();
+    assert!(case.plan.calls[0].lowered.kernel.warps > 2, "a plan of one warp tests no barrier");
+    for order in [Order::Forward, Order::Reverse, Order::Random] {
+        let got = with_text(&case, order, str::to_owned).expect("no problem");
+        assert!(equal(&got, &case.want), "{order:?}");
+    }
+}
+
+#[test]
+fn another_operation_is_noticed() {
+    let case = case();
+    let got = with_text(&case, Order::Forward, |text| replaced(text, "step_add(", "step_subtract(")).expect("it runs");
+    assert!(!equal(&got, &case.want));
+}
+
+#[test]
+fn copies_that_nobody_waits_for_are_noticed() {
+    let case = case();
+    let got = with_text(&case, Order::Forward, |text| replaced(text, "copies_wait<0>();", ""));
+    assert!(got.is_err_and(|e| e.contains("copies under way")));
+    // Waiting behind the barrier instead of before it: other threads' copies are not there yet.
+    let late = |text: &str| {
+        let barrier = "        copies_wait<0>();\n        block_barrier(b.threads);\n";
+        replaced(text, barrier, "        block_barrier(b.threads);\n        copies_wait<0>();\n")
+    };
+    let orders = [Order::Forward, Order::Reverse];
+    assert!(orders.iter().any(|order| !equal(&with_text(&case, *order, late).expect("it runs"), &case.want)));
+}
+
+#[test]
+fn barriers_that_are_missing_are_noticed() {
+    let case = case();
+    let none = |text: &str| replaced(text, "        block_barrier(b.threads);\n    }\n}", "    }\n}");
+    let orders = [Order::Forward, Order::Reverse];
+    assert!(orders.iter().any(|order| !equal(&with_text(&case, *order, none).expect("it runs"), &case.want)));
+    let one = |text: &str| text.replacen("        block_barrier(b.threads);\n    }\n}", "    }\n}", 1);
+    assert!(with_text(&case, Order::Forward, one).is_err_and(|e| e.contains("barrier")));
+}
+
+#[test]
+fn shared_memory_that_nobody_wrote_is_poisoned() {
+    let case = case();
+    let got = with_text(&case, Order::Forward, |text| replaced(text, "b.fetch(", "if (tile != 2) b.fetch("));
+    assert!(!equal(&got.expect("it runs"), &case.want));
+}
+
+#[test]
+fn a_kernel_that_was_not_compiled_is_an_error() {
+    let case = case();
+    let call = &case.plan.calls[0];
+    let launch: Launch = call.lowered.launch(&case.market, Wanted::All, Limits::default());
+    let mut device = Emulator::new(&BTreeMap::new());
+    let columns: Vec<&[f64]> = case.market.columns.iter().map(Vec::as_slice).collect();
+    assert!(device.run(&call.lowered.kernel.name, &launch, &case.market, &columns).is_err());
+}

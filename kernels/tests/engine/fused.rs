@@ -1,0 +1,328 @@
+//! Generated kernels on the emulator equal the CPU engine, bit for bit: every function of the catalogue, random plans,
+//! lengths around tiles and warps, missing and infinite values, groups of unequal histories.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
+use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
+use trawl_plan::catalogue::{Function, ParamDefault, functions};
+use trawl_plan::graph::Kind;
+use trawl_plan::{Input, Program, compile_expressions};
+
+use crate::emulator::{Emulator, Order};
+use crate::properties::{self, schema};
+
+const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
+
+/// Lengths around what is done at a time: bars of a tile, lanes of a warp, blocks of windows.
+const LENGTHS: [usize; 12] = [1, 2, 15, 16, 17, 31, 32, 33, 47, 100, 161, 240];
+
+/// Bars of the golden data: past the warm-up of every function.
+const GOLDEN_BARS: usize = 400;
+
+/// Functions of the catalogue in one plan.
+const TOGETHER: usize = 12;
+
+/// Random plans that are run a primitive at a time, and those that are fused.
+const RANDOM_PLANS: usize = 160;
+const RANDOM_FUSED: usize = 16;
+
+/// Functions that the GPU does not run, and why. The list may not grow unseen, nor name what runs.
+const MISSING: &[(&str, &str)] = &[];
+
+fn call(function: &Function) -> String {
+    let mut numbers = ["close", "high", "low"].into_iter().cycle();
+    let mut given: Vec<String> = Vec::new();
+    for series in function.series.iter().filter(|s| s.default.is_none()) {
+        let value = match (series.name, series.kind) {
+            (_, Kind::Bool) => "close > open",
+            ("periods", _) => "iff(close > open, 5, 9)",
+            _ => numbers.next().expect("endless"),
+        };
+        given.push(format!("{}={value}", series.name));
+    }
+    let required = function.params.iter().filter(|p| p.default == ParamDefault::Required);
+    given.extend(required.map(|p| format!("{}=7", p.name)));
+    format!("{}({})", function.name, given.join(", "))
+}
+
+/// Every output of a function.
+fn items(function: &Function) -> Vec<String> {
+    let field = |name: &str| if function.outputs.len() > 1 { format!(".{name}") } else { String::new() };
+    function.outputs.iter().map(|output| format!("{}{}", call(function), field(output.name))).collect()
+}
+
+pub fn program(items: &[String]) -> Program {
+    let named: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
+    compile_expressions(&named, "test", &schema()).unwrap_or_else(|d| panic!("{items:?}: {}", d[0])).program().clone()
+}
+
+/// Symbols of many lengths on a cent grid, flat stretches and bars without volume; some are dirty: missing values,
+/// infinities, prices that are huge, tiny, zero or negative.
+fn market(lengths: &[usize], seed: u64) -> Vec<Vec<Vec<f64>>> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ((state >> 11) % below) as i64
+    };
+    let mut symbols = Vec::new();
+    for (number, bars) in lengths.iter().enumerate() {
+        let mut columns = vec![Vec::new(); COLUMNS.len()];
+        let mut cents = 2_000 + random(9_000);
+        let mut still = 0;
+        for _ in 0..*bars {
+            still = if still > 0 { still - 1 } else { random(9) / 8 * random(20) };
+            let flat = still > 0;
+            let open = cents;
+            cents = (cents + if flat { 0 } else { random(201) - 100 }).max(40);
+            let (up, down) = if flat { (0, 0) } else { (random(60), random(40).min(30)) };
+            let volume = if random(9) == 0 { 0 } else { random(100_000) * 100 };
+            let row = [open, open.max(cents) + up, open.min(cents) - down, cents, volume];
+            for (column, value) in columns.iter_mut().zip(row) {
+                let odd = match (number % 4, random(90)) {
+                    (1, 0..4) => Some(f64::NAN),
+                    (2, 0) => Some(f64::INFINITY),
+                    (2, 1) => Some(f64::NEG_INFINITY),
+                    (3, 0) => Some(1e308),
+                    (3, 1) => Some(5e-324),
+                    (3, 2) => Some(-0.0),
+                    (3, 3) => Some(0.0),
+                    _ => None,
+                };
+                column.push(odd.unwrap_or(value as f64 / 100.0));
+            }
+        }
+        symbols.push(columns);
+    }
+    symbols
+}
+
+/// Where periods begin: every eleventh bar.
+fn begins(bars: usize) -> Vec<f64> {
+    (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect()
+}
+
+fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64]) -> Vec<SymbolInput<'a>> {
+    let symbol = |columns: &'a Vec<Vec<f64>>| {
+        let series = |input: &Input| match input {
+            Input::Column(name) => columns[COLUMNS.iter().position(|c| c == name).expect("a column")].as_slice(),
+            Input::Begins(_) => &begins[..columns[0].len()],
+            other => panic!("{other:?} in a bare expression"),
+        };
+        SymbolInput { columns: program.inputs.iter().map(series).collect(), visible: columns[0].len() }
+    };
+    bars.iter().map(symbol).collect()
+}
+
+/// Both engines' values of every output, or where they differ first.
+struct Comparison {
+    /// Output, symbol, bar, the CPU's value, the other's.
+    differs: Vec<(usize, usize, usize, f64, f64)>,
+    values: usize,
+}
+
+fn same(a: f64, b: f64) -> bool {
+    a.to_bits() == b.to_bits()
+}
+
+/// The CPU's values of every symbol: `[symbol][output][bar]`.
+fn on_cpu(program: &Program, symbols: &[SymbolInput<'_>]) -> Vec<Vec<Vec<f64>>> {
+    symbols.iter().map(|symbol| evaluate_all(program, symbol, &NoCancel).expect("not cancelled")).collect()
+}
+
+/// Compares what a device gave with the CPU; only the first difference of an output of a symbol is told.
+fn compare(market: &Market, wanted: Wanted, cpu: &[Vec<Vec<f64>>], value: impl Fn(usize, usize) -> f64) -> Comparison {
+    let mut comparison = Comparison { differs: Vec::new(), values: 0 };
+    for (symbol, outputs) in cpu.iter().enumerate() {
+        for (output, series) in outputs.iter().enumerate() {
+            let first = if wanted == Wanted::Last { series.len() - 1 } else { 0 };
+            for (bar, want) in series.iter().enumerate().skip(first) {
+                comparison.values += 1;
+                let got = value(output, market.place(wanted, 0, symbol, bar));
+                if !same(*want, got) {
+                    comparison.differs.push((output, symbol, bar, *want, got));
+                    break;
+                }
+            }
+        }
+    }
+    comparison
+}
+
+/// Runs a plan at every bar and at the last one, and compares.
+fn check(
+    device: &mut Emulator,
+    program: &Program,
+    plan: &Sequence,
+    bars: &[Vec<Vec<f64>>],
+    limits: Limits,
+) -> Comparison {
+    let begins = begins(5_000);
+    let symbols = inputs(program, bars, &begins);
+    let market = Market::new(program.inputs.len(), &symbols);
+    let cpu = on_cpu(program, &symbols);
+    let mut whole = Comparison { differs: Vec::new(), values: 0 };
+    for wanted in [Wanted::All, Wanted::Last] {
+        let out = plan.run(device, &market, wanted, limits).unwrap_or_else(|e| panic!("{e}\n{:#?}", plan.kernels()));
+        let part = compare(&market, wanted, &cpu, |output, place| out[output][place]);
+        whole.values += part.values;
+        whole.differs.extend(part.differs);
+    }
+    whole
+}
+
+/// The catalogue in plans of some functions each.
+pub fn catalogue() -> Vec<Vec<String>> {
+    let all: Vec<&Function> = functions().filter(|f| !MISSING.iter().any(|(name, _)| *name == f.name)).collect();
+    all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| items(f)).collect()).collect()
+}
+
+/// Groups that are ragged and of more than one warp, dirt in every fourth symbol.
+fn ragged() -> Vec<usize> {
+    let mut lengths: Vec<usize> = LENGTHS.iter().flat_map(|n| [*n; 4]).collect();
+    // One lane in the last group.
+    lengths.truncate(33);
+    lengths.extend([240, 239, 100, 161]);
+    lengths
+}
+
+/// Symbols of the golden data: a stock, prices that stand still, days without trade.
+fn golden() -> Vec<Vec<Vec<f64>>> {
+    let symbol = |name: &str| {
+        let table = crate::golden::read(&format!("{name}.input.csv.gz"));
+        let first = |cells: &Vec<Option<f64>>| cells.iter().take(GOLDEN_BARS).map(|x| x.unwrap_or(f64::NAN)).collect();
+        COLUMNS.iter().map(|column| first(&table[*column])).collect()
+    };
+    ["AAPL", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"].map(symbol).into()
+}
+
+#[test]
+fn every_function_of_the_catalogue_is_run_by_the_gpu() {
+    let mut missing: BTreeMap<&str, String> = BTreeMap::new();
+    for function in functions() {
+        let program = program(&items(function));
+        if let Err(e) = Sequence::apart(&program) {
+            missing.insert(function.name, e.to_string());
+        }
+    }
+    let listed: BTreeSet<&str> = MISSING.iter().map(|(name, _)| *name).collect();
+    let found: BTreeSet<&str> = missing.keys().copied().collect();
+    assert_eq!(found, listed, "what the GPU does not run is listed at MISSING: {missing:#?}");
+}
+
+#[test]
+fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
+    let plans: Vec<(Vec<String>, Program, Sequence)> = catalogue()
+        .into_iter()
+        .map(|items| {
+            let program = program(&items);
+            let plan = Sequence::fused(&program).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+            (items, program, plan)
+        })
+        .collect();
+    let kernels = plans.iter().flat_map(|(.., plan)| plan.kernels()).collect();
+    let mut device = Emulator::new(&kernels);
+    let mut bars = market(&ragged(), 7);
+    bars.extend(golden());
+    let mut wrong: BTreeMap<String, String> = BTreeMap::new();
+    let (mut values, mut outputs) = (0, 0);
+    // Little shared memory: most rings lie in scratch memory. Order and memory differ from plan to plan.
+    let small = Limits { shared_bytes: 90 * 1024 };
+    for (i, (items, program, plan)) in plans.iter().enumerate() {
+        device.order = order(i);
+        let limits = if i % 2 == 0 { Limits::default() } else { small };
+        let comparison = check(&mut device, program, plan, &bars, limits);
+        values += comparison.values;
+        outputs += items.len();
+        for (output, symbol, bar, want, got) in comparison.differs {
+            let told = format!("symbol {symbol} bar {bar}: CPU {want:?}, GPU {got:?}");
+            wrong.entry(items[output].clone()).or_insert(told);
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {outputs} outputs differ: {wrong:#?}", wrong.len());
+    println!("{outputs} outputs of {} functions, {values} values: bit for bit", functions().count());
+}
+
+/// A number of the environment's, for `just cuda-emulate`.
+fn told(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// The order in which threads and blocks run: that of the environment, or another from plan to plan.
+fn order(plan: usize) -> Order {
+    match std::env::var("TRAWL_EMULATOR_ORDER").as_deref() {
+        Ok("forward") => Order::Forward,
+        Ok("reverse") => Order::Reverse,
+        Ok("random") => Order::Random,
+        _ => [Order::Random, Order::Reverse, Order::Forward][plan % 3],
+    }
+}
+
+/// Random expressions: what the properties of the CPU engine use.
+fn random_plans(count: usize, depth: u32) -> Vec<(String, Program)> {
+    let seed = told("TRAWL_EMULATOR_SEED").unwrap_or(0);
+    let mut bytes = [0u8; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let strategy = properties::number(depth);
+    (0..count)
+        .map(|_| {
+            let item = strategy.new_tree(&mut runner).expect("a plan").current();
+            (item.clone(), program(&[item]))
+        })
+        .collect()
+}
+
+/// Checks random plans, each over a market of its own.
+fn check_random(count: usize, depth: u32, cut: impl Fn(&Program) -> Sequence) {
+    let plans: Vec<(String, Program, Sequence)> = random_plans(count, depth)
+        .into_iter()
+        .map(|(item, program)| {
+            let plan = cut(&program);
+            (item, program, plan)
+        })
+        .collect();
+    let kernels: BTreeMap<String, String> = plans.iter().flat_map(|(.., plan)| plan.kernels()).collect();
+    let mut device = Emulator::new(&kernels);
+    let (mut wrong, mut values) = (Vec::new(), 0);
+    for (i, (item, program, plan)) in plans.iter().enumerate() {
+        device.seed = i as u64;
+        device.order = order(i);
+        let bars = market(&LENGTHS[i % 6..], i as u64);
+        let comparison = check(&mut device, program, plan, &bars, Limits::default());
+        values += comparison.values;
+        wrong.extend(comparison.differs.first().map(|d| format!("{item}: {d:?}")));
+    }
+    assert!(wrong.is_empty(), "{} of {} plans differ: {wrong:#?}", wrong.len(), plans.len());
+    println!("{} plans of {} kernels, {values} values: bit for bit", plans.len(), kernels.len());
+}
+
+#[test]
+fn random_plans_have_the_bits_of_the_cpu_a_primitive_at_a_time() {
+    let count = told("TRAWL_EMULATOR_PLANS").map_or(RANDOM_PLANS, |plans| plans as usize);
+    check_random(count, 3, |program| Sequence::apart(program).expect("every primitive"));
+}
+
+#[test]
+fn random_plans_have_the_bits_of_the_cpu_fused() {
+    let count = told("TRAWL_EMULATOR_PLANS").map_or(RANDOM_FUSED, |plans| plans as usize / 10);
+    check_random(count, 4, |program| Sequence::fused(program).expect("every primitive"));
+}
+
+#[test]
+fn other_numbers_compile_nothing() {
+    let shape = |items: &[&str]| {
+        let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
+        Sequence::fused(&program(&items)).expect("every primitive").kernels()
+    };
+    let one = shape(&["rsi(close,14) < 30 and close > sma(close,20)", "bbands(close,20,2).upper"]);
+    let other = shape(&["rsi(close,9) < 41.5 and close > sma(close,50)", "bbands(close,50,2.5).upper"]);
+    assert_eq!(one, other);
+    let turned = shape(&["rsi(close,14) > 30 and close > sma(close,20)", "bbands(close,20,2).upper"]);
+    assert_ne!(one, turned);
+}
