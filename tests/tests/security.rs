@@ -494,11 +494,13 @@ fn plain_text_leaves_this_machine_only_when_somebody_insists() {
         let told = ["--etcd: plain text to 10.255.255.1:2379", "--insecure"];
         check_told(home.trawl(&[role, "--etcd", "http://10.255.255.1:2379"]), 2, &told);
     }
-    check_told(home.trawl(&["worker", "--listen", "0.0.0.0:0", "--insecure"]), 2, &["--advertise HOST:PORT"]);
+    for role in ["coordinator", "worker"] {
+        check_told(home.trawl(&[role, "--listen", "0.0.0.0:0", "--insecure"]), 2, &["--advertise HOST:PORT"]);
+    }
     let name = etcd::fresh_cluster_name();
     let etcd = etcd::endpoint();
     let flags = ["--etcd", &etcd, "--cluster-name", &name, "--insecure"];
-    let insisting = [&["coordinator", "--listen", "0.0.0.0:0"][..], &flags].concat();
+    let insisting = [&["coordinator", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:1"][..], &flags].concat();
     let mut coordinator = Background::start("coordinator", &mut home.command(&insisting));
     coordinator.wait_for_line(BOUND, |line| line.starts_with("ready coordinator").then_some(()));
     assert!(coordinator.said().contains("--insecure: whoever reaches 0.0.0.0:0"), "{}", coordinator.said());

@@ -27,7 +27,7 @@ pub const TOTAL_MS: u64 = 30_000;
 #[derive(Clone, clap::Args)]
 pub struct Args {
     /// Post the matches to this http or https URL, once the answer is printed and written (docs/notify.md)
-    #[arg(long = "notify", value_name = "URL", conflicts_with = "explain", help_heading = "Output")]
+    #[arg(long = "notify", value_name = "URL", help_heading = "Output")]
     url: Option<String>,
 
     /// File with the secret that signs what is posted [default: the environment variable TRAWL_NOTIFY_SECRET]

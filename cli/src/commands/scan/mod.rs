@@ -111,7 +111,7 @@ pub struct Args {
     all_bars: Option<PathBuf>,
 
     /// Print the plan, its look-back and cost, and what it would read; run nothing
-    #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet", "url"], help_heading = "Output")]
     explain: bool,
 
     /// Print each part of the conditions with its value for this symbol, and which part decided
