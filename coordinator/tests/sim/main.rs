@@ -11,6 +11,7 @@ mod faults;
 mod laws;
 mod ledger;
 mod machines;
+mod members;
 mod random;
 mod reign;
 mod results;

@@ -11,10 +11,10 @@ use trawl_coordinator::durable::{
     Acceptance, Decision, End, EndOutcome, Header, Ledger as Records, LedgerError, Progress, RequestMark, Situation,
     Term, decide,
 };
-use trawl_coordinator::membership::{Event as Registered, Member, Roster};
+use trawl_coordinator::membership::{Event as Registered, Roster};
 use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::scheduler::{
-    ClassId, Command, Digest, Event, Loss, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
+    ClassId, Command, Digest, Event, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
 };
 use trawl_protocol::record::{ExecutionClass, leader_key};
 use trawl_protocol::{ErrorKind, Failure};
@@ -24,15 +24,16 @@ use crate::coordinators::Done;
 use crate::facts::Row;
 use crate::laws::{CLUSTER, asked_in};
 use crate::ledger::{Checked, Invariant, Ledger, ensure};
-use crate::machines::{Source, Work, machine_of};
+use crate::machines::{Source, Work};
+use crate::members::Known;
 use crate::results::Group;
 use crate::sabotage::Bug;
-use crate::world::{Happening, LIMITS, SLOTS, TICK_MS, World};
+use crate::world::{Happening, LIMITS, TICK_MS, World};
 
 /// How long finished segments wait for others.
 const COMMIT_INTERVAL_MS: u64 = 20;
 /// Wait before what failed is tried again.
-const RETRY_MS: u64 = 200;
+pub const RETRY_MS: u64 = 200;
 /// How often is looked for scans that nobody runs.
 const CLAIM_INTERVAL_MS: u64 = 1_000;
 
@@ -50,20 +51,15 @@ struct Run {
     ending: bool,
 }
 
-struct Known {
-    life: u64,
-    draining: bool,
-}
-
 pub struct Reign {
     pub serial: u64,
     pub epoch: i64,
     scheduler: Scheduler,
     pub ledger: Ledger,
-    roster: Roster,
-    members: BTreeMap<usize, Known>,
+    pub roster: Roster,
+    pub members: BTreeMap<usize, Known>,
     pub joined: BTreeMap<usize, WorkerId>,
-    next_link: WorkerId,
+    pub next_link: WorkerId,
     records: Records<Handle>,
     runs: BTreeMap<ScanId, Run>,
     names: u64,
@@ -495,114 +491,5 @@ impl World {
         };
         self.claim(c, scan, name, symbols, false);
         self.step(c, Event::Submitted { scan, request })
-    }
-
-    /// What the control store says of the workers reaches a reign.
-    pub fn hear_of_workers(&mut self, c: usize, event: Registered) -> Checked {
-        let clock = self.clock(c);
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        let serial = reign.serial;
-        for member in reign.roster.step(event, clock) {
-            match member {
-                Member::Here(record) => {
-                    let (machine, life) = machine_of(&record.boot);
-                    self.meet(c, machine, life, record.draining)?;
-                }
-                Member::Suspect(record) => {
-                    self.count("suspects");
-                    let (machine, life) = machine_of(&record.boot);
-                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-                    if reign.members.get(&machine).is_none_or(|known| known.life != life) {
-                        self.meet(c, machine, life, record.draining)?;
-                    }
-                    self.soon(5, Happening::Ping { coordinator: c, serial, machine, life });
-                }
-                Member::Draining { boot, .. } => {
-                    let (machine, _) = machine_of(&boot);
-                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-                    if let Some(known) = reign.members.get_mut(&machine) {
-                        known.draining = true;
-                    }
-                    if let Some(&worker) = reign.joined.get(&machine) {
-                        self.step(c, Event::WorkerDraining { worker })?;
-                    }
-                }
-                Member::Gone { boot, .. } => {
-                    let (machine, life) = machine_of(&boot);
-                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-                    if reign.members.get(&machine).is_some_and(|known| known.life == life) {
-                        self.lose(c, machine)?;
-                        if let Some(reign) = self.reign(c, serial) {
-                            reign.members.remove(&machine);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn meet(&mut self, c: usize, machine: usize, life: u64, draining: bool) -> Checked {
-        if let Some(reign) = &mut self.coordinators[c].reign {
-            reign.members.insert(machine, Known { life, draining });
-        }
-        if draining { Ok(()) } else { self.join(c, machine) }
-    }
-
-    /// A member is given work from now on.
-    fn join(&mut self, c: usize, machine: usize) -> Checked {
-        let class = self.machines[machine].class;
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        if reign.joined.contains_key(&machine) {
-            return Ok(());
-        }
-        let worker = reign.next_link;
-        reign.next_link += 1;
-        reign.joined.insert(machine, worker);
-        self.step(c, Event::WorkerJoined { worker, host: machine as u64, class, slots: SLOTS })
-    }
-
-    /// The one way to lose a worker.
-    fn lose(&mut self, c: usize, machine: usize) -> Checked {
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        let Some(worker) = reign.joined.remove(&machine) else { return Ok(()) };
-        let draining = reign.members.get(&machine).is_some_and(|known| known.draining);
-        self.step(c, Event::WorkerLost { worker, loss: if draining { Loss::Left } else { Loss::Died } })
-    }
-
-    /// A connection has been broken for long enough.
-    pub fn detect(&mut self, from: Source, machine: usize, life: u64) -> Checked {
-        let stopped_until = self.coordinators[from.coordinator].stopped_until;
-        if stopped_until > self.now_ms {
-            self.at(stopped_until, Happening::Detect { from, machine, life });
-            return Ok(());
-        }
-        let answers = self.answers(machine, life);
-        let Some(reign) = self.reign(from.coordinator, from.serial) else { return Ok(()) };
-        if answers || reign.joined.get(&machine) != Some(&from.worker) {
-            return Ok(());
-        }
-        self.lose(from.coordinator, machine)?;
-        let Source { coordinator, serial, .. } = from;
-        self.soon(100, Happening::Ping { coordinator, serial, machine, life });
-        Ok(())
-    }
-
-    /// A member that was lost or is suspected is asked whether it is there.
-    pub fn ping(&mut self, c: usize, serial: u64, machine: usize, life: u64) -> Checked {
-        let stopped_until = self.coordinators[c].stopped_until;
-        if stopped_until > self.now_ms {
-            self.at(stopped_until, Happening::Ping { coordinator: c, serial, machine, life });
-            return Ok(());
-        }
-        let answers = self.answers(machine, life);
-        let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-        let Some(known) = reign.members.get(&machine).filter(|known| known.life == life) else { return Ok(()) };
-        if answers {
-            return if known.draining { Ok(()) } else { self.join(c, machine) };
-        }
-        self.lose(c, machine)?;
-        self.soon(RETRY_MS, Happening::Ping { coordinator: c, serial, machine, life });
-        Ok(())
     }
 }
