@@ -69,7 +69,7 @@ impl Fuse {
     }
 }
 
-/// The control store as a process with a fuse sees it.
+/// The control store as a process with a fuse sees it. Commits burn it; the ledger writes in no other way.
 #[derive(Debug)]
 pub(crate) struct FusedControl {
     pub inner: Arc<MemoryStore>,
@@ -88,11 +88,11 @@ impl FusedControl {
 
 #[tonic::async_trait]
 impl ControlStore for FusedControl {
-    async fn put(&self, _: &str, _: Vec<u8>, _: Option<LeaseId>) -> std::result::Result<(), ControlError> {
-        unimplemented!("the ledger commits")
+    async fn put(&self, key: &str, value: Vec<u8>, lease: Option<LeaseId>) -> std::result::Result<(), ControlError> {
+        self.read()?.put(key, value, lease).await
     }
-    async fn delete(&self, _: &str) -> std::result::Result<(), ControlError> {
-        unimplemented!("the ledger commits")
+    async fn delete(&self, key: &str) -> std::result::Result<(), ControlError> {
+        self.read()?.delete(key).await
     }
     async fn get(&self, key: &str) -> std::result::Result<Option<Entry>, ControlError> {
         self.read()?.get(key).await
@@ -110,17 +110,17 @@ impl ControlStore for FusedControl {
     async fn list(&self, prefix: &str) -> std::result::Result<Listing, ControlError> {
         self.read()?.list(prefix).await
     }
-    async fn watch(&self, _: &str, _: i64) -> std::result::Result<Watch, ControlError> {
-        unimplemented!("the ledger watches nothing")
+    async fn watch(&self, prefix: &str, revision: i64) -> std::result::Result<Watch, ControlError> {
+        self.read()?.watch(prefix, revision).await
     }
-    async fn grant(&self, _: Duration) -> std::result::Result<LeaseId, ControlError> {
-        unimplemented!("the ledger has no lease")
+    async fn grant(&self, ttl: Duration) -> std::result::Result<LeaseId, ControlError> {
+        self.read()?.grant(ttl).await
     }
-    async fn keep_alive(&self, _: LeaseId) -> std::result::Result<(), ControlError> {
-        unimplemented!("the ledger has no lease")
+    async fn keep_alive(&self, lease: LeaseId) -> std::result::Result<(), ControlError> {
+        self.read()?.keep_alive(lease).await
     }
-    async fn revoke(&self, _: LeaseId) -> std::result::Result<(), ControlError> {
-        unimplemented!("the ledger has no lease")
+    async fn revoke(&self, lease: LeaseId) -> std::result::Result<(), ControlError> {
+        self.read()?.revoke(lease).await
     }
 }
 
