@@ -390,6 +390,15 @@ mod tests {
                 partial: false,
             })),
         };
+        // Begun anew: what the generation before promised is void.
+        let mut again = Gathered::default();
+        again.take(header(1), &NoProgress).unwrap();
+        let mut next = header(0);
+        if let Some(pb::scan_event::Event::Accepted(accepted)) = &mut next.event {
+            accepted.generation = 1;
+        }
+        again.take(next, &NoProgress).unwrap();
+        assert!(again.take(summary.clone(), &NoProgress).unwrap_err().to_string().contains("digest"));
         for (segments, why) in [(1, "0 of 1"), (0, "digest")] {
             let mut gathered = Gathered::default();
             gathered.take(header(segments), &NoProgress).unwrap();

@@ -173,7 +173,10 @@ pub async fn run(
     let (stand, standing) = watch::channel(Standing::Following(None));
     let (quit, quits) = watch::channel(false);
     let governing = tokio::spawn(reign::govern(realm, candidate.leadership(), stand, quits));
-    let proxy = Proxy::new(Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)));
+    let proxy = Proxy::new(
+        Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)),
+        options.security.tls.is_some(),
+    );
     let service = CoordinatorService::new(standing, proxy, options.boot, options.quotas);
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let server = pb::coordinator_server::CoordinatorServer::new(Handle(Arc::new(service)))

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
+use trawl_protocol::loopback::is_loopback;
 use trawl_protocol::pb::coordinator_client::CoordinatorClient;
 use trawl_protocol::security::Connector;
 
@@ -16,13 +17,19 @@ const PASSED_ON_METADATA_KEY: &str = "trawl-passed-on";
 /// A connection to the leader, kept as long as it is the same.
 pub(crate) struct Proxy {
     connector: Connector,
+    encrypted: bool,
     leader: Mutex<Option<(String, Channel)>>,
 }
 
 impl Proxy {
-    /// `connector` expects a coordinator.
-    pub fn new(connector: Connector) -> Self {
-        Self { connector, leader: Mutex::default() }
+    /// `connector` expects a coordinator; `encrypted`: it speaks TLS.
+    pub fn new(connector: Connector, encrypted: bool) -> Self {
+        Self { connector, encrypted, leader: Mutex::default() }
+    }
+
+    /// Whether a token may be sent there: never in plain text to another machine.
+    pub fn may_carry_tokens(&self, address: &str) -> bool {
+        self.encrypted || is_loopback(address)
     }
 
     pub fn client_to(&self, address: &str) -> Result<CoordinatorClient<Channel>, tonic::transport::Error> {
@@ -46,5 +53,19 @@ impl Proxy {
 
     pub fn is_passed_on(metadata: &MetadataMap) -> bool {
         metadata.contains_key(PASSED_ON_METADATA_KEY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trawl_protocol::security::{Expect, Role};
+
+    #[test]
+    fn tokens_leave_this_machine_encrypted_or_not_at_all() {
+        let proxy = |encrypted| Proxy::new(Connector::new(None, Expect::Role(Role::Coordinator)), encrypted);
+        assert!(proxy(false).may_carry_tokens("127.0.0.1:7400"));
+        assert!(!proxy(false).may_carry_tokens("10.255.255.1:7400"));
+        assert!(proxy(true).may_carry_tokens("10.255.255.1:7400"));
     }
 }

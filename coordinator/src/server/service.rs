@@ -110,6 +110,15 @@ impl CoordinatorService {
         match known {
             Standing::Leading(environment) => Ok(Place::Here(environment)),
             Standing::Following(_) if call.passed_on => Err(retry("the coordinator that led is leading no longer")),
+            Standing::Following(Some(leader))
+                if call.shown.as_ref().is_some_and(Shown::has_token) && !self.proxy.may_carry_tokens(&leader) =>
+            {
+                let message = format!(
+                    "the coordinator at {leader} leads, and a token is not passed on to it in plain text: ask it \
+                     directly, or give the coordinators certificates"
+                );
+                Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
+            }
             Standing::Following(leader) => {
                 let client = self.proxy.client_to(leader.as_deref().unwrap_or_default());
                 client.map(Place::There).map_err(|error| retry(&format!("the leader's address is none: {error}")))

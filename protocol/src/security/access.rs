@@ -92,6 +92,11 @@ impl Caller {
 pub struct Shown(Option<http::HeaderValue>);
 
 impl Shown {
+    /// Whether there is a secret to pass on.
+    pub fn has_token(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Makes a request of another coordinator carry who asked this one.
     pub fn pass_on(&self, caller: &Caller, metadata: &mut tonic::metadata::MetadataMap) {
         let mut headers = std::mem::take(metadata).into_headers();

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(wanted.to_string(), "trawl://worker/w-1.a");
         assert!(of(&[]).unwrap_err().contains("trawl://client/NAME"));
         assert!(of(&["trawl://worker/a", "trawl://client/a"]).unwrap_err().contains("2 identities"));
-        for bad in ["trawl://root/a", "trawl://worker/", "trawl://worker/a/b", "trawl://worker", "trawl://Worker/a"] {
+        for bad in ["trawl://nobody/a", "trawl://worker/", "trawl://worker/a/b", "trawl://worker", "trawl://Worker/a"] {
             assert!(of(&[bad]).unwrap_err().contains(bad), "{bad}");
         }
         assert!(Identity::of_certificate(&CertificateDer::from(vec![0x30, 0x01])).is_err());

@@ -105,8 +105,6 @@ async fn drive_to_end(
     if scan.is_recorded() {
         let outcome = answered.as_ref().map_err(|r| Failure::from(r.failure.clone().unwrap_or_default()));
         record::end(&environment.archive, &scan.name, end_of(scan.generation(), outcome)).await?;
-    }
-    if scan.is_recorded() {
         let (store, dataset, name) = (environment.store.clone(), scan.info().dataset, scan.name.clone());
         // What stays is taken away when the pins are renewed.
         tokio::task::spawn_blocking(move || pins::let_go(&store, &dataset, &name));
