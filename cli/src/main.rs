@@ -14,7 +14,6 @@ mod notify;
 mod number;
 mod output;
 mod progress;
-mod telemetry;
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, PanicHookInfo};
@@ -70,7 +69,7 @@ fn main() -> ExitCode {
 
 /// Logging, configuration, the command. The guard sends the last spans when it is dropped here.
 fn run(cli: Cli) -> ExitCode {
-    let _telemetry = telemetry::init(cli.command.role());
+    let _telemetry = trawl_telemetry::init(cli.command.role());
     let context = Context::new(cli.data_root);
     cli.command.run(&context).unwrap_or_else(|error| failure::report(&error))
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::context::Context;
-use crate::telemetry::Role;
+use trawl_telemetry::Role;
 
 mod bench;
 mod certs;

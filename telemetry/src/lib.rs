@@ -1,0 +1,9 @@
+//! What Trawl tells about itself: logs, traces, metrics.
+//!
+//! It decides nothing of scans, and nothing of a scan waits for it.
+
+#![forbid(unsafe_code)]
+
+mod setup;
+
+pub use setup::{Guard, Role, init};
