@@ -6,6 +6,7 @@ mod cpu;
 pub mod cuda;
 mod resident;
 mod resume;
+pub mod stages;
 
 use cpu::{LANES, Real, Tile, Workspace};
 use trawl_plan::{Input, Program};
