@@ -20,6 +20,8 @@ mod live;
 mod messages;
 mod mistakes;
 mod notify;
+mod probes;
+mod scaling;
 mod security;
 mod traces;
 mod update;
