@@ -14,6 +14,7 @@ mod datasets;
 mod diff;
 mod election;
 mod examples;
+mod helm;
 mod indicators;
 mod language_page;
 mod live;
