@@ -11,14 +11,15 @@ use trawl_worker::registration::LEASE_TTL_DEFAULT;
 use trawl_worker::server;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready, stop_signal};
+use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready};
 use crate::context::Context;
 use crate::failure::UserMistake;
 
 const AFTER_HELP: &str = "\
 A worker registers in etcd under a lease and computes what coordinators send it. It reads datasets under its data root, \
 which has to hold the same datasets as the coordinator's. Ctrl-C or SIGTERM: it takes itself out of etcd, finishes what \
-runs (10 s at most) and exits 0. When it is ready it prints one line: ready worker id=ID address=IP:PORT";
+runs (--drain-timeout-s at most) and exits 0. When it is ready it prints one line: ready worker id=ID address=IP:PORT. \
+The environment sets every option too: --threads by TRAWL_THREADS, only --etcd by TRAWL_ETCD_ENDPOINTS.";
 
 /// Run a worker of a cluster: it registers in etcd and computes what coordinators send
 #[derive(Debug, clap::Args)]
@@ -85,12 +86,16 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         cache_bytes: args.cache_bytes,
         lease_ttl: Duration::from_secs(args.lease_ttl_s),
         start_timeout: args.cluster.start_timeout(),
+        drain_timeout: args.cluster.drain_timeout(),
         fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
     };
-    let ready = |address| say_ready(&format!("ready worker id={id} address={address}"));
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let stop = stop_signal(args.cluster.until_stdin_ends)?;
+        let (health, stop) = args.cluster.health_and_stop().await?;
+        let ready = |address| {
+            health.ready();
+            say_ready(&format!("ready worker id={id} address={address}"));
+        };
         store.keep_fresh();
         server::run(options, store, ready, stop).await.map_err(anyhow::Error::from)
     });
