@@ -26,6 +26,9 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use commands::Command;
 use context::Context;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done

@@ -21,8 +21,8 @@ use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Outcome, Piece, Priority, Request, ScanId,
-    Scheduler, WorkerId,
+    AttemptId, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
+    ScanId, Scheduler, WorkerId,
 };
 use workers::RegisteredWorker;
 
@@ -43,13 +43,38 @@ const POISONED: &str = "evaluating this symbol kills the worker that does it";
 /// What the dispatcher tells one scan; bounded by the scan's own segments and attempts.
 #[derive(Debug)]
 pub(crate) enum News {
-    Started { attempt: AttemptId, worker: String, segments: Vec<u32>, purpose: RunPurpose },
-    Over { attempt: AttemptId, ending: String },
-    Result { piece: Piece, result: SegmentResultV2, envelope: pb::Envelope, run: SegmentRun, replaces: bool },
-    Failed { piece: Piece, failure: Failure, attempts: u32 },
-    WorkerLost { worker: String },
-    Contested { segment: u32 },
-    Quarantined { worker: String },
+    Started {
+        attempt: AttemptId,
+        worker: String,
+        segments: Vec<u32>,
+        purpose: RunPurpose,
+    },
+    Over {
+        attempt: AttemptId,
+        ending: String,
+    },
+    Result {
+        piece: Piece,
+        result: SegmentResultV2,
+        digest: Digest,
+        envelope: pb::Envelope,
+        run: SegmentRun,
+        replaces: bool,
+    },
+    Failed {
+        piece: Piece,
+        failure: Failure,
+        attempts: u32,
+    },
+    WorkerLost {
+        worker: String,
+    },
+    Contested {
+        segment: u32,
+    },
+    Quarantined {
+        worker: String,
+    },
     End(Outcome),
 }
 
@@ -377,7 +402,7 @@ impl State {
 
     fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
-        let Found { result, envelope, timings, .. } = *found;
+        let Found { result, digest, envelope, timings } = *found;
         let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
         let run = SegmentRun {
             segment: piece.segment,
@@ -389,7 +414,7 @@ impl State {
             symbols: timings.symbols,
             resident: timings.resident,
         };
-        self.tell(scan, News::Result { piece, result, envelope, run, replaces });
+        self.tell(scan, News::Result { piece, result, digest, envelope, run, replaces });
     }
 }
 
