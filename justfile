@@ -63,6 +63,7 @@ fuzz seconds="60" seed="1":
 # The pages of docs/indicators, written anew from the declarations
 docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
+    cargo run --profile ci --quiet -p trawl-telemetry --example metrics_page > docs/metrics.md
 
 # Every golden case of Adaptive Trend Classification: cases, and the largest relative error of each column
 atc-golden:

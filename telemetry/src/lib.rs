@@ -4,6 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+mod dropped;
+pub mod metrics;
 mod setup;
 
+pub use dropped::dropped_spans;
 pub use setup::{Guard, Role, init};

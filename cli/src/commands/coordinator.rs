@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::server;
+use trawl_protocol::control::Metered;
 use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 use trawl_protocol::record::{checked_name, fresh_boot};
 use trawl_protocol::security::Role;
+use trawl_telemetry::metrics::Place;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready, stop_signal};
+use super::serving::{
+    ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics, stop_signal,
+};
 use crate::context::Context;
 use crate::failure::UserMistake;
 
@@ -79,6 +83,9 @@ pub struct Args {
     scans_waiting_max: u32,
 
     #[command(flatten)]
+    metrics: MetricsArgs,
+
+    #[command(flatten)]
     tls: TlsArgs,
 
     /// File of users' tokens, one 'NAME ROLES SHA256HEX' a line; with it, every user needs a token
@@ -143,13 +150,16 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
         start_timeout: args.cluster.start_timeout(),
     };
-    let ready = |address| say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}"));
+    let scrapes = args.metrics.bind()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let stop = stop_signal(args.cluster.until_stdin_ends)?;
         store.keep_fresh();
         election.keep_fresh();
-        server::run(options, store, election, ready, stop).await.map_err(anyhow::Error::from)
+        let metrics = serve_metrics(scrapes, Place::Coordinator)?;
+        let ready =
+            |address| say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}{metrics}"));
+        server::run(options, Metered(store), Metered(election), ready, stop).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
