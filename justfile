@@ -63,6 +63,7 @@ fuzz seconds="60" seed="1":
 # The pages of docs/indicators, written anew from the declarations
 docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
+    cargo run --profile ci --quiet -p trawl-telemetry --example metrics_page > docs/metrics.md
 
 # The pages about the chart, written anew from its values' comments and the program's options
 chart-docs:

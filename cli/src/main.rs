@@ -42,7 +42,8 @@ Environment:
   TRAWL_NOTIFY_SECRET   signs what 'trawl scan --notify' posts
   TRAWL_TLS_CA, TRAWL_TLS_CERT, TRAWL_TLS_KEY   as --tls-ca, --tls-cert, --tls-key
   TRAWL_TOKEN_FILE  as --token-file
-  OTEL_EXPORTER_OTLP_ENDPOINT   where traces go; none are sent without it
+  TRAWL_METRICS     as --metrics of 'trawl coordinator' and 'trawl worker'
+  OTEL_EXPORTER_OTLP_ENDPOINT   where traces and servers' metrics go; none are sent without it
   NO_COLOR          no colours
 
 Examples:

@@ -269,6 +269,11 @@ impl PreparedScan {
         self.index.iter().map(|(&segment, rows)| SegmentCost { segment, cost: cost(rows) }).collect()
     }
 
+    /// Estimated nanoseconds of one core for all segments.
+    pub fn cost_ns(&self) -> u64 {
+        self.segment_costs().iter().fold(0, |sum, segment| sum.saturating_add(segment.cost))
+    }
+
     /// What merging needs to know.
     pub fn merge_spec(&self) -> MergeSpec {
         MergeSpec {

@@ -4,8 +4,11 @@
 
 #![forbid(unsafe_code)]
 
+mod dropped;
 mod health;
+pub mod metrics;
 mod setup;
 
+pub use dropped::dropped_spans;
 pub use health::{Health, LIVE, READY};
 pub use setup::{Guard, Role, init};

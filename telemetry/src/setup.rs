@@ -16,6 +16,8 @@ use tracing_subscriber::filter::{EnvFilter, filter_fn};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::metrics::{self, Place};
+
 /// What is logged, in the syntax of tracing's filters.
 const LOG_VARIABLE: &str = "TRAWL_LOG";
 /// Any of them turns the export on.
@@ -46,6 +48,15 @@ impl Role {
         }
     }
 
+    /// Whose metrics it has; a command has none.
+    fn place(self) -> Option<Place> {
+        match self {
+            Self::Command => None,
+            Self::Coordinator => Some(Place::Coordinator),
+            Self::Worker => Some(Place::Worker),
+        }
+    }
+
     /// What is logged when [`LOG_VARIABLE`] says nothing: servers tell operators who comes and goes.
     fn default_filter(self) -> &'static str {
         match self {
@@ -60,6 +71,8 @@ impl Role {
 #[must_use = "spans are lost without it"]
 pub struct Guard {
     export: Option<Export>,
+    /// Sends the last metrics when it goes.
+    _metrics: Option<metrics::Export>,
 }
 
 #[derive(Debug)]
@@ -116,7 +129,11 @@ pub fn init(role: Role) -> Guard {
     if let Some(failure) = failure {
         tracing::warn!("traces are not exported: {failure}");
     }
-    Guard { export }
+    let metrics = role.place().map_or(Ok(None), |place| metrics::export(place, || resource_of(role)));
+    if let Err(failure) = &metrics {
+        tracing::warn!("metrics are not exported: {failure}");
+    }
+    Guard { export, _metrics: metrics.unwrap_or_default() }
 }
 
 fn start_export(role: Role) -> Result<Export, String> {
@@ -138,15 +155,19 @@ fn start_export(role: Role) -> Result<Export, String> {
         let _entered = runtime.enter();
         opentelemetry_otlp::SpanExporter::builder().with_tonic().build().map_err(|error| error.to_string())?
     };
+    // Queue, batch and delay are bounded by default and follow the OTEL_BSP_* variables.
+    let provider = SdkTracerProvider::builder()
+        .with_span_processor(BatchSpanProcessor::builder(exporter).build())
+        .with_resource(resource_of(role))
+        .build();
+    Ok(Export { provider, runtime })
+}
+
+/// What every span and metric says of the process.
+fn resource_of(role: Role) -> Resource {
     let mut resource = Resource::builder();
     if !is_set(&"OTEL_SERVICE_NAME") {
         resource = resource.with_service_name(role.service_name());
     }
-    let resource = resource.with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))).build();
-    // Queue, batch and delay are bounded by default and follow the OTEL_BSP_* variables.
-    let provider = SdkTracerProvider::builder()
-        .with_span_processor(BatchSpanProcessor::builder(exporter).build())
-        .with_resource(resource)
-        .build();
-    Ok(Export { provider, runtime })
+    resource.with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))).build()
 }

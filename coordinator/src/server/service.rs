@@ -18,6 +18,9 @@ use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken}
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
 use trawl_protocol::{ErrorKind, Failure, pb, request_digest, trace};
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
+};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
@@ -128,13 +131,15 @@ impl CoordinatorService {
 
     /// Limits that need no look at the document.
     fn admit(&self, caller: &Caller, request: &pb::ScanRequest) -> Result<RunningPermit, Status> {
-        check_version(request.protocol_version)?;
+        check_version(request.protocol_version).inspect_err(|_| REFUSALS.of(Refusal::Version).inc())?;
         let bytes = request.document_json.len();
         if bytes > DOCUMENT_BYTES_MAX {
+            REFUSALS.of(Refusal::TooLarge).inc();
             let message = format!("the scan document has {bytes} bytes, at most {DOCUMENT_BYTES_MAX} are taken");
             return Err(status_of(Code::ResourceExhausted, ErrorKind::Invalid, &message));
         }
         if request.idempotency_key.len() > NAME_BYTES_MAX {
+            REFUSALS.of(Refusal::TooLarge).inc();
             let message = format!("the idempotency key has more than {NAME_BYTES_MAX} bytes");
             return Err(status_of(Code::InvalidArgument, ErrorKind::Invalid, &message));
         }
@@ -166,6 +171,7 @@ impl CoordinatorService {
             match environment.scans.known(mark) {
                 Known::Same(scan) => return Ok(scan),
                 Known::Other(name) => {
+                    REFUSALS.of(Refusal::KeyReused).inc();
                     let message = format!("the idempotency key belongs to another request, scan {name}");
                     return Err(status_of(Code::AlreadyExists, ErrorKind::Invalid, &message));
                 }
@@ -178,6 +184,7 @@ impl CoordinatorService {
         trace::set_parent(&span, [request.trace.as_ref(), trace]);
         let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request, mark), environment.held.clone()));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
+            REFUSALS.of(Refusal::QueueFull).inc();
             let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
             let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
             status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, RETRY_AFTER_FULL_S.into());
@@ -256,27 +263,32 @@ async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Statu
 /// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: the first event is enough.
 fn stream(scan: Arc<Scan>, mut cursor: Cursor, ends_it: bool, detached: bool) -> Events {
     let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
+    STREAMS_OPENED.inc();
     tokio::spawn(async move {
         let reading = async {
             while let Some(event) = scan.log.next(&mut cursor).await.transpose() {
                 let event = event.map(|event| pb::ScanEvent { event: Some((*event).clone()) });
                 let broken = event.is_err();
                 let enough = detached && matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Accepted(_)) }));
+                let waits = Instant::now();
                 let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await;
-                if !matches!(sent, Ok(Ok(()))) {
-                    return false;
-                }
-                if broken || enough {
-                    break;
+                CLIENT_WAIT.add_time(waits.elapsed());
+                match sent {
+                    Ok(Ok(())) if broken => return StreamEnd::Broken,
+                    Ok(Ok(())) if enough => break,
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return StreamEnd::ClientGone,
+                    Err(_) => return StreamEnd::Stalled,
                 }
             }
-            true
+            StreamEnd::Complete
         };
-        let told_all = tokio::select! {
-            told_all = reading => told_all,
-            () = client.closed() => false,
+        let end = tokio::select! {
+            end = reading => end,
+            () = client.closed() => StreamEnd::ClientGone,
         };
-        if !told_all && ends_it {
+        STREAMS_ENDED.of(end).inc();
+        if matches!(end, StreamEnd::ClientGone | StreamEnd::Stalled) && ends_it {
             tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
             scan.cancel();
         }

@@ -1,7 +1,8 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers` is who is there, `send` what they are asked. A dispatcher lives as long as its coordinator's term.
+//! `workers` is who is there, `send` what they are asked, `measure` what is counted. A dispatcher lives as long as its coordinator's term.
 
+mod measure;
 mod send;
 mod workers;
 
@@ -140,6 +141,7 @@ impl Dispatcher {
             quarantined: BTreeSet::new(),
             ended: VecDeque::new(),
             next: 1,
+            meter: measure::Meter::default(),
             said,
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
@@ -218,6 +220,7 @@ struct State {
     ended: VecDeque<(ScanId, String)>,
     /// Next id of a scan or a worker.
     next: u64,
+    meter: measure::Meter,
     said: mpsc::Sender<Said>,
     asks: mpsc::WeakSender<Ask>,
 }
@@ -239,7 +242,10 @@ impl State {
                 },
                 Some(said) = says.recv() => self.hear(said),
                 Some(member) = members.recv() => self.note(member),
-                _ = tick.tick() => self.step(Event::Tick),
+                _ = tick.tick() => {
+                    self.step(Event::Tick);
+                    self.measure();
+                }
             }
         }
         for running in self.attempts.values() {
@@ -269,6 +275,7 @@ impl State {
                 let joined = self.registered.values().filter(|w| w.serves());
                 let threads = joined.map(|w| w.record.threads).sum();
                 let submitted = Submitted { scan, shards: planned, threads };
+                self.meter.submitted(scan, &submission);
                 self.scans.insert(scan, Scan { submission: *submission, messages: BTreeMap::new() });
                 // Before the first step: a scan without segments ends in it.
                 let wanted = reply.send(submitted).is_ok();
@@ -322,6 +329,7 @@ impl State {
             },
             Said::End { attempt, ending } => {
                 let Some(running) = self.attempts.remove(&attempt) else { return };
+                self.meter.over(attempt, &ending);
                 let text = match &ending {
                     Ending::Done => "done".to_owned(),
                     Ending::Refused(failure) => format!("refused: {failure}"),
@@ -354,7 +362,9 @@ impl State {
 
     fn step(&mut self, event: Event) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.meter.event(&event);
         for command in self.scheduler.step(event, now_ms) {
+            self.meter.command(&command);
             match command {
                 Command::Dispatch { attempt, scan, worker, pieces, purpose } => {
                     self.dispatch(attempt, scan, worker, pieces, purpose);
