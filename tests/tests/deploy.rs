@@ -49,8 +49,8 @@ fn files(folder: &str, ending: &str) -> Vec<String> {
 }
 
 fn rules() -> Vec<Value> {
-    let documents = files("deploy/prometheus", ".yaml").into_iter().flat_map(|file| yaml(&file));
-    let groups: Vec<Value> = documents.flat_map(|document| list(&document["groups"])).collect();
+    let files = files("deploy/prometheus", ".yaml");
+    let groups: Vec<Value> = files.iter().flat_map(|file| yaml(file)).flat_map(|file| list(&file["groups"])).collect();
     groups.iter().flat_map(|group| list(&group["rules"])).collect()
 }
 
