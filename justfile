@@ -63,6 +63,30 @@ fuzz seconds="60" seed="1":
 # The pages of docs/indicators, written anew from the declarations
 docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
+    cargo run --profile ci --quiet -p trawl-telemetry --example metrics_page > docs/metrics.md
+
+# The pages about the chart, written anew from its values' comments and the program's options
+chart-docs:
+    cargo build --profile ci --quiet -p trawl
+    "$(tools/get-venv)" tools/chart_docs.py --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl"
+
+# The chart's copies of the rules and dashboards in deploy/
+chart-files:
+    rm -f helm/trawl/files/rules/*.yaml helm/trawl/files/dashboards/*.json
+    mkdir -p helm/trawl/files/rules helm/trawl/files/dashboards
+    cp deploy/prometheus/*.yaml helm/trawl/files/rules/
+    cp deploy/grafana/*.json helm/trawl/files/dashboards/
+
+# What the chart's tests check, with helm 3 or 4: `just chart 4`
+chart helm="3":
+    cargo build --profile ci --quiet -p trawl
+    for part in objects branches refusals keys pages server; do \
+        "$(tools/get-venv)" tests/python/helm_chart.py --helm "$(tools/get-helm {{ helm }})" --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" $part || exit 1; \
+    done
+
+# Images built, a cluster of them in containers, scans, kills; needs a container engine
+container-smoke:
+    deploy/cluster/smoke
 
 # Every golden case of Adaptive Trend Classification: cases, and the largest relative error of each column
 atc-golden:

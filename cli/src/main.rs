@@ -21,10 +21,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use commands::Command;
 use context::Context;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -40,8 +43,9 @@ Environment:
   TRAWL_NOTIFY_SECRET   signs what 'trawl scan --notify' posts
   TRAWL_TLS_CA, TRAWL_TLS_CERT, TRAWL_TLS_KEY   as --tls-ca, --tls-cert, --tls-key
   TRAWL_TOKEN_FILE  as --token-file
-  OTEL_EXPORTER_OTLP_ENDPOINT   where traces go; none are sent without it (OTEL_EXPORTER_OTLP_PROTOCOL, _HEADERS,
-                    OTEL_TRACES_SAMPLER and the other standard variables: docs/telemetry.md)
+  TRAWL_METRICS     as --metrics of 'trawl coordinator' and 'trawl worker'
+  OTEL_EXPORTER_OTLP_ENDPOINT   where traces and servers' metrics go; none are sent without it (OTEL_EXPORTER_OTLP_PROTOCOL,
+                    _HEADERS, OTEL_TRACES_SAMPLER and the other standard variables: docs/telemetry.md)
   NO_COLOR          no colours
 
 Examples:
@@ -65,8 +69,14 @@ struct Cli {
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(tell_internal_error));
     // A mistake in the usage ends here, before anything is started.
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
     std::panic::catch_unwind(AssertUnwindSafe(|| run(cli))).unwrap_or(ExitCode::from(failure::NOT_DONE))
+}
+
+/// The command line as it is parsed: the servers' options are those of the environment too.
+fn command_line() -> clap::Command {
+    let servers = ["coordinator", "worker"];
+    servers.iter().fold(Cli::command(), |line, server| line.mut_subcommand(server, commands::with_variables))
 }
 
 /// Logging, configuration, the command. The guard sends the last spans when it is dropped here.
@@ -107,10 +117,42 @@ fn tell_internal_error(panic: &PanicHookInfo<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn every_option_of_a_server_has_a_variable_named_after_it() {
+        for server in ["coordinator", "worker"] {
+            let line = command_line();
+            let command = line.find_subcommand(server).unwrap();
+            let options: Vec<&clap::Arg> = command.get_arguments().filter(|a| !a.is_hide_set()).collect();
+            assert!(options.len() > 15, "{server}");
+            for option in options {
+                let long = option.get_long().unwrap();
+                let name = match long {
+                    "help" => continue,
+                    "etcd" => "TRAWL_ETCD_ENDPOINTS".to_owned(),
+                    _ => format!("TRAWL_{}", long.to_uppercase().replace('-', "_")),
+                };
+                assert_eq!(option.get_env().and_then(|e| e.to_str()), Some(name.as_str()), "{server} --{long}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_reads_what_the_environment_sets_and_the_command_line_goes_before() {
+        // Of a command of our own: the environment of this process belongs to all its tests.
+        let parse = |words: &[&str]| {
+            let option = clap::Arg::new("path").long("path").default_value("none");
+            let command = commands::with_variables(clap::Command::new("server").arg(option));
+            // The rule makes it PATH's: set in every environment.
+            command.mut_arg("path", |arg| arg.env("PATH")).try_get_matches_from(words).unwrap()
+        };
+        let of = |matches: &clap::ArgMatches| matches.get_one::<String>("path").cloned().unwrap();
+        assert_eq!(of(&parse(&["server"])), std::env::var("PATH").unwrap());
+        assert_eq!(of(&parse(&["server", "--path", "x"])), "x");
     }
 }

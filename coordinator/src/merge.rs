@@ -5,6 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use trawl_protocol::digest::{AnswerHead, digest_of_rows};
 use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
 use crate::prepare::PreparedScan;
@@ -70,17 +71,63 @@ pub fn merge(prepared: &PreparedScan, results: Vec<SegmentResultV2>, failures: V
 /// The same from a header alone, as a client has it.
 pub fn merge_results(spec: &MergeSpec, results: Vec<SegmentResultV2>, failures: Vec<FailedSegment>) -> Answer {
     let failed = failures.iter().flat_map(|failure| failed_rows(failure, spec));
-    let given = results.into_iter().flat_map(|result| match result.output {
-        SegmentOutput::Rows(rows) => rows,
-        SegmentOutput::Times(_) | SegmentOutput::Values(_) => Vec::new(),
-    });
-    let rows = given.chain(failed).collect();
+    let rows: Vec<SymbolRow> = results.into_iter().flat_map(rows_in).chain(failed).collect();
+    answer_of(spec, place_rows(rows, spec))
+}
+
+fn answer_of(spec: &MergeSpec, rows: Vec<AnswerRow>) -> Answer {
     Answer {
         identity: spec.identity.clone(),
         select: spec.select.clone(),
         points: spec.points.clone(),
         best: spec.best,
-        rows: place_rows(rows, spec),
+        rows,
+    }
+}
+
+fn rows_in(result: SegmentResultV2) -> Vec<SymbolRow> {
+    match result.output {
+        SegmentOutput::Rows(rows) => rows,
+        SegmentOutput::Times(_) | SegmentOutput::Values(_) => Vec::new(),
+    }
+}
+
+/// What [`merge_results`] would make of results that stay where they are: the digest, and where each row goes.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    /// Of the answer.
+    pub digest: String,
+    /// Symbols whose row says failed, once for each point.
+    pub failed: u64,
+    order: Vec<Place>,
+}
+
+impl Placed {
+    /// Of results by segment.
+    pub fn of(spec: &MergeSpec, results: &BTreeMap<u32, SegmentResultV2>, failures: &[FailedSegment]) -> Self {
+        let failed: Vec<SymbolRow> = failures.iter().flat_map(|failure| failed_rows(failure, spec)).collect();
+        let given = results.values().flat_map(|result| match &result.output {
+            SegmentOutput::Rows(rows) => &rows[..],
+            SegmentOutput::Times(_) | SegmentOutput::Values(_) => &[],
+        });
+        let rows: Vec<&SymbolRow> = given.chain(&failed).collect();
+        let order = places(&rows, spec);
+        let head = AnswerHead { identity: &spec.identity, select: &spec.select, points: &spec.points, best: spec.best };
+        let digest = digest_of_rows(&head, order.iter().filter_map(|p| Some((p.place, *rows.get(p.at)?))));
+        let failed = rows.iter().filter(|row| row.status == Status::Failed).count() as u64;
+        Self { digest, failed, order }
+    }
+
+    /// The answer; `results` and `failures` as before.
+    pub fn into_answer(
+        self,
+        spec: &MergeSpec,
+        results: BTreeMap<u32, SegmentResultV2>,
+        failures: &[FailedSegment],
+    ) -> Answer {
+        let failed = failures.iter().flat_map(|failure| failed_rows(failure, spec));
+        let rows = results.into_values().flat_map(rows_in).chain(failed).collect();
+        answer_of(spec, in_order(rows, self.order))
     }
 }
 
@@ -105,31 +152,62 @@ pub(crate) fn failed_rows<'a>(
 
 /// Orders the rows of an answer and gives the matches of each point their places; where the best points are kept, all
 /// matches together.
-pub(crate) fn place_rows(mut rows: Vec<SymbolRow>, spec: &MergeSpec) -> Vec<AnswerRow> {
-    let others = |r: &SymbolRow| r.status != Status::Matched;
-    let table = |r: &SymbolRow| if spec.best { 0 } else { r.point };
-    rows.sort_by(|a, b| {
-        let part = (table(a), others(a)).cmp(&(table(b), others(b)));
-        let within = || if others(a) { a.symbol.cmp(&b.symbol) } else { by_rank(a, b, &spec.descending) };
-        part.then_with(within).then(a.point.cmp(&b.point))
-    });
+pub(crate) fn place_rows(rows: Vec<SymbolRow>, spec: &MergeSpec) -> Vec<AnswerRow> {
+    let order = places(&rows.iter().collect::<Vec<_>>(), spec);
+    in_order(rows, order)
+}
+
+fn in_order(rows: Vec<SymbolRow>, order: Vec<Place>) -> Vec<AnswerRow> {
+    let mut rows: Vec<Option<SymbolRow>> = rows.into_iter().map(Some).collect();
+    let placed = |Place { at, place }| Some(AnswerRow { place, row: rows.get_mut(at)?.take()? });
+    order.into_iter().filter_map(placed).collect()
+}
+
+/// Where a row stands among those it came with, and its place among the matches.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    at: usize,
+    place: Option<u32>,
+}
+
+/// A row that is being ordered.
+struct Entry<'a> {
+    at: usize,
+    /// Its first rank key, so that most comparisons need no other memory.
+    key: f64,
+    row: &'a SymbolRow,
+}
+
+/// The order of rows: by table, matches before others.
+fn places(rows: &[&SymbolRow], spec: &MergeSpec) -> Vec<Place> {
+    let mut parts: BTreeMap<(u32, bool), Vec<Entry<'_>>> = BTreeMap::new();
+    for (at, row) in rows.iter().enumerate() {
+        let table = if spec.best { 0 } else { row.point };
+        let key = row.rank.first().copied().unwrap_or(f64::NAN);
+        parts.entry((table, row.status != Status::Matched)).or_default().push(Entry { at, key, row });
+    }
     let most = spec.limit.unwrap_or(u32::MAX);
-    let (mut last, mut matches) = (None, 0);
-    let placed = |row: SymbolRow| {
-        if last != Some(table(&row)) {
-            (last, matches) = (Some(table(&row)), 0);
+    let mut order = Vec::with_capacity(rows.len());
+    for ((_, others), mut part) in parts {
+        if others {
+            part.sort_by(|a, b| a.row.symbol.cmp(&b.row.symbol).then(a.row.point.cmp(&b.row.point)));
+            order.extend(part.iter().map(|entry| Place { at: entry.at, place: None }));
+        } else {
+            part.sort_by(|a, b| by_rank(a, b, &spec.descending).then(a.row.point.cmp(&b.row.point)));
+            let placed = (1u32..).zip(&part);
+            order.extend(placed.map(|(n, entry)| Place { at: entry.at, place: (n <= most).then_some(n) }));
         }
-        matches += u32::from(row.status == Status::Matched);
-        let place = (row.status == Status::Matched && matches <= most).then_some(matches);
-        AnswerRow { place, row }
-    };
-    rows.into_iter().map(placed).collect()
+    }
+    order
 }
 
 /// The order of matches: key by key, NA last whichever the direction, ties by symbol.
-fn by_rank(a: &SymbolRow, b: &SymbolRow, descending: &[bool]) -> Ordering {
+fn by_rank(a: &Entry<'_>, b: &Entry<'_>, descending: &[bool]) -> Ordering {
     for (i, &descending) in descending.iter().enumerate() {
-        let key = |row: &SymbolRow| row.rank.get(i).copied().unwrap_or(f64::NAN);
+        let key = |entry: &Entry<'_>| match i {
+            0 => entry.key,
+            _ => entry.row.rank.get(i).copied().unwrap_or(f64::NAN),
+        };
         let (x, y) = (key(a), key(b));
         let order = match (x.is_nan(), y.is_nan()) {
             (true, true) => Ordering::Equal,
@@ -143,7 +221,7 @@ fn by_rank(a: &SymbolRow, b: &SymbolRow, descending: &[bool]) -> Ordering {
             return order;
         }
     }
-    a.symbol.cmp(&b.symbol)
+    a.row.symbol.cmp(&b.row.symbol)
 }
 
 #[cfg(test)]
@@ -277,6 +355,10 @@ mod tests {
                 .collect();
             let spec = spec(&[true, false], Some(3));
             let before = answer_digest(&merge_results(&spec, results.clone(), Vec::new()));
+            let by_segment: BTreeMap<u32, SegmentResultV2> = results.iter().map(|r| (r.segment, r.clone())).collect();
+            let placed = Placed::of(&spec, &by_segment, &[]);
+            prop_assert_eq!(&placed.digest, &before);
+            prop_assert_eq!(answer_digest(&placed.into_answer(&spec, by_segment, &[])), before.clone());
             let turn = rotate % results.len();
             results.rotate_left(turn);
             results.reverse();

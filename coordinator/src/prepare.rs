@@ -277,6 +277,11 @@ impl PreparedScan {
         (symbols.len() as u64, symbols.iter().map(|&i| self.dataset.manifest.symbols[i].rows).sum())
     }
 
+    /// Estimated nanoseconds of one core for all segments.
+    pub fn cost_ns(&self) -> u64 {
+        self.segment_costs().iter().fold(0, |sum, segment| sum.saturating_add(segment.cost))
+    }
+
     /// What merging needs to know.
     pub fn merge_spec(&self) -> MergeSpec {
         MergeSpec {

@@ -4,6 +4,7 @@
 
 mod cpu;
 pub mod cuda;
+mod engine;
 mod resident;
 mod resume;
 pub mod stages;
@@ -11,6 +12,7 @@ pub mod stages;
 use cpu::{LANES, Real, Tile, Workspace};
 use trawl_plan::{Input, Program};
 
+pub use engine::{Engine, EngineError};
 pub use resident::{Resident, ResidentError};
 pub use resume::{Resumed, Resuming, State, carried_inputs, carried_layout, evaluate_resuming, resumed_begins};
 
@@ -142,7 +144,7 @@ impl Cancel for NoCancel {
 }
 
 /// The run was cancelled; nothing was computed.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
 #[error("the run was cancelled")]
 pub struct Cancelled;
 

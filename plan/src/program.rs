@@ -44,6 +44,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// A program whose graph was made elsewhere: `Column(i)` is `inputs[i]`, and every node is of one frame.
+    pub fn over(inputs: Vec<Input>, graph: Graph, outputs: Vec<NodeId>) -> Self {
+        Self { inputs, outputs, graph }
+    }
+
     /// The nodes, inputs before users.
     pub fn nodes(&self) -> &[Node] {
         self.graph.nodes()

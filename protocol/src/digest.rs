@@ -6,26 +6,44 @@
 use sha2::{Digest, Sha256};
 use trawl_plan::Setting;
 
-use crate::result::{Answer, SegmentOutput, SegmentResultV2, SymbolRow};
+use crate::result::{Answer, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
+
+/// Encoded fields that wait before the hash takes them: it is quick with blocks, not with single numbers.
+const WAITING_BYTES: usize = 8 << 10;
 
 /// Feeds fields into a hash.
-struct Fields(Sha256);
+struct Fields {
+    hash: Sha256,
+    waiting: Vec<u8>,
+}
 
 impl Fields {
     /// `domain` keeps digests of different types apart.
     fn new(domain: &str) -> Self {
-        let mut fields = Self(Sha256::new());
+        let mut fields = Self { hash: Sha256::new(), waiting: Vec::with_capacity(WAITING_BYTES) };
         fields.text(domain);
         fields
     }
 
+    fn bytes(&mut self, bytes: &[u8]) {
+        if self.waiting.len() + bytes.len() > WAITING_BYTES {
+            self.hash.update(&self.waiting);
+            self.waiting.clear();
+        }
+        if bytes.len() > WAITING_BYTES {
+            self.hash.update(bytes);
+        } else {
+            self.waiting.extend_from_slice(bytes);
+        }
+    }
+
     fn u64(&mut self, value: u64) {
-        self.0.update(value.to_le_bytes());
+        self.bytes(&value.to_le_bytes());
     }
 
     fn text(&mut self, text: &str) {
         self.u64(text.len() as u64);
-        self.0.update(text.as_bytes());
+        self.bytes(text.as_bytes());
     }
 
     fn numbers(&mut self, numbers: &[f64]) {
@@ -51,8 +69,9 @@ impl Fields {
         times.iter().for_each(|t| self.u64(*t as u64));
     }
 
-    fn finish(self) -> [u8; 32] {
-        self.0.finalize().into()
+    fn finish(mut self) -> [u8; 32] {
+        self.hash.update(&self.waiting);
+        self.hash.finalize().into()
     }
 }
 
@@ -93,10 +112,29 @@ pub fn segment_digest(result: &SegmentResultV2) -> [u8; 32] {
     fields.finish()
 }
 
+/// An answer without its rows.
+#[derive(Debug, Clone, Copy)]
+pub struct AnswerHead<'a> {
+    pub identity: &'a Identity,
+    pub select: &'a [String],
+    pub points: &'a [Vec<(String, Setting)>],
+    pub best: bool,
+}
+
 /// Digest of an answer, 64 hex digits.
 pub fn answer_digest(answer: &Answer) -> String {
+    let Answer { identity, select, points, best, rows } = answer;
+    let head = AnswerHead { identity, select, points, best: *best };
+    digest_of_rows(&head, rows.iter().map(|row| (row.place, &row.row)))
+}
+
+/// The same of rows that lie anywhere: with their places, in the answer's order.
+pub fn digest_of_rows<'a>(
+    answer: &AnswerHead<'_>,
+    rows: impl Iterator<Item = (Option<u32>, &'a SymbolRow)> + Clone,
+) -> String {
     let mut fields = Fields::new("trawl answer 2");
-    let id = &answer.identity;
+    let id = answer.identity;
     let identity = [
         &id.plan,
         &id.dataset,
@@ -115,7 +153,7 @@ pub fn answer_digest(answer: &Answer) -> String {
     fields.u64(answer.select.len() as u64);
     answer.select.iter().for_each(|name| fields.text(name));
     fields.u64(answer.points.len() as u64);
-    for settings in &answer.points {
+    for settings in answer.points {
         fields.u64(settings.len() as u64);
         for (name, value) in settings {
             fields.text(name);
@@ -132,11 +170,11 @@ pub fn answer_digest(answer: &Answer) -> String {
     if answer.best {
         fields.text("best");
     }
-    fields.u64(answer.rows.len() as u64);
-    for row in &answer.rows {
+    fields.u64(rows.clone().count() as u64);
+    for (place, row) in rows {
         // Places begin at 1, so 0 is free to say "none".
-        fields.u64(row.place.map_or(0, u64::from));
-        fields.row(&row.row);
+        fields.u64(place.map_or(0, u64::from));
+        fields.row(row);
     }
     to_hex(&fields.finish())
 }

@@ -28,7 +28,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 
-use crate::environment::signal;
+use crate::environment::Signal;
 
 /// Longest that a connection with its handshake may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,9 +51,9 @@ pub(crate) struct Dial {
 impl Dial {
     /// # Errors
     /// A sentence: which variable names a file that is of no use, and why.
-    pub fn new(speaks: Speaks) -> Result<Self, String> {
+    pub fn new(signal: Signal, speaks: Speaks) -> Result<Self, String> {
         let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        if let Some((name, file)) = signal("CERTIFICATE") {
+        if let Some((name, file)) = signal.variable("CERTIFICATE") {
             for certificate in certificates(&name, &file)? {
                 roots.add(certificate).map_err(|error| unusable(&name, &file, &error))?;
             }
@@ -62,7 +62,7 @@ impl Dial {
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots);
-        let mut tls = match (signal("CLIENT_CERTIFICATE"), signal("CLIENT_KEY")) {
+        let mut tls = match (signal.variable("CLIENT_CERTIFICATE"), signal.variable("CLIENT_KEY")) {
             (None, None) => trusting.with_no_client_auth(),
             (Some((name, file)), Some((key_name, key_file))) => {
                 let own = certificates(&name, &file)?;

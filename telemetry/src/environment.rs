@@ -2,15 +2,36 @@
 
 use std::time::Duration;
 
-/// Of all signals, then of traces alone, which count first.
-const PREFIXES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"];
+/// What of a process is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Traces,
+    Metrics,
+}
+
+impl Signal {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Traces => "TRACES",
+            Self::Metrics => "METRICS",
+        }
+    }
+
+    /// A variable of this signal, or else of all signals: its name and its value.
+    pub fn variable(self, what: &str) -> Option<(String, String)> {
+        [format!("OTEL_EXPORTER_OTLP_{}_{what}", self.name()), format!("OTEL_EXPORTER_OTLP_{what}")]
+            .into_iter()
+            .find_map(|name| variable(&name).map(|value| (name, value)))
+    }
+}
+
 /// Where receivers listen when nothing else is said.
 const ENDPOINTS: [(Protocol, &str); 2] =
     [(Protocol::Grpc, "http://localhost:4317"), (Protocol::Http, "http://localhost:4318")];
 /// How long a receiver may take, unless a variable says otherwise.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// How spans are sent.
+/// How it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// `grpc`.
@@ -19,7 +40,7 @@ pub(crate) enum Protocol {
     Http,
 }
 
-/// What is to be done with spans.
+/// What is to be done with a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Nothing.
@@ -35,31 +56,24 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// A variable of traces, or of all signals: its name and its value.
-pub(crate) fn signal(what: &str) -> Option<(String, String)> {
-    PREFIXES.iter().find_map(|prefix| {
-        let name = format!("{prefix}{what}");
-        variable(&name).map(|value| (name, value))
-    })
-}
-
-/// Whether and how spans are exported.
+/// Whether and how a signal is exported.
 ///
 /// # Errors
 /// A sentence: which variable says what cannot be.
-pub(crate) fn wanted() -> Result<Wanted, String> {
+pub(crate) fn wanted(signal: Signal) -> Result<Wanted, String> {
     let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let exporter = variable("OTEL_TRACES_EXPORTER");
+    let exporter_name = format!("OTEL_{}_EXPORTER", signal.name());
+    let exporter = variable(&exporter_name);
     match exporter.as_deref() {
         _ if disabled => return Ok(Wanted::Off),
         Some("none") => return Ok(Wanted::Off),
         Some("otlp") => {}
-        Some(other) => return Err(format!("OTEL_TRACES_EXPORTER is '{other}'; 'otlp' or 'none' is expected")),
+        Some(other) => return Err(format!("{exporter_name} is '{other}'; 'otlp' or 'none' is expected")),
         // Nobody waits at the default address of most machines.
-        None if signal("ENDPOINT").is_none() => return Ok(Wanted::Off),
+        None if signal.variable("ENDPOINT").is_none() => return Ok(Wanted::Off),
         None => {}
     }
-    let protocol = signal("PROTOCOL");
+    let protocol = signal.variable("PROTOCOL");
     match protocol.as_ref().map(|(name, value)| (name, value.as_str())) {
         None | Some((_, "grpc")) => Ok(Wanted::Otlp(Protocol::Grpc)),
         Some((_, "http/protobuf")) => Ok(Wanted::Otlp(Protocol::Http)),
@@ -67,11 +81,11 @@ pub(crate) fn wanted() -> Result<Wanted, String> {
     }
 }
 
-/// Where spans go by gRPC; `http/protobuf` has paths, which its exporter knows.
-pub(crate) fn endpoint(protocol: Protocol) -> String {
+/// Where a signal goes by gRPC; `http/protobuf` has paths, which its exporter knows.
+pub(crate) fn endpoint(signal: Signal, protocol: Protocol) -> String {
     let default = || ENDPOINTS.iter().find(|(p, _)| *p == protocol).map_or("", |(_, url)| url).to_owned();
-    let Some((_, url)) = signal("ENDPOINT") else { return default() };
-    let insecure = signal("INSECURE").is_some_and(|(_, value)| value.eq_ignore_ascii_case("true"));
+    let Some((_, url)) = signal.variable("ENDPOINT") else { return default() };
+    let insecure = signal.variable("INSECURE").is_some_and(|(_, value)| value.eq_ignore_ascii_case("true"));
     match url.split_once("://") {
         Some(_) => url,
         None if insecure => format!("http://{url}"),
@@ -80,8 +94,8 @@ pub(crate) fn endpoint(protocol: Protocol) -> String {
 }
 
 /// How long a receiver may take.
-pub(crate) fn export_timeout() -> Duration {
-    let ms = signal("TIMEOUT").and_then(|(_, value)| value.parse().ok());
+pub(crate) fn export_timeout(signal: Signal) -> Duration {
+    let ms = signal.variable("TIMEOUT").and_then(|(_, value)| value.parse().ok());
     ms.map_or(TIMEOUT_DEFAULT, Duration::from_millis)
 }
 

@@ -1,19 +1,21 @@
-//! The exporter of spans: gRPC or HTTP with protobuf, over connections of ours, set up by the standard variables.
+//! The exporters of OTLP: gRPC or HTTP with protobuf, over connections of ours, set up by the standard variables.
 
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithHttpConfig as _, WithTonicConfig as _};
+use opentelemetry_otlp::{ExporterBuildError, MetricExporter, SpanExporter, WithHttpConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::trace::{Config, SdkTracer, SdkTracerProvider, ShouldSample};
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::Role;
 use crate::dial::{Dial, Http, Speaks};
-use crate::environment::{Protocol, endpoint, export_timeout, shown, variable};
+use crate::environment::{Protocol, Signal, endpoint, export_timeout, shown, variable};
 use crate::keep::{Keeper, Recording};
 use crate::queue::{Bounds, COUNTS, Queue};
 use crate::resource::resource;
 
+/// Characters of an exporter's reason.
+const REASON_CHARS_MAX: usize = 300;
 /// Samplers under which nothing is recorded that the head decided against.
 const OFF_SAMPLERS: [&str; 2] = ["always_off", "parentbased_always_off"];
 
@@ -70,25 +72,48 @@ impl Export {
     }
 }
 
+/// # Errors
+/// A sentence, without secrets.
 fn exporter(protocol: Protocol) -> Result<SpanExporter, String> {
-    let url = endpoint(protocol);
-    // What the exporter says of headers is not passed on.
-    let told = |error: ExporterBuildError| format!("{}: {}", shown(&url), bounded(&error.to_string()));
+    match connect(Signal::Traces, protocol)? {
+        Connected::Grpc(channel) => SpanExporter::builder().with_tonic().with_channel(channel).build(),
+        Connected::Http(client) => SpanExporter::builder().with_http().with_http_client(client).build(),
+    }
+    .map_err(|error| told(Signal::Traces, protocol, &error))
+}
+
+/// The exporter of metrics. Call it on the runtime on which its connections are to live.
+///
+/// # Errors
+/// A sentence, without secrets.
+pub(crate) fn metric_exporter(protocol: Protocol) -> Result<MetricExporter, String> {
+    match connect(Signal::Metrics, protocol)? {
+        Connected::Grpc(channel) => MetricExporter::builder().with_tonic().with_channel(channel).build(),
+        Connected::Http(client) => MetricExporter::builder().with_http().with_http_client(client).build(),
+    }
+    .map_err(|error| told(Signal::Metrics, protocol, &error))
+}
+
+/// A way to the receiver.
+enum Connected {
+    Grpc(Channel),
+    Http(Http),
+}
+
+fn connect(signal: Signal, protocol: Protocol) -> Result<Connected, String> {
     match protocol {
         Protocol::Grpc => {
+            let url = endpoint(signal, protocol);
             let address = Endpoint::from_shared(url.clone()).map_err(|error| format!("{}: {error}", shown(&url)))?;
             // The scheme says whether the connection is encrypted; TLS is made by the connector.
-            let channel = address.connect_with_connector_lazy(Dial::new(Speaks::Http2)?);
-            SpanExporter::builder().with_tonic().with_channel(channel).build().map_err(told)
+            Ok(Connected::Grpc(address.connect_with_connector_lazy(Dial::new(signal, Speaks::Http2)?)))
         }
-        Protocol::Http => {
-            let client = Http::new(Dial::new(Speaks::Http1)?, export_timeout());
-            SpanExporter::builder().with_http().with_http_client(client).build().map_err(told)
-        }
+        Protocol::Http => Ok(Connected::Http(Http::new(Dial::new(signal, Speaks::Http1)?, export_timeout(signal)))),
     }
 }
 
-/// The first line of a reason, not too long.
-fn bounded(text: &str) -> String {
-    text.lines().next().unwrap_or_default().chars().take(300).collect()
+/// What the exporter says of headers is not passed on: only the first line of a reason, not too long.
+fn told(signal: Signal, protocol: Protocol, error: &ExporterBuildError) -> String {
+    let why: String = error.to_string().lines().next().unwrap_or_default().chars().take(REASON_CHARS_MAX).collect();
+    format!("{}: {why}", shown(&endpoint(signal, protocol)))
 }

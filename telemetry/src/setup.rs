@@ -11,9 +11,11 @@ use tracing_subscriber::filter::{EnvFilter, filter_fn};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::environment::{Wanted, variable, wanted};
+use crate::environment::{Signal, Wanted, variable, wanted};
 use crate::logs::{self, LogFormat};
+use crate::metrics::{self, Place};
 use crate::otlp::Export;
+use crate::resource::resource;
 use crate::spans;
 
 /// What is logged, in the syntax of tracing's filters.
@@ -44,6 +46,15 @@ impl Role {
         }
     }
 
+    /// Whose metrics it has; a command has none.
+    fn place(self) -> Option<Place> {
+        match self {
+            Self::Command => None,
+            Self::Coordinator => Some(Place::Coordinator),
+            Self::Worker => Some(Place::Worker),
+        }
+    }
+
     /// What is logged when [`LOG_VARIABLE`] says nothing: servers tell operators who comes and goes.
     fn default_filter(self) -> &'static str {
         match self {
@@ -66,6 +77,8 @@ impl Role {
 #[must_use = "spans are lost without it"]
 pub struct Guard {
     export: Option<Export>,
+    /// Sends the last metrics when it goes.
+    _metrics: Option<metrics::Export>,
     role: Role,
 }
 
@@ -90,7 +103,7 @@ pub fn init(role: Role) -> Guard {
     };
     let (format, mistake) = LogFormat::from_environment();
     mistakes.extend(mistake);
-    let started = wanted().and_then(|wanted| match wanted {
+    let started = wanted(Signal::Traces).and_then(|wanted| match wanted {
         Wanted::Off => Ok(None),
         Wanted::Otlp(protocol) => Export::start(role, protocol).map(Some),
     });
@@ -113,5 +126,9 @@ pub fn init(role: Role) -> Guard {
     for mistake in mistakes {
         tracing::warn!("{mistake}");
     }
-    Guard { export, role }
+    let metrics = role.place().map_or(Ok(None), |place| metrics::export(place, || resource(role)));
+    if let Err(failure) = &metrics {
+        tracing::warn!("metrics are not exported: {failure}");
+    }
+    Guard { export, _metrics: metrics.unwrap_or_default(), role }
 }

@@ -25,6 +25,21 @@ pub(crate) struct Axis<'a> {
     pub window: usize,
 }
 
+/// First of ascending `times` that is not before `time`. Most scans look at the newest bar: then its line of memory is
+/// all that is touched.
+pub(crate) fn first_from(times: &[TimeMicros], time: TimeMicros) -> usize {
+    match times {
+        [.., before, newest] if *before < time && time <= *newest => times.len() - 1,
+        _ => times.partition_point(|t| *t < time),
+    }
+}
+
+/// The row of `time` among ascending `times`; as quick as [`first_from`].
+pub(crate) fn row_at(times: &[TimeMicros], time: TimeMicros) -> Option<usize> {
+    let row = first_from(times, time);
+    times.get(row).is_some_and(|found| *found == time).then_some(row)
+}
+
 impl Axis<'_> {
     /// Times of the base bars that are seen.
     pub fn base_times(&self) -> &[TimeMicros] {

@@ -18,7 +18,7 @@ use trawl_protocol::{
     CrossTimes, CrossValues, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow,
 };
 
-use crate::axis::{Axis, Higher};
+use crate::axis::{Axis, Higher, first_from, row_at};
 use crate::checkpoints::Checkpoints;
 use crate::evaluate::{Computed, StageRun};
 use crate::status;
@@ -224,14 +224,14 @@ impl ScanSource {
             let piece = stage.pieces.len() - 1;
             for (a, axis) in axes[..bars.len()].iter().enumerate() {
                 let first = times.first().copied().unwrap_or(horizon);
-                needed[piece][a] = axis.base_times().partition_point(|t| *t < first);
+                needed[piece][a] = first_from(axis.base_times(), first);
             }
         }
         for (cross, piece, _) in &stage.crosses {
             let Some(first) = wanted.get(cross).and_then(|times| times.first()) else { continue };
             let size = &self.plan.frames[stage.pieces[*piece].frame.index()].bars;
             for (a, axis) in axes[..bars.len()].iter().enumerate() {
-                let row = axis.times(size).partition_point(|t| t < first);
+                let row = first_from(axis.times(size), *first);
                 needed[*piece][a] = needed[*piece][a].min(row);
             }
         }
@@ -258,7 +258,11 @@ impl ScanSource {
     }
 
     fn axis<'b>(&self, bars: &'b SymbolBars, horizon: TimeMicros) -> Result<Axis<'b>, MarketError> {
-        let visible = bars.times.partition_point(|t| *t <= horizon);
+        let visible = match bars.times.last() {
+            // Most scans look at the newest bar: its line of memory is enough.
+            Some(newest) if *newest <= horizon => bars.times.len(),
+            _ => bars.times.partition_point(|t| *t <= horizon),
+        };
         let mut higher = BTreeMap::new();
         let sizes = self.plan.frames.iter().filter_map(|frame: &Frame| match &frame.bars {
             BarSize::Base => None,
@@ -293,7 +297,7 @@ impl ScanSource {
             for (a, axis) in run.axes[..run.own].iter().enumerate() {
                 let rows = axis.times(size);
                 values.extend(times.iter().map(|time| {
-                    let row = rows.binary_search(time).ok();
+                    let row = row_at(rows, *time);
                     let value = row.map_or(f64::NAN, |row| computed[*piece][a].at(*output, row));
                     // An infinity is no value: it has no place among numbers.
                     if value.is_finite() { value } else { f64::NAN }
@@ -316,7 +320,7 @@ impl ScanSource {
         let outputs: Vec<trawl_plan::graph::NodeId> = self.plan.outputs().collect();
         let provisional = self.dataset.is_forming(time);
         let missing = || {
-            let absent = |axis: &&Axis<'_>| axis.base_times().binary_search(&time).is_err();
+            let absent = |axis: &&Axis<'_>| row_at(axis.base_times(), time).is_none();
             axes[own..].iter().zip(references).find(|(axis, _)| absent(axis)).map(|(_, name)| name.as_str())
         };
         let look_backs = self.plan.look_backs();
@@ -332,7 +336,7 @@ impl ScanSource {
                 made.provisional = provisional;
                 rows.push(made);
             };
-            let Ok(row) = axis.base_times().binary_search(&time) else {
+            let Some(row) = row_at(axis.base_times(), time) else {
                 let stale = status::stale(axis.base_times(), &axis.bars.times, time);
                 // Without values no point is better than another.
                 let kept = if self.plan.best.is_some() { 1 } else { points.len() };

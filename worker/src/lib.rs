@@ -10,6 +10,7 @@ pub mod cache;
 mod checkpoints;
 mod evaluate;
 mod execute;
+mod measure;
 pub mod registration;
 mod resuming;
 pub mod server;

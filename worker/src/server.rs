@@ -15,12 +15,11 @@ use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::security::{ServerSecurity, incoming};
 use trawl_protocol::{WorkerRecord, envelope, pb};
+use trawl_telemetry::metrics::catalogue::worker::DRAINING;
 
 use crate::registration::{Registration, register};
 use crate::service::{Handle, WorkerService};
 
-/// How long running shards may take to finish once the worker leaves.
-pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long cancelled shards may take to notice.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is asked whether all shards are finished.
@@ -53,6 +52,8 @@ pub struct Options {
     pub lease_ttl: Duration,
     /// How long the control store is waited for at the start.
     pub start_timeout: Duration,
+    /// How long running shards may take to finish once the worker leaves.
+    pub drain_timeout: Duration,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
 }
@@ -143,6 +144,7 @@ pub async fn run(
         ended = &mut serving => Some(ended),
     };
     service.draining.store(true, Ordering::Relaxed);
+    DRAINING.set(1);
     if let Some(ended) = broken {
         registered.leave().await;
         // A server that ends by itself is broken; one that panicked told so already.
@@ -150,7 +152,7 @@ pub async fn run(
     }
     // The record stays and says so while the last shards run: those who read it wait for them.
     registered.drain().await;
-    drain(&service).await;
+    drain(&service, options.drain_timeout).await;
     registered.leave().await;
     let _ = close.send(());
     let _ = tokio::time::timeout(STOP_TIMEOUT, serving).await;
@@ -158,13 +160,13 @@ pub async fn run(
 }
 
 /// Lets running shards finish, and cancels those that take too long.
-async fn drain(service: &WorkerService) {
+async fn drain(service: &WorkerService, drain_timeout: Duration) {
     let finished = || async {
         while service.shards.load(Ordering::Relaxed) > 0 {
             tokio::time::sleep(DRAIN_POLL).await;
         }
     };
-    if tokio::time::timeout(DRAIN_TIMEOUT, finished()).await.is_err() {
+    if tokio::time::timeout(drain_timeout, finished()).await.is_err() {
         tracing::warn!(shards = service.shards.load(Ordering::Relaxed), "cancelling shards that did not finish");
         service.stopped.store(true, Ordering::Relaxed);
         let _ = tokio::time::timeout(STOP_TIMEOUT, finished()).await;

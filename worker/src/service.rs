@@ -19,13 +19,14 @@ use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
+use trawl_telemetry::metrics::catalogue::worker::{SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal};
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
 
 use crate::cache::{GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
-use crate::{execution_class_in, precision_of};
+use crate::{execution_class_in, measure, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
 const REPLIES_WAITING_MAX: usize = 64;
@@ -92,6 +93,7 @@ struct Counted(Arc<WorkerService>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.shards.fetch_sub(1, Ordering::Relaxed);
+        SHARDS_FINISHED.inc();
     }
 }
 
@@ -133,6 +135,7 @@ impl WorkerService {
             "epoch {epoch} is over: this worker has heard of a leader of epoch {highest} (if etcd was set up anew, \
              restart the workers)"
         );
+        SHARDS_REFUSED.of(ShardRefusal::OldEpoch).inc();
         tracing::warn!(epoch, highest, "refused what a coordinator asked that leads no longer");
         Err(status_of(Code::FailedPrecondition, ErrorKind::Retryable, &message))
     }
@@ -270,7 +273,7 @@ impl WorkerService {
             .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut told.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
-        told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+        told.stages.time(Stage::Encode, 0, 0, || measure::encoding(|| envelope::encode(&result))).map_err(Failure::from)
     }
 
     fn delay(&self, cancel: &dyn Cancel) {
@@ -293,7 +296,7 @@ impl WorkerService {
             if cancel.cancelled() {
                 return;
             }
-            let _entered = span.enter();
+            let (_entered, began) = (span.enter(), Instant::now());
             timeline.begin();
             let mut told = SegmentTold::default();
             // A panic is a mistake of this program; it costs the segment, not the worker.
@@ -303,6 +306,7 @@ impl WorkerService {
                 let outcome = Some(pb::segment_reply::Outcome::Failure(failure.into()));
                 pb::SegmentReply { segment, outcome, timings: None, shard: None }
             });
+            measure::segment(&reply, shard.columns.len(), began.elapsed());
             reply.shard = timeline.take(segment, &told);
             let sending = Instant::now();
             // Refused only when nobody listens any more.
@@ -328,10 +332,13 @@ impl pb::worker_server::Worker for Handle {
         let service = Arc::clone(&self.0);
         service.check_epoch(request.get_ref().epoch)?;
         if service.draining.load(Ordering::Relaxed) {
+            SHARDS_REFUSED.of(ShardRefusal::Leaving).inc();
             return Err(Failure::new(ErrorKind::Retryable, "this worker is leaving").to_status());
         }
         let counted = Counted(Arc::clone(&service));
+        SHARDS_STARTED.inc();
         if service.shards.fetch_add(1, Ordering::Relaxed) >= SHARDS_MAX {
+            SHARDS_REFUSED.of(ShardRefusal::Full).inc();
             let message = format!("this worker holds {SHARDS_MAX} shards already");
             return Err(Failure::new(ErrorKind::Retryable, message).to_status());
         }
@@ -360,6 +367,7 @@ impl pb::worker_server::Worker for Handle {
         let shard = match checking.await {
             Ok(Ok(shard)) => shard,
             Ok(Err(failure)) => {
+                SHARDS_REFUSED.of(ShardRefusal::Invalid).inc();
                 tracing::warn!(parent: &span, %failure, "refused a shard");
                 spans::fail(&span, failure.kind.name(), failure.to_string());
                 spans::keep(&span);

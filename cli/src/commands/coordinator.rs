@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::server;
+use trawl_protocol::control::Metered;
 use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 use trawl_protocol::record::{checked_name, fresh_boot};
 use trawl_protocol::security::Role;
+use trawl_telemetry::metrics::Place;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready, stop_signal};
+use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
 use crate::context::Context;
 use crate::failure::UserMistake;
 
@@ -23,9 +25,10 @@ const AFTER_HELP: &str = "\
 Of several coordinators under one cluster name one leads; the others pass calls on to it and take over when it is gone: \
 give clients all their addresses, separated by commas. Every accepted scan is recorded in etcd and its results in \
 --results, so that it ends whoever dies. Clients submit with: trawl scan --coordinator http://IP:PORT ... Ctrl-C or \
-SIGTERM: it hands over at once to another coordinator; without one, running scans may finish (10 s at most); then it exits \
-0. When it is ready it prints one line: ready coordinator listen=IP:PORT url=http://IP:PORT (https with certificates). \
-Certificates, key and the file of tokens are read again when they change.";
+SIGTERM: it hands over at once to another coordinator; without one, running scans may finish (--drain-timeout-s at most); \
+then it exits 0. When it is ready it prints one line: ready coordinator listen=IP:PORT url=http://IP:PORT (https with certificates). \
+Certificates, key and the file of tokens are read again when they change. \
+The environment sets every option too: --results by TRAWL_RESULTS, only --etcd by TRAWL_ETCD_ENDPOINTS.";
 
 /// Run the coordinator of a cluster: it takes scans and has the workers in etcd run them
 #[derive(Debug, clap::Args)]
@@ -77,6 +80,9 @@ pub struct Args {
     /// Scans that wait; further ones are refused, and told when to come again
     #[arg(long, value_name = "N", default_value_t = server::SCANS_WAITING_MAX as u32, value_parser = clap::value_parser!(u32).range(0..=65_536), help_heading = "Limits")]
     scans_waiting_max: u32,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 
     #[command(flatten)]
     tls: TlsArgs,
@@ -142,14 +148,20 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         data_root: context.data_root.clone(),
         no_worker_timeout: Duration::from_secs(args.no_worker_timeout_s),
         start_timeout: args.cluster.start_timeout(),
+        drain_timeout: args.cluster.drain_timeout(),
     };
-    let ready = |address| say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}"));
+    let scrapes = args.metrics.bind()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let stop = stop_signal(args.cluster.until_stdin_ends)?;
+        let (health, stop) = args.cluster.health_and_stop().await?;
         store.keep_fresh();
         election.keep_fresh();
-        server::run(options, store, election, ready, stop).await.map_err(anyhow::Error::from)
+        let metrics = serve_metrics(scrapes, Place::Coordinator)?;
+        let ready = |address| {
+            health.ready();
+            say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}{metrics}"));
+        };
+        server::run(options, Metered(store), Metered(election), ready, stop).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+pub use serving::with_variables;
+
 use crate::context::Context;
 use trawl_telemetry::Role;
 

@@ -12,12 +12,16 @@ use trawl_protocol::control::EtcdStore;
 use trawl_protocol::loopback::is_loopback;
 use trawl_protocol::record::checked_name;
 use trawl_protocol::security::Credentials;
+use trawl_telemetry::Health;
+use trawl_telemetry::metrics::{METRICS_PORT, Place, Scrapes};
 
 use super::security::{TlsArgs, credentials};
 use crate::failure::UserMistake;
 
 /// Threads that serve connections; computing has its own.
 const SERVER_THREADS: usize = 2;
+/// `--etcd` by the environment: `TRAWL_ETCD` names an executable, for the tests and `trawl cluster up`'s developers.
+const ETCD_VARIABLE: &str = "TRAWL_ETCD_ENDPOINTS";
 
 /// Options of every process of a cluster.
 #[derive(Debug, clap::Args)]
@@ -45,6 +49,14 @@ pub struct ClusterArgs {
     /// Seconds to wait for etcd at the start
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub etcd_timeout_s: u64,
+
+    /// Address on which probes are answered, in plain text: gRPC health with the services 'live' and 'ready'
+    #[arg(long, value_name = "IP:PORT", value_parser = any_address)]
+    pub health: Option<SocketAddr>,
+
+    /// Seconds that what runs may take to finish after SIGTERM; leaving takes 15 more at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub drain_timeout_s: u64,
 
     /// Stop when standard input ends: how a parent process takes its children with it
     #[arg(long, hide = true)]
@@ -85,6 +97,40 @@ impl ClusterArgs {
     pub fn start_timeout(&self) -> Duration {
         Duration::from_secs(self.etcd_timeout_s)
     }
+
+    /// See [`Self::drain_timeout_s`].
+    pub fn drain_timeout(&self) -> Duration {
+        Duration::from_secs(self.drain_timeout_s)
+    }
+
+    /// Begins to answer probes, and gives what ends when the server should; probes hear of that first. Call it inside a
+    /// runtime.
+    pub async fn health_and_stop(&self) -> anyhow::Result<(Health, impl Future<Output = ()> + Send + use<>)> {
+        let stop = stop_signal(self.until_stdin_ends)?;
+        let cannot = || format!("cannot listen on {}", self.health.map_or_else(String::new, |a| a.to_string()));
+        let health = Health::listen(self.health).await.with_context(cannot)?;
+        let leaving = health.clone();
+        Ok((health, async move {
+            stop.await;
+            leaving.leaving();
+        }))
+    }
+}
+
+/// Makes every option of a server one that the environment sets too: `--scans-running-max` by `TRAWL_SCANS_RUNNING_MAX`.
+/// The command line goes before. Hidden options are for tests alone.
+pub fn with_variables(server: clap::Command) -> clap::Command {
+    server.mut_args(|arg| match arg.get_long() {
+        Some(long) if !arg.is_hide_set() && arg.get_env().is_none() => {
+            let name = match long {
+                "etcd" => ETCD_VARIABLE,
+                // Once for each option in the life of the process: clap keeps names that live as long.
+                _ => format!("TRAWL_{}", long.to_uppercase().replace('-', "_")).leak(),
+            };
+            arg.env(name).hide_env(true)
+        }
+        _ => arg,
+    })
 }
 
 /// For clap: an address; whether it may be listened on depends on the certificates.
@@ -104,7 +150,49 @@ pub fn advertised(text: &str) -> Result<String, String> {
     if host.is_empty() || !host.chars().all(legal) || port.parse::<u16>().is_err() {
         return Err("expected HOST:PORT, for instance worker-1.example.org:7500".to_owned());
     }
+    // As Kubernetes spells an address of a pod.
+    if host.parse::<std::net::Ipv6Addr>().is_ok() {
+        return Ok(format!("[{host}]:{port}"));
+    }
     Ok(text.to_owned())
+}
+
+/// Where metrics are shown.
+#[derive(Debug, clap::Args)]
+pub struct MetricsArgs {
+    /// Show metrics on http://IP:PORT/metrics, on loopback without IP; port 0 takes a free one [default: not at all]
+    #[arg(long, value_name = "[IP:]PORT", env = "TRAWL_METRICS", hide_env = true, value_parser = metrics_address)]
+    metrics: Option<SocketAddr>,
+}
+
+impl MetricsArgs {
+    /// Takes the port, before anything else is started.
+    pub fn bind(&self) -> anyhow::Result<Option<Scrapes>> {
+        let Some(address) = self.metrics else { return Ok(None) };
+        if !address.ip().is_loopback() {
+            tracing::warn!("whoever reaches {address} may read this process's metrics, in plain text");
+        }
+        let scrapes = Scrapes::bind(address).with_context(|| format!("cannot show metrics on {address}"))?;
+        Ok(Some(scrapes))
+    }
+}
+
+/// Answers scrapes from now on; what a ready line adds of it.
+pub fn serve_metrics(scrapes: Option<Scrapes>, place: Place) -> anyhow::Result<String> {
+    let Some(scrapes) = scrapes else { return Ok(String::new()) };
+    let address = scrapes.address;
+    scrapes.serve(place).context("cannot show metrics")?;
+    Ok(format!(" metrics=http://{address}/metrics"))
+}
+
+/// For clap: a port of loopback, or an address.
+fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((std::net::Ipv4Addr::LOCALHOST, port).into());
+    }
+    any_address(text).map_err(|_| {
+        format!("'{text}' is neither a port nor an address: write {METRICS_PORT}, or 0.0.0.0:{METRICS_PORT} for others to read")
+    })
 }
 
 /// The runtime of a server.

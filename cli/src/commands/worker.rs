@@ -4,21 +4,24 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use trawl_protocol::control::Metered;
 use trawl_protocol::record::{checked_name, fresh_boot};
 use trawl_protocol::security::Role;
+use trawl_telemetry::metrics::Place;
 use trawl_worker::cache::CACHE_BYTES_DEFAULT;
 use trawl_worker::registration::LEASE_TTL_DEFAULT;
 use trawl_worker::server;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready, stop_signal};
+use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
 use crate::context::Context;
 use crate::failure::UserMistake;
 
 const AFTER_HELP: &str = "\
 A worker registers in etcd under a lease and computes what coordinators send it. It reads datasets under its data root, \
 which has to hold the same datasets as the coordinator's. Ctrl-C or SIGTERM: it takes itself out of etcd, finishes what \
-runs (10 s at most) and exits 0. When it is ready it prints one line: ready worker id=ID address=IP:PORT";
+runs (--drain-timeout-s at most) and exits 0. When it is ready it prints one line: ready worker id=ID address=IP:PORT. \
+The environment sets every option too: --threads by TRAWL_THREADS, only --etcd by TRAWL_ETCD_ENDPOINTS.";
 
 /// Run a worker of a cluster: it registers in etcd and computes what coordinators send
 #[derive(Debug, clap::Args)]
@@ -53,6 +56,9 @@ pub struct Args {
     lease_ttl_s: u64,
 
     #[command(flatten)]
+    metrics: MetricsArgs,
+
+    #[command(flatten)]
     tls: TlsArgs,
 
     /// For tests: wait before each segment, so that a fault certainly hits a scan in its middle
@@ -85,14 +91,20 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         cache_bytes: args.cache_bytes,
         lease_ttl: Duration::from_secs(args.lease_ttl_s),
         start_timeout: args.cluster.start_timeout(),
+        drain_timeout: args.cluster.drain_timeout(),
         fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
     };
-    let ready = |address| say_ready(&format!("ready worker id={id} address={address}"));
+    let scrapes = args.metrics.bind()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        let stop = stop_signal(args.cluster.until_stdin_ends)?;
+        let (health, stop) = args.cluster.health_and_stop().await?;
         store.keep_fresh();
-        server::run(options, store, ready, stop).await.map_err(anyhow::Error::from)
+        let metrics = serve_metrics(scrapes, Place::Worker)?;
+        let ready = |address| {
+            health.ready();
+            say_ready(&format!("ready worker id={id} address={address}{metrics}"));
+        };
+        server::run(options, Metered(store), ready, stop).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use trawl_plan::Diagnostic;
 use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::{Failure, Identity, SegmentResultV2, answer_digest, envelope, pb, segment_digest};
+use trawl_protocol::{Failure, Identity, SegmentResultV2, envelope, pb, segment_digest};
 
 use super::{ClientError, Scanned};
-use crate::merge::{FailedSegment, MergeSpec, merge_results};
+use crate::merge::{FailedSegment, MergeSpec, Placed};
 use crate::report::{Progress, RunReport, ms_since};
 
 /// What has come so far.
@@ -17,6 +17,8 @@ pub(super) struct Gathered {
     header: Option<pb::Accepted>,
     results: BTreeMap<u32, SegmentResultV2>,
     failures: BTreeMap<u32, FailedSegment>,
+    /// Made as soon as every segment has a result, while the coordinator makes its own; void when anything else comes.
+    early: Option<(Placed, f64)>,
 }
 
 pub(super) fn wrong(what: impl Into<String>) -> ClientError {
@@ -43,6 +45,9 @@ impl Gathered {
     /// Takes one event; the answer when it was the last.
     pub fn take(&mut self, event: pb::ScanEvent, progress: &dyn Progress) -> Result<Option<Scanned>, ClientError> {
         use pb::scan_event::Event;
+        if !matches!(event.event, Some(Event::Summary(_)) | None) {
+            self.early = None;
+        }
         match event.event {
             Some(Event::Accepted(header)) => {
                 if self.header.as_ref().is_some_and(|known| known.generation == header.generation) {
@@ -66,6 +71,11 @@ impl Gathered {
                     self.results.insert(done.segment, result);
                 }
                 progress.segment_ended(done.segment, self.ended());
+                if self.header.as_ref().is_some_and(|header| self.results.len() == header.segments as usize) {
+                    let started = Instant::now();
+                    let placed = Placed::of(&self.spec(false)?, &self.results, &[]);
+                    self.early = Some((placed, ms_since(started)));
+                }
             }
             Some(Event::SegmentFailed(failed)) => {
                 let failure = Failure::from(failed.failure.unwrap_or_default());
@@ -95,35 +105,44 @@ impl Gathered {
         self.results.len() + self.failures.len()
     }
 
+    /// How the answer is put together, from the header.
+    fn spec(&self, partial: bool) -> Result<MergeSpec, ClientError> {
+        let header = self.header.as_ref().ok_or_else(|| wrong("a segment or the summary before the header"))?;
+        let mut identity: Identity =
+            serde_json::from_str(&header.identity_json).map_err(|e| wrong(format!("the identity: {e}")))?;
+        identity.partial = partial;
+        let points = serde_json::from_str(&header.points_json).map_err(|e| wrong(format!("the sweep: {e}")))?;
+        Ok(MergeSpec {
+            identity,
+            select: header.select.clone(),
+            points,
+            best: header.best,
+            descending: header.rank_descending.clone(),
+            limit: header.limit,
+        })
+    }
+
     fn finish(&mut self, summary: &pb::Summary) -> Result<Scanned, ClientError> {
-        let header = self.header.take().ok_or_else(|| wrong("a summary before the header"))?;
+        let spec = self.spec(summary.partial)?;
+        let header = self.header.take().ok_or_else(|| wrong("the summary before the header"))?;
         if self.ended() != header.segments as usize {
             return Err(wrong(format!("{} of {} segments", self.ended(), header.segments)));
         }
-        let mut identity: Identity =
-            serde_json::from_str(&header.identity_json).map_err(|e| wrong(format!("the identity: {e}")))?;
-        identity.partial = summary.partial;
         let mut report: RunReport =
             serde_json::from_str(&summary.report_json).map_err(|e| wrong(format!("the report: {e}")))?;
-        let points = serde_json::from_str(&header.points_json).map_err(|e| wrong(format!("the sweep: {e}")))?;
-        let spec = MergeSpec {
-            identity,
-            select: header.select,
-            points,
-            best: header.best,
-            descending: header.rank_descending,
-            limit: header.limit,
-        };
         let started = Instant::now();
-        let results = std::mem::take(&mut self.results).into_values().collect();
-        let failures = std::mem::take(&mut self.failures).into_values().collect();
-        let answer = merge_results(&spec, results, failures);
-        report.merge_ms = ms_since(started);
-        let digest = answer_digest(&answer);
-        if digest != summary.answer_digest {
-            let theirs = &summary.answer_digest;
-            return Err(wrong(format!("its answer's digest is {theirs}, the one of what it sent is {digest}")));
+        let results = std::mem::take(&mut self.results);
+        let failures: Vec<FailedSegment> = std::mem::take(&mut self.failures).into_values().collect();
+        let (placed, before_ms) = match self.early.take() {
+            Some(early) if failures.is_empty() && !summary.partial => early,
+            _ => (Placed::of(&spec, &results, &failures), 0.0),
+        };
+        if placed.digest != summary.answer_digest {
+            let (theirs, ours) = (&summary.answer_digest, &placed.digest);
+            return Err(wrong(format!("its answer's digest is {theirs}, the one of what it sent is {ours}")));
         }
+        let answer = placed.into_answer(&spec, results, &failures);
+        report.merge_ms = before_ms + ms_since(started);
         Ok(Scanned { answer, report, synthetic: header.synthetic, timeframe: header.timeframe })
     }
 }

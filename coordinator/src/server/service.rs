@@ -19,6 +19,9 @@ use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken}
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
 use trawl_protocol::{ErrorKind, Failure, pb, request_digest, trace};
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
+};
 use trawl_telemetry::names::{attribute, span};
 
 use super::proxy::Proxy;
@@ -130,13 +133,15 @@ impl CoordinatorService {
 
     /// Limits that need no look at the document.
     fn admit(&self, caller: &Caller, request: &pb::ScanRequest) -> Result<RunningPermit, Status> {
-        check_version(request.protocol_version)?;
+        check_version(request.protocol_version).inspect_err(|_| REFUSALS.of(Refusal::Version).inc())?;
         let bytes = request.document_json.len();
         if bytes > DOCUMENT_BYTES_MAX {
+            REFUSALS.of(Refusal::TooLarge).inc();
             let message = format!("the scan document has {bytes} bytes, at most {DOCUMENT_BYTES_MAX} are taken");
             return Err(status_of(Code::ResourceExhausted, ErrorKind::Invalid, &message));
         }
         if request.idempotency_key.len() > NAME_BYTES_MAX {
+            REFUSALS.of(Refusal::TooLarge).inc();
             let message = format!("the idempotency key has more than {NAME_BYTES_MAX} bytes");
             return Err(status_of(Code::InvalidArgument, ErrorKind::Invalid, &message));
         }
@@ -168,6 +173,7 @@ impl CoordinatorService {
             match environment.scans.known(mark) {
                 Known::Same(scan) => return Ok(scan),
                 Known::Other(name) => {
+                    REFUSALS.of(Refusal::KeyReused).inc();
                     let message = format!("the idempotency key belongs to another request, scan {name}");
                     return Err(status_of(Code::AlreadyExists, ErrorKind::Invalid, &message));
                 }
@@ -186,6 +192,7 @@ impl CoordinatorService {
         trace::set_parent(&span, [request.trace.as_ref(), trace]);
         let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request, mark), environment.held.clone()));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
+            REFUSALS.of(Refusal::QueueFull).inc();
             let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
             let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
             status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, RETRY_AFTER_FULL_S.into());
@@ -270,6 +277,7 @@ fn stream(
     within: Option<&pb::TraceContext>,
 ) -> Events {
     let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
+    STREAMS_OPENED.inc();
     // A part of the client's own span: it may last longer than the scan.
     let mut span = within.map_or_else(tracing::Span::none, |within| {
         let span = tracing::info_span!(span::STREAM, { attribute::SCAN_ID } = scan.name, { attribute::EVENTS } = Empty);
@@ -290,21 +298,25 @@ fn stream(
                     span.record(attribute::EVENTS, told);
                     drop(std::mem::replace(&mut span, tracing::Span::none()));
                 }
+                let waits = Instant::now();
                 let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await;
-                if !matches!(sent, Ok(Ok(()))) {
-                    return false;
-                }
-                if broken || enough {
-                    break;
+                CLIENT_WAIT.add_time(waits.elapsed());
+                match sent {
+                    Ok(Ok(())) if broken => return StreamEnd::Broken,
+                    Ok(Ok(())) if enough => break,
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return StreamEnd::ClientGone,
+                    Err(_) => return StreamEnd::Stalled,
                 }
             }
-            true
+            StreamEnd::Complete
         };
-        let told_all = tokio::select! {
-            told_all = reading => told_all,
-            () = client.closed() => false,
+        let end = tokio::select! {
+            end = reading => end,
+            () = client.closed() => StreamEnd::ClientGone,
         };
-        if !told_all && ends_it {
+        STREAMS_ENDED.of(end).inc();
+        if matches!(end, StreamEnd::ClientGone | StreamEnd::Stalled) && ends_it {
             tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
             scan.cancel();
         }

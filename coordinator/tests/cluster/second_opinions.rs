@@ -137,6 +137,8 @@ async fn a_worker_that_leaves_finishes_what_it_has() {
         }
     };
     tokio::time::timeout(crate::world::BOUND, busy).await.expect("w1 is given work");
+    // Dispatched is not yet received, and what arrives after the word to leave is refused; a segment takes 300 ms.
+    tokio::time::sleep(Duration::from_millis(150)).await;
     world.stop_the_last();
     // Slower, so that it never idles and hedges what the other still has.
     world.slow_worker("w2", Duration::from_millis(500)).await;

@@ -100,6 +100,7 @@ impl World {
             data_root: self.data.path().to_owned(),
             no_worker_timeout: Duration::from_millis(700),
             start_timeout: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(10),
         };
         change(&mut options);
         let (ready, bound) = oneshot::channel();
@@ -211,6 +212,7 @@ impl World {
             cache_bytes: 1 << 20,
             lease_ttl: Duration::from_secs(5),
             start_timeout: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(10),
             fault_delay,
         };
         let (ready, bound) = oneshot::channel();

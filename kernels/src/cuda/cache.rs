@@ -85,6 +85,11 @@ impl Cache {
         Ok(Self { known: Mutex::default(), folder: Some(folder.to_path_buf()) })
     }
 
+    /// The code of `key`, if it is at hand.
+    pub fn known(&self, key: Key) -> Option<Arc<[u8]>> {
+        self.code(key, || Err(())).ok()
+    }
+
     /// The code of `key`, made by `compile` if nobody has made it before. A folder that fails costs time and nothing else.
     ///
     /// # Errors

@@ -10,8 +10,34 @@ use super::library::{Search, open};
 const CAPABILITY_LEAST: (i32, i32) = (8, 0);
 
 /// Functions of the driver that came last of those that are called here, or in cudarc's name.
-const FUNCTIONS: [&str; 6] =
-    ["cuInit", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuLaunchKernel", "cuMemAllocAsync"];
+const FUNCTIONS: [&str; 26] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorString",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetMemPool",
+    "cuDevicePrimaryCtxRetain",
+    "cuCtxSetCurrent",
+    "cuStreamCreate",
+    "cuMemHostAlloc",
+    "cuMemGetInfo_v2",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
+    "cuMemPoolSetAttribute",
+    "cuMemPoolTrimTo",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuFuncSetAttribute",
+    "cuLaunchKernel",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventElapsedTime_v2",
+];
 
 /// A device that plans can run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +47,8 @@ pub struct Gpu {
     /// Major and minor compute capability.
     pub capability: (i32, i32),
     pub memory_bytes: u64,
+    /// Version of the driver, as `13.0`.
+    pub driver: String,
     /// Shared memory that one block may take.
     pub shared_bytes: usize,
     pub compiler: Compiler,
@@ -91,9 +119,18 @@ pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
         name,
         capability,
         memory_bytes: context.total_mem()? as u64,
+        driver: driver_version()?,
         shared_bytes: usize::try_from(context.attribute(shared)?).unwrap_or(0),
         compiler,
     })
+}
+
+/// The version of CUDA that the driver brings.
+fn driver_version() -> Result<String, DriverError> {
+    let mut version = 0;
+    // SAFETY: the driver is there; a place for a number.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result()?;
+    Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
 #[cfg(test)]

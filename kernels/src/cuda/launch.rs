@@ -30,7 +30,7 @@ impl Default for Limits {
 /// symbol, left-aligned.
 #[derive(Debug, Clone)]
 pub struct Market {
-    /// Per column the rows of all groups, one after another.
+    /// Per column the rows of all groups, one after another; empty where the bars lie elsewhere.
     pub columns: Vec<Vec<f64>>,
     /// First row of each group, and the end of the last one.
     pub first_row: Vec<i64>,
@@ -43,6 +43,18 @@ pub struct Market {
 impl Market {
     /// Lays out `columns` columns of each symbol. Symbols of like length share a group.
     pub fn new(columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
+        let mut market = Self::places(symbols);
+        let cells = market.rows() * GROUP_LANES;
+        for column in 0..columns {
+            let mut laid = vec![0.0; cells];
+            market.lay(symbols, column, 0, &mut laid, |x| x);
+            market.columns.push(laid);
+        }
+        market
+    }
+
+    /// Where symbols lie, without their bars. Symbols of like length share a group.
+    pub fn places(symbols: &[SymbolInput<'_>]) -> Self {
         let mut order: Vec<usize> = (0..symbols.len()).collect();
         order.sort_by_key(|&i| symbols[i].visible);
         let groups = order.len().div_ceil(GROUP_LANES);
@@ -57,16 +69,28 @@ impl Market {
             let rows = group.iter().copied().max().unwrap_or(0);
             first_row.push(first_row[first_row.len() - 1] + i64::from(rows));
         }
-        let rows = first_row[groups] as usize;
-        let mut laid: Vec<Vec<f64>> = vec![vec![PADDING; rows * GROUP_LANES]; columns];
-        for (symbol, lane) in symbols.iter().zip(&lanes) {
-            let first = first_row[lane / GROUP_LANES] as usize * GROUP_LANES + lane % GROUP_LANES;
-            for (to, from) in laid.iter_mut().zip(&symbol.columns) {
-                let cells = to[first..].iter_mut().step_by(GROUP_LANES);
-                cells.zip(&from[..symbol.visible]).for_each(|(cell, x)| *cell = *x);
-            }
+        Self { columns: Vec::new(), first_row, visible, lanes }
+    }
+
+    /// Writes cells `first..first + to.len()` of a column: bars, or what stands where there are none.
+    pub(super) fn lay<T: Copy>(
+        &self,
+        symbols: &[SymbolInput<'_>],
+        column: usize,
+        first: usize,
+        to: &mut [T],
+        cell: impl Fn(f64) -> T,
+    ) {
+        to.fill(cell(PADDING));
+        let (first, end) = (first / GROUP_LANES, (first + to.len()) / GROUP_LANES);
+        for (symbol, lane) in symbols.iter().zip(&self.lanes) {
+            let begin = self.first_row[lane / GROUP_LANES] as usize;
+            let rows = begin.max(first)..(begin + symbol.visible).min(end);
+            let Some(series) = symbol.columns.get(column).filter(|_| rows.start < rows.end) else { continue };
+            let bars = series.get(rows.start - begin..rows.end - begin).unwrap_or_default();
+            let cells = to[(rows.start - first) * GROUP_LANES + lane % GROUP_LANES..].iter_mut().step_by(GROUP_LANES);
+            cells.zip(bars).for_each(|(to, x)| *to = cell(*x));
         }
-        Self { columns: laid, first_row, visible, lanes }
     }
 
     pub fn groups(&self) -> usize {
@@ -153,24 +177,6 @@ pub struct Launch {
     rings: Vec<u32>,
 }
 
-/// What runs launches: a device, or one that is emulated.
-pub trait Device {
-    /// What can go wrong.
-    type Error;
-
-    /// Runs a kernel over a market, whose columns `columns[i]` are the kernel's column i, and gives its outputs.
-    ///
-    /// # Errors
-    /// The device's.
-    fn run(
-        &mut self,
-        kernel: &str,
-        launch: &Launch,
-        market: &Market,
-        columns: &[&[f64]],
-    ) -> Result<Vec<f64>, Self::Error>;
-}
-
 impl Lowered {
     /// The launch of this plan over a market.
     pub fn launch(&self, market: &Market, wanted: Wanted, limits: Limits) -> Launch {
@@ -248,6 +254,16 @@ impl Lowered {
 }
 
 impl Launch {
+    /// Which bars the launch gives.
+    pub fn wanted(&self) -> Wanted {
+        if self.all != 0 { Wanted::All } else { Wanted::Last }
+    }
+
+    /// Elements of one output.
+    pub fn output_stride(&self) -> usize {
+        usize::try_from(self.out_stride).unwrap_or(0)
+    }
+
     /// The kernel's argument, byte for byte: the struct `Run` of run.cuh, then columns, numbers, whole numbers, rings.
     pub fn arguments(&self, pointers: &Pointers) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -38,13 +38,14 @@ pub struct Kernel {
 #[derive(Debug, Clone)]
 pub struct Lowered {
     pub kernel: Kernel,
+    pub(super) steps: Steps,
     pub(super) values: Values,
     /// Bars before the first wanted one that steps of finite windows want; every bar where a step is recursive.
     pub(super) reach: usize,
 }
 
 /// Why a program has no kernels.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum LowerError {
     #[error("the GPU does not run the primitive {0}")]
     Primitive(String),
@@ -84,7 +85,7 @@ pub(super) fn lower_steps(steps: &Steps) -> Result<Lowered, LowerError> {
         columns: steps.columns,
         outputs: steps.outputs.len(),
     };
-    Ok(Lowered { kernel, values: text.values, reach })
+    Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach })
 }
 
 fn fingerprint(text: &str) -> u128 {

@@ -8,25 +8,39 @@
 //! a market), [`HEADERS`],
 //! [`Compiler`], [`Cache`], [`gpu_available`].
 
+mod batch;
+mod by_cpu;
 mod cache;
 mod compiler;
+mod device;
+mod driver;
+mod executor;
 mod form;
 mod gate;
 mod launch;
 mod library;
 mod lower;
 mod parts;
+mod programs;
+mod resident;
 mod sequence;
+mod simulated;
 mod steps;
 mod text;
+mod transfer;
 
+pub use by_cpu::ByCpu;
 pub use cache::{Cache, CacheError, Key};
 pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
+pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
+pub use driver::Cuda;
+pub use executor::{Executor, ExecutorOptions, Source as BarsSource};
 pub use gate::{Gpu, Unavailable, gpu_available};
-pub use launch::{Device, GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
+pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
 pub use library::{LIBRARIES_VARIABLE, Search};
 pub use lower::{Kernel, LowerError, Lowered};
 pub use sequence::{Call, Sequence, Series};
+pub use simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simulation};
 
 /// The backend's name enters the identity of an answer.
 pub const BACKEND_CUDA: &str = "cuda";

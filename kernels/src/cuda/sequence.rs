@@ -5,14 +5,15 @@
 //! primitive at a time, every program is made of the same few small kernels, so that an answer need not wait for a fused
 //! kernel to be compiled. The steps are the same, and so are the bits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use trawl_plan::Program;
 
-use super::launch::{Device, Limits, Market, Wanted};
+use super::launch::{GROUP_LANES, Limits, Market, Wanted};
 use super::lower::{LowerError, Lowered, forms, lower_steps};
 use super::parts::Parts;
+use super::simulated::{Bound, Launcher};
 use super::steps::{Source, Step, Steps};
 
 /// Warps of a block: more would leave a thread too few registers.
@@ -41,7 +42,7 @@ pub struct Call {
 #[derive(Debug, Clone)]
 pub struct Sequence {
     pub calls: Vec<Call>,
-    outputs: Vec<Series>,
+    pub outputs: Vec<Series>,
 }
 
 impl Sequence {
@@ -88,36 +89,112 @@ impl Sequence {
         kernels.map(|kernel| (kernel.name.clone(), kernel.source.clone())).collect()
     }
 
-    /// The program's outputs, each laid out as [`Market::place`] says.
+    /// The program's outputs, each laid out as [`Market::place`] says, from kernels that `launcher` runs over the host's
+    /// memory: what kernels are tested by without a device.
     ///
     /// # Errors
-    /// The device's.
-    pub fn run<D: Device>(
+    /// The launcher's.
+    pub fn run(
         &self,
-        device: &mut D,
+        launcher: &dyn Launcher,
         market: &Market,
         wanted: Wanted,
         limits: Limits,
-    ) -> Result<Vec<Vec<f64>>, D::Error> {
+    ) -> Result<Vec<Vec<f64>>, String> {
+        let uses = self.uses();
         let mut made: Vec<Vec<Vec<f64>>> = Vec::with_capacity(self.calls.len());
-        let last_call = self.calls.len().saturating_sub(1);
         for (number, call) in self.calls.iter().enumerate() {
-            // What later calls read is needed at every bar.
-            let bars = if number == last_call { wanted } else { Wanted::All };
+            let bars = uses.bars(number, wanted);
             let launch = call.lowered.launch(market, bars, limits);
             let read: Vec<Vec<f64>> = call.reads.iter().map(|series| whole(*series, &made, market)).collect();
-            let columns: Vec<&[f64]> = read.iter().map(Vec::as_slice).collect();
-            let out = device.run(&call.lowered.kernel.name, &launch, market, &columns)?;
-            let stride = market.output_stride(bars).max(1);
+            let poison = f64::from_bits(u64::MAX);
+            let (mut out, mut scratch) = (vec![poison; launch.out_len], vec![poison; launch.scratch_len]);
+            let memory = Bound {
+                columns: read.iter().map(Vec::as_slice).collect(),
+                out: &mut out,
+                scratch: &mut scratch,
+                table: &launch.table,
+                first_row: &market.first_row,
+                visible: &market.visible,
+                tail: &launch.tail,
+            };
+            launcher.run(&call.lowered, &launch, memory)?;
+            let stride = market.output_stride(bars).max(GROUP_LANES);
             made.push(out.chunks(stride).map(<[f64]>::to_vec).collect());
         }
         let output = |series: &Series| match *series {
-            Series::Made { call, .. } if call == last_call => whole(*series, &made, market),
+            Series::Made { call, .. } if uses.bars(call, wanted) == wanted => whole(*series, &made, market),
             series if wanted == Wanted::Last => market.last_bars(&whole(series, &made, market)),
             series => whole(series, &made, market),
         };
         Ok(self.outputs.iter().map(output).collect())
     }
+}
+
+/// Who reads what in a sequence.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Uses {
+    /// The columns that are read by kernels.
+    pub columns: BTreeSet<usize>,
+    /// Of each call, whether a later one reads what it makes: then that is needed at every bar.
+    read: Vec<bool>,
+    /// Of each call, the calls whose series nobody reads after it.
+    pub over: Vec<Vec<usize>>,
+    /// Series of every bar that lie on the device at once, at most, where every bar is wanted and where the last is.
+    at_once: (usize, usize),
+}
+
+impl Uses {
+    /// Which bars a call has to give where `wanted` are.
+    pub fn bars(&self, call: usize, wanted: Wanted) -> Wanted {
+        if self.read.get(call).copied().unwrap_or(false) { Wanted::All } else { wanted }
+    }
+
+    pub fn series_at_once(&self, wanted: Wanted) -> usize {
+        if wanted == Wanted::All { self.at_once.0 } else { self.at_once.1 }
+    }
+}
+
+impl Sequence {
+    pub(super) fn uses(&self) -> Uses {
+        let count = self.calls.len();
+        let mut uses = Uses { read: vec![false; count], over: vec![Vec::new(); count], ..Uses::default() };
+        let mut last: Vec<usize> = (0..count).collect();
+        for (number, call) in self.calls.iter().enumerate() {
+            for series in &call.reads {
+                match *series {
+                    Series::Column(column) => drop(uses.columns.insert(column)),
+                    Series::Made { call, .. } => (uses.read[call], last[call]) = (true, number),
+                    Series::Constant(_) => {}
+                }
+            }
+        }
+        let told = |call: usize| self.outputs.iter().any(|s| matches!(s, Series::Made { call: c, .. } if *c == call));
+        for (call, last) in last.iter().enumerate().filter(|(call, _)| !told(*call)) {
+            uses.over[*last].push(call);
+        }
+        uses.at_once = (self.most(&uses, Wanted::All), self.most(&uses, Wanted::Last));
+        uses
+    }
+
+    fn most(&self, uses: &Uses, wanted: Wanted) -> usize {
+        let of = |call: usize| match uses.bars(call, wanted) {
+            Wanted::All => self.calls[call].lowered.kernel.outputs,
+            Wanted::Last => 0,
+        };
+        let (mut now, mut most) = (0, 0);
+        for call in 0..self.calls.len() {
+            now += of(call);
+            most = most.max(now);
+            now -= uses.over[call].iter().map(|over| of(*over)).sum::<usize>();
+        }
+        uses.columns.len() + most
+    }
+}
+
+/// A kernel that gives one series as it is: of one that lies there at every bar, the last ones.
+pub(super) fn identity() -> Result<Lowered, LowerError> {
+    lower_steps(&Steps { columns: 1, steps: Vec::new(), outputs: vec![Source::Column(0)] })
 }
 
 /// A series of what was made so far, laid out.

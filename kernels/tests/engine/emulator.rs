@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
-use trawl_kernels::cuda::{Device, HEADERS, Launch, Market, Pointers};
+use trawl_kernels::cuda::{Bound, HEADERS, Launch, Launcher, Lowered, Pointers};
 
 /// Kernels of one shared object: a compiler's time grows faster than the text.
 const KERNELS_MAX: usize = 24;
@@ -22,6 +23,7 @@ pub enum Order {
 type Entry = unsafe extern "C" fn(*const c_void, u32, u32, u64, i32, u64) -> *const c_char;
 
 /// Compiled kernels.
+#[derive(Debug)]
 pub struct Emulator {
     libraries: Vec<libloading::Library>,
     pub order: Order,
@@ -102,27 +104,25 @@ impl Emulator {
     }
 }
 
-impl Device for Emulator {
-    type Error = String;
-
-    fn run(&mut self, kernel: &str, launch: &Launch, market: &Market, columns: &[&[f64]]) -> Result<Vec<f64>, String> {
+impl Launcher for Emulator {
+    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
+        let kernel = &lowered.kernel.name;
         let symbol = format!("{kernel}_emulated");
         // SAFETY: functions of this name are made by TRAWL_ENTRY, with this signature.
         let entry = self.libraries.iter().find_map(|library| unsafe { library.get::<Entry>(symbol.as_bytes()) }.ok());
         let entry = entry.ok_or_else(|| format!("no kernel {kernel} was compiled"))?;
         // Aligned as a device's allocations are, and of exactly their size.
-        let columns: Vec<Aligned> = columns.iter().map(|column| Aligned::of(column)).collect();
-        let poison = f64::from_bits(u64::MAX);
-        let mut out = Aligned::of(&vec![poison; launch.out_len]);
-        let mut scratch = Aligned::of(&vec![poison; launch.scratch_len]);
+        let columns: Vec<Aligned> = memory.columns.iter().map(|column| Aligned::of(column)).collect();
+        let mut out = Aligned::of(memory.out);
+        let mut scratch = Aligned::of(memory.scratch);
         let pointers = Pointers {
             columns: columns.iter().map(|column| column.cells().as_ptr() as u64).collect(),
             out: out.cells_mut().as_mut_ptr() as u64,
             scratch: scratch.cells_mut().as_mut_ptr() as u64,
-            table: launch.table.as_ptr() as u64,
-            first_row: market.first_row.as_ptr() as u64,
-            visible: market.visible.as_ptr() as u64,
-            tail: launch.tail.as_ptr() as u64,
+            table: memory.table.as_ptr() as u64,
+            first_row: memory.first_row.as_ptr() as u64,
+            visible: memory.visible.as_ptr() as u64,
+            tail: memory.tail.as_ptr() as u64,
         };
         let arguments = launch.arguments(&pointers);
         // SAFETY: the argument has the kernel's layout, and what it points to lives until the call returns.
@@ -137,10 +137,24 @@ impl Device for Emulator {
             )
         };
         if problem.is_null() {
-            return Ok(out.cells().to_vec());
+            memory.out.copy_from_slice(out.cells());
+            return Ok(());
         }
         // SAFETY: a text that stays until the next launch.
         Err(unsafe { CStr::from_ptr(problem) }.to_string_lossy().into_owned())
+    }
+}
+
+/// Compiles each kernel when it is first run.
+#[derive(Debug, Default)]
+pub struct OnDemand(Mutex<BTreeMap<String, Emulator>>);
+
+impl Launcher for OnDemand {
+    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
+        let kernel = &lowered.kernel;
+        let mut known = self.0.lock().expect("no test died with it");
+        let made = || Emulator::new(&BTreeMap::from([(kernel.name.clone(), kernel.source.clone())]));
+        known.entry(kernel.name.clone()).or_insert_with(made).run(lowered, launch, memory)
     }
 }
 

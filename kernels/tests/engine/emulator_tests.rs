@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trawl_kernels::cuda::{Device, Launch, Limits, Market, Sequence, Wanted};
+use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
 use trawl_plan::compile_expressions;
 
@@ -40,7 +40,7 @@ fn with_text(case: &Case, order: Order, change: impl Fn(&str) -> String) -> Resu
     let kernels: BTreeMap<String, String> = case.plan.kernels().into_iter().map(change).collect();
     let mut device = Emulator::new(&kernels);
     device.order = order;
-    let out = case.plan.run(&mut device, &case.market, Wanted::All, Limits::default())?;
+    let out = case.plan.run(&device, &case.market, Wanted::All, Limits::default())?;
     let symbol =
         |series: &Vec<f64>| (0..100).map(|t| series[case.market.place(Wanted::All, 0, 0, t)]).collect::<Vec<_>>();
     Ok(out.iter().flat_map(symbol).collect())
@@ -107,9 +107,6 @@ fn shared_memory_that_nobody_wrote_is_poisoned() {
 #[test]
 fn a_kernel_that_was_not_compiled_is_an_error() {
     let case = case();
-    let call = &case.plan.calls[0];
-    let launch: Launch = call.lowered.launch(&case.market, Wanted::All, Limits::default());
-    let mut device = Emulator::new(&BTreeMap::new());
-    let columns: Vec<&[f64]> = case.market.columns.iter().map(Vec::as_slice).collect();
-    assert!(device.run(&call.lowered.kernel.name, &launch, &case.market, &columns).is_err());
+    let device = Emulator::new(&BTreeMap::new());
+    assert!(case.plan.run(&device, &case.market, Wanted::All, Limits::default()).is_err());
 }

@@ -61,7 +61,7 @@ pub fn program(items: &[String]) -> Program {
 
 /// Symbols of many lengths on a cent grid, flat stretches and bars without volume; some are dirty: missing values,
 /// infinities, prices that are huge, tiny, zero or negative.
-fn market(lengths: &[usize], seed: u64) -> Vec<Vec<Vec<f64>>> {
+pub fn market(lengths: &[usize], seed: u64) -> Vec<Vec<Vec<f64>>> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut random = move |below: u64| {
         state ^= state << 13;
@@ -106,7 +106,7 @@ fn begins(bars: usize) -> Vec<f64> {
     (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect()
 }
 
-fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64]) -> Vec<SymbolInput<'a>> {
+pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64]) -> Vec<SymbolInput<'a>> {
     let symbol = |columns: &'a Vec<Vec<f64>>| {
         let series = |input: &Input| match input {
             Input::Column(name) => columns[COLUMNS.iter().position(|c| c == name).expect("a column")].as_slice(),
@@ -154,13 +154,7 @@ fn compare(market: &Market, wanted: Wanted, cpu: &[Vec<Vec<f64>>], value: impl F
 }
 
 /// Runs a plan at every bar and at the last one, and compares.
-fn check(
-    device: &mut Emulator,
-    program: &Program,
-    plan: &Sequence,
-    bars: &[Vec<Vec<f64>>],
-    limits: Limits,
-) -> Comparison {
+fn check(device: &Emulator, program: &Program, plan: &Sequence, bars: &[Vec<Vec<f64>>], limits: Limits) -> Comparison {
     let begins = begins(5_000);
     let symbols = inputs(program, bars, &begins);
     let market = Market::new(program.inputs.len(), &symbols);
@@ -235,7 +229,7 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
     for (i, (items, program, plan)) in plans.iter().enumerate() {
         device.order = order(i);
         let limits = if i % 2 == 0 { Limits::default() } else { small };
-        let comparison = check(&mut device, program, plan, &bars, limits);
+        let comparison = check(&device, program, plan, &bars, limits);
         values += comparison.values;
         outputs += items.len();
         for (output, symbol, bar, want, got) in comparison.differs {
@@ -294,7 +288,7 @@ fn check_random(count: usize, depth: u32, cut: impl Fn(&Program) -> Sequence) {
         device.seed = i as u64;
         device.order = order(i);
         let bars = market(&LENGTHS[i % 6..], i as u64);
-        let comparison = check(&mut device, program, plan, &bars, Limits::default());
+        let comparison = check(&device, program, plan, &bars, Limits::default());
         values += comparison.values;
         wrong.extend(comparison.differs.first().map(|d| format!("{item}: {d:?}")));
     }

@@ -3,6 +3,7 @@
 mod calls;
 mod classification;
 mod compile;
+mod device;
 mod double;
 mod double_tests;
 mod emulator;

@@ -12,6 +12,7 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
+use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
 use super::files::Watched;
 use super::identity::{Identity, Role};
@@ -197,6 +198,14 @@ fn denied(message: &str) -> Status {
     status_of(Code::PermissionDenied, ErrorKind::Invalid, message)
 }
 
+fn failure_of(refused: &Status) -> AuthFailure {
+    match refused.code() {
+        Code::Unimplemented => AuthFailure::UnknownCall,
+        Code::PermissionDenied => AuthFailure::Denied,
+        _ => AuthFailure::Unauthenticated,
+    }
+}
+
 /// What a stranger sent, fit for a log.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(128).collect()
@@ -279,7 +288,10 @@ where
                 request.extensions_mut().insert(caller);
                 Box::pin(self.inner.call(request))
             }
-            Err(status) => Box::pin(async move { Ok(status.into_http()) }),
+            Err(status) => {
+                AUTH_FAILURES.of(failure_of(&status)).inc();
+                Box::pin(async move { Ok(status.into_http()) })
+            }
         }
     }
 }

@@ -79,8 +79,13 @@ struct Way {
     seen_ms: Spread,
     /// The busiest worker's.
     compute_ms: Spread,
+    /// All workers' together.
+    compute_all_ms: Spread,
     /// `seen` less `compute`, scan by scan.
     overhead_ms: Spread,
+    /// `seen` less what the computing takes at least where workers share the machine's cores: the busiest worker's time, or
+    /// all workers' over the number of cores.
+    above_floor_ms: Spread,
     /// The coordinator's merge and the client's are part of the overhead.
     merge_ms: Spread,
     prepare_ms: Spread,
@@ -131,19 +136,21 @@ fn of_ms(ms: f64) -> u64 {
     ((ms * 1e3) as u64).clamp(1, LONGEST_US)
 }
 
-/// Milliseconds that the busiest worker computed; workers have one thread.
-fn busiest_ms(scanned: &Scanned) -> f64 {
+/// Milliseconds that the busiest worker computed, and all of them together; workers have one thread.
+fn busy_ms(scanned: &Scanned) -> (f64, f64) {
     let mut busy: BTreeMap<&str, f64> = BTreeMap::new();
     for run in &scanned.report.segment_runs {
         *busy.entry(&run.worker).or_default() += run.busy_ms;
     }
-    busy.into_values().fold(0.0, f64::max)
+    (busy.values().copied().fold(0.0, f64::max), busy.values().sum())
 }
 
 async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -> Result<(Way, Scanned)> {
     let call = ScanCall { document: document(&args.dataset), ephemeral, ..ScanCall::default() };
     let (mut seen, mut compute, mut overhead) = (histogram()?, histogram()?, histogram()?);
+    let (mut all, mut above) = (histogram()?, histogram()?);
     let (mut merge, mut prepare) = (histogram()?, histogram()?);
+    let cores = machine().cores.max(1) as f64;
     let (mut last, mut cold) = (None, 0);
     for run in 0..WARM_UPS + args.repeats as usize {
         let started = Instant::now();
@@ -157,10 +164,13 @@ async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -
                 cold += 1;
                 continue;
             }
-            let busy = busiest_ms(&scanned);
+            let (busy, together) = busy_ms(&scanned);
+            let floor = busy.max(together / cores);
             seen.record(micros(took))?;
             compute.record(of_ms(busy))?;
             overhead.record(of_ms((took.as_secs_f64() * 1e3 - busy).max(0.0)))?;
+            all.record(of_ms(together))?;
+            above.record(of_ms((took.as_secs_f64() * 1e3 - floor).max(0.0)))?;
             merge.record(of_ms(scanned.report.merge_ms))?;
             prepare.record(of_ms(scanned.report.prepare_ms))?;
         }
@@ -171,7 +181,9 @@ async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -
         cold,
         seen_ms: Spread::of(&seen),
         compute_ms: Spread::of(&compute),
+        compute_all_ms: Spread::of(&all),
         overhead_ms: Spread::of(&overhead),
+        above_floor_ms: Spread::of(&above),
         merge_ms: Spread::of(&merge),
         prepare_ms: Spread::of(&prepare),
     };
@@ -267,7 +279,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for (name, way) in [("ephemeral", &report.ephemeral), ("durable", &report.durable)] {
         line(&format!("{name} seen"), &way.seen_ms);
         line("  busiest worker", &way.compute_ms);
+        line("  all workers", &way.compute_all_ms);
         line("  overhead", &way.overhead_ms);
+        line("  above the floor", &way.above_floor_ms);
         line("  of it: prepare", &way.prepare_ms);
         line("  of it: merge twice", &way.merge_ms);
     }

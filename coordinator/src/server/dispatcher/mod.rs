@@ -1,7 +1,9 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers` is who is there, `send` what they are asked, `tracked` what is told of it. A dispatcher lives as long as its coordinator's term.
+//! `workers` is who is there, `send` what they are asked, `tracked` what is told of it, `measure` what is counted. A
+//! dispatcher lives as long as its coordinator's term.
 
+mod measure;
 mod send;
 mod tracked;
 mod workers;
@@ -22,8 +24,8 @@ use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, ClassId, Command, DELIVERED_KEPT, Event, HostId, Limits, Outcome, Piece, Priority, Request, ScanId,
-    Scheduler, WorkerId,
+    AttemptId, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
+    ScanId, Scheduler, WorkerId,
 };
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
@@ -65,6 +67,7 @@ pub(crate) enum News {
     Result {
         piece: Piece,
         result: SegmentResultV2,
+        digest: Digest,
         envelope: pb::Envelope,
         run: SegmentRun,
         replaces: bool,
@@ -150,6 +153,7 @@ impl Dispatcher {
             quarantined: BTreeSet::new(),
             ended: VecDeque::new(),
             next: 1,
+            meter: measure::Meter::default(),
             said,
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
@@ -230,6 +234,7 @@ struct State {
     ended: VecDeque<(ScanId, String)>,
     /// Next id of a scan or a worker.
     next: u64,
+    meter: measure::Meter,
     said: mpsc::Sender<Said>,
     asks: mpsc::WeakSender<Ask>,
 }
@@ -251,7 +256,10 @@ impl State {
                 },
                 Some(said) = says.recv() => self.hear(said),
                 Some(member) = members.recv() => self.note(member),
-                _ = tick.tick() => self.step(Event::Tick),
+                _ = tick.tick() => {
+                    self.step(Event::Tick);
+                    self.measure();
+                }
             }
         }
         for running in self.attempts.values() {
@@ -281,8 +289,9 @@ impl State {
                 let joined = self.registered.values().filter(|w| w.serves());
                 let threads = joined.map(|w| w.record.threads).sum();
                 let submitted = Submitted { scan, shards: planned, threads };
-                self.scans
-                    .insert(scan, Scan { submission: *submission, history: History::new(), messages: BTreeMap::new() });
+                self.meter.submitted(scan, &submission);
+                let history = History::new();
+                self.scans.insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new() });
                 // Before the first step: a scan without segments ends in it.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
@@ -338,6 +347,7 @@ impl State {
             }
             Said::End { attempt, ending } => {
                 let Some(mut running) = self.attempts.remove(&attempt) else { return };
+                self.meter.over(attempt, &ending);
                 let text = match &ending {
                     Ending::Done => "done".to_owned(),
                     Ending::Refused(failure) => format!("refused: {failure}"),
@@ -371,7 +381,9 @@ impl State {
 
     fn step(&mut self, event: Event) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.meter.event(&event);
         for command in self.scheduler.step(event, now_ms) {
+            self.meter.command(&command);
             match command {
                 Command::Dispatch { attempt, scan, worker, pieces, purpose } => {
                     self.dispatch(attempt, scan, worker, pieces, purpose);
@@ -420,7 +432,7 @@ impl State {
 
     fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
-        let Found { result, envelope, timings, .. } = *found;
+        let Found { result, digest, envelope, timings } = *found;
         let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
         let run = SegmentRun {
             segment: piece.segment,
@@ -432,7 +444,7 @@ impl State {
             symbols: timings.symbols,
             resident: timings.resident,
         };
-        self.tell(scan, News::Result { piece, result, envelope, run, replaces });
+        self.tell(scan, News::Result { piece, result, digest, envelope, run, replaces });
     }
 }
 

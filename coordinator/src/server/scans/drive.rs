@@ -15,6 +15,10 @@ use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, pb, trace};
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    REFUSALS, Refusal, SCAN_DURATION, SCAN_WAIT, SCANS_ENDED, ScanEnd,
+};
+use trawl_telemetry::metrics::current_trace;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 
@@ -27,6 +31,7 @@ use crate::passes::{PassError, Passes};
 use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 use crate::report::ms_since;
 use crate::server::dispatcher::{Dispatcher, Submission};
+use crate::server::work::WorkShare;
 
 /// How long what an accepted scan needs may be away when it is taken over.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -71,10 +76,11 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
         ended = drive_to_end(&environment, &scan, recorded) => ended,
         () = until_over(&environment.over) => Err(Ended::Over),
     };
-    match ended {
+    let end = match ended {
         Ok(Ok(summary)) => {
             scan.ended(Ok(&summary.answer_digest));
             scan.log.close(Event::Summary(summary));
+            ScanEnd::Done
         }
         Ok(Err(refused)) => {
             let failure = Failure::from(refused.failure.clone().unwrap_or_default());
@@ -86,17 +92,26 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
                 spans::keep(&span);
             }
             scan.log.close(Event::Refused(refused));
+            if failure.kind == ErrorKind::Cancelled { ScanEnd::Cancelled } else { ScanEnd::Failed }
         }
-        Err(_) => scan.log.abandon(status_of(
-            Code::Unavailable,
-            ErrorKind::Retryable,
-            "this coordinator leads no longer; another goes on with the scan",
-        )),
-    }
+        Err(_) => {
+            scan.log.abandon(status_of(
+                Code::Unavailable,
+                ErrorKind::Retryable,
+                "this coordinator leads no longer; another goes on with the scan",
+            ));
+            ScanEnd::HandedOver
+        }
+    };
     if scan.was_accepted() {
+        // One that is recorded, and could not go on, was accepted all the same.
+        scan.accepted();
+        SCANS_ENDED.of(end).inc();
+        SCAN_DURATION.observe(end, scan.asked.received.elapsed(), current_trace());
         environment.scans.end(&scan.name);
     } else {
         // Refused: it never was a scan.
+        REFUSALS.of(Refusal::NotAccepted).inc();
         environment.scans.forget(&scan.name);
     }
 }
@@ -171,8 +186,12 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
     };
     let waiting = Instant::now();
     let turn = match environment.gate.try_enter() {
-        Some(turn) => turn,
+        Some(turn) => {
+            SCAN_WAIT.observe((), Duration::ZERO, current_trace());
+            turn
+        }
         None => {
+            let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns()));
             // What was compiled would fill the memory while it waits.
             let snapshot = prepared.dataset_reference();
             scan.log.push(Event::Accepted(accepted(scan, &prepared)));
@@ -184,6 +203,8 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
                 () = scan.until_cancelled() => return Err(cancelled().into()),
                 () = until(scan.asked.deadline) => return Err(late(scan).into()),
             };
+            drop(waits);
+            SCAN_WAIT.observe((), asked.elapsed(), current_trace());
             prepared = self::prepared(environment, scan, Some(snapshot)).await?;
             turn
         }

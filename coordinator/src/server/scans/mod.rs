@@ -18,6 +18,7 @@ use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, Right};
 use trawl_protocol::{Failure, pb};
+use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED};
 
 use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
@@ -95,6 +96,8 @@ pub(crate) struct Scan {
     /// Who submitted it.
     pub owner: String,
     pub asked: Asked,
+    /// Who brought it to this coordinator.
+    origin: Origin,
     pub log: ScanLog,
     /// Set once, when nobody wants it any more.
     cancelled: watch::Sender<bool>,
@@ -110,6 +113,7 @@ impl Scan {
             name,
             owner,
             asked,
+            origin: Origin::Client,
             log: ScanLog::new(held),
             cancelled: watch::Sender::new(false),
             stand: Mutex::new(stand),
@@ -159,7 +163,8 @@ impl Scan {
     /// Of a leader before this one: a scan that runs, or has ended.
     pub fn of_record(recorded: &Recorded, asked: Asked, held: Held) -> Option<Self> {
         let header = recorded.header.as_ref()?;
-        let scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
+        let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
+        scan.origin = Origin::Predecessor;
         {
             let mut stand = scan.stand();
             (stand.generation, stand.recorded) = (header.generation, true);
@@ -214,7 +219,9 @@ impl Scan {
 
     /// From now on it is a scan, and not only a request.
     fn accepted(&self) {
-        self.stand().accepted = true;
+        if !std::mem::replace(&mut self.stand().accepted, true) {
+            SCANS_ACCEPTED.of(self.origin).inc();
+        }
     }
 
     fn was_accepted(&self) -> bool {

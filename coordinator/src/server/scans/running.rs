@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, Status, answer_digest, envelope, pb, segment_digest};
+use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
 use trawl_worker::Step;
@@ -15,12 +15,12 @@ use super::record::{Recorder, event_of, result_of};
 use super::{ANSWER_BYTES_MAX, Scan};
 use crate::durable::Outcome;
 use crate::glue::{Glue, Part};
-use crate::merge::{FailedSegment, merge};
+use crate::merge::{FailedSegment, Placed};
 use crate::prepare::PreparedScan;
 use crate::report::{
     FailedRun, RunReport, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since, sharing_of,
 };
-use crate::scheduler::{self, POISONED_MAX};
+use crate::scheduler::{self, Digest, POISONED_MAX};
 use crate::server::dispatcher::{News, Submitted, no_worker};
 
 /// Why a step was not done.
@@ -257,7 +257,7 @@ impl RunningScan {
                 }
                 None
             }
-            News::Result { piece, result, envelope, run, replaces } => {
+            News::Result { piece, result, digest, envelope, run, replaces } => {
                 if replaces {
                     self.replaced.insert(piece.segment);
                     // What was replaced is not in the answer.
@@ -265,7 +265,7 @@ impl RunningScan {
                     report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
                 }
                 self.scan.report().segment_runs.push(run);
-                let whole = (piece == self.prepared.whole(piece.segment)).then_some(envelope);
+                let whole = (piece == self.prepared.whole(piece.segment)).then_some((envelope, digest));
                 let part = self.glue.take(&self.prepared, piece, Ok(result), self.last)?;
                 Some(self.segment(piece.segment, part, whole))
             }
@@ -293,15 +293,18 @@ impl RunningScan {
         }
     }
 
-    /// A segment that is whole. `envelope`: as it came, if in one piece.
-    fn segment(&mut self, segment: u32, part: Part, envelope: Option<pb::Envelope>) -> (u32, Outcome) {
-        let encoded = part.and_then(|result| match envelope {
-            Some(envelope) => Ok((result, envelope)),
-            None => envelope::encode(&result).map(|envelope| (result, envelope)).map_err(Failure::from),
+    /// A segment that is whole. `came`: its envelope and digest, if it came in one piece.
+    fn segment(&mut self, segment: u32, part: Part, came: Option<(pb::Envelope, Digest)>) -> (u32, Outcome) {
+        let encoded = part.and_then(|result| match came {
+            Some((envelope, digest)) => Ok((result, envelope, digest)),
+            None => {
+                let envelope = envelope::encode(&result).map_err(Failure::from)?;
+                let digest = segment_digest(&result);
+                Ok((result, envelope, digest))
+            }
         });
         let outcome = match encoded {
-            Ok((result, envelope)) => {
-                let digest = segment_digest(&result);
+            Ok((result, envelope, digest)) => {
                 self.results.insert(segment, result);
                 Outcome::Result { envelope, digest }
             }
@@ -336,17 +339,18 @@ impl RunningScan {
         }
         let started = Instant::now();
         let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = self.results.len());
-        let (results, failures) = self.take_step();
-        let prepared = Arc::clone(&self.prepared);
+        let mut spec = self.prepared.merge_spec();
+        spec.identity.partial = partial.is_some();
+        let (results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));
         let merging = tokio::task::spawn_blocking(move || {
             let _entered = span.entered();
-            let mut answer = merge(&prepared, results, failures);
-            answer.identity.partial = partial.is_some();
-            let failed = answer.counts()[Status::Failed as usize] as u64;
-            (answer_digest(&answer), failed, answer.identity.partial)
+            let placed = Placed::of(&spec, &results, &failures);
+            (placed.digest, placed.failed, spec.identity.partial, results)
         });
         let merged = merging.await.map_err(|_| Failure::new(ErrorKind::Permanent, "internal error in the merge"));
-        let (answer_digest, failed_symbols, partial) = merged?;
+        let (answer_digest, failed_symbols, partial, results) = merged?;
+        // Nobody waits while tens of thousands of rows are freed.
+        drop(tokio::task::spawn_blocking(move || drop(results)));
         let (report_json, disputed) = {
             let mut report = self.scan.report();
             report.merge_ms = ms_since(started);

@@ -1,0 +1,217 @@
+{{/* What the pods of coordinators and workers have in common. */}}
+
+{{- define "trawl.podSecurity" -}}
+runAsNonRoot: true
+{{- with .Values.securityContext }}
+{{- if not (kindIs "invalid" .runAsUser) }}
+runAsUser: {{ .runAsUser }}
+{{- end }}
+{{- if not (kindIs "invalid" .runAsGroup) }}
+runAsGroup: {{ .runAsGroup }}
+{{- end }}
+{{- if not (kindIs "invalid" .fsGroup) }}
+fsGroup: {{ .fsGroup }}
+# Walking through all bars at every start would take longer than the start.
+fsGroupChangePolicy: OnRootMismatch
+{{- end }}
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "trawl.containerSecurity" -}}
+allowPrivilegeEscalation: false
+privileged: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Where datasets are; nothing changes them but imports. (list . readOnly) */}}
+{{- define "trawl.dataMount" -}}
+{{- $root := index . 0 -}}
+- name: data
+  mountPath: /var/lib/trawl/data
+{{- with $root.Values.data.subPath }}
+  subPath: {{ . }}
+{{- end }}
+{{- if and (index . 1) (ne $root.Values.data.kind "none") }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "trawl.dataVolume" -}}
+- name: data
+{{- if eq .Values.data.kind "none" }}
+  emptyDir:
+    sizeLimit: 1Gi
+{{- else }}
+  persistentVolumeClaim:
+    claimName: {{ ternary (printf "%s-data" (include "trawl.fullname" .)) .Values.data.existingClaim (eq .Values.data.kind "claim") }}
+{{- end }}
+{{- end -}}
+
+{{/* The certificate of a component, and of etcd where it has its own: (list . "worker") */}}
+{{- define "trawl.tlsMounts" -}}
+{{- $root := index . 0 -}}
+{{- if ne $root.Values.tls.mode "disabled" }}
+- name: tls
+  mountPath: /etc/trawl/tls
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "trawl.etcdMounts" -}}
+{{- if .Values.etcd.existingSecret }}
+- name: etcd-tls
+  mountPath: /etc/trawl/etcd
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "trawl.tlsVolumes" -}}
+{{- $root := index . 0 -}}
+{{- if ne $root.Values.tls.mode "disabled" }}
+- name: tls
+  secret:
+    secretName: {{ include "trawl.tlsSecret" . }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- define "trawl.etcdVolumes" -}}
+{{- with .Values.etcd.existingSecret }}
+- name: etcd-tls
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- define "trawl.tlsEnvironment" -}}
+{{- if eq .Values.tls.mode "disabled" -}}
+TRAWL_INSECURE: "true"
+{{- else -}}
+TRAWL_TLS_CA: /etc/trawl/tls/ca.crt
+TRAWL_TLS_CERT: /etc/trawl/tls/tls.crt
+TRAWL_TLS_KEY: /etc/trawl/tls/tls.key
+{{- end }}
+{{- end -}}
+
+{{/* The keys of a ConfigMap that coordinators and workers share: (list . "worker" port) */}}
+{{- define "trawl.environment" -}}
+{{- $root := index . 0 -}}
+{{- $any := ternary "[::]" "0.0.0.0" $root.Values.ipv6 -}}
+{{- $server := index $root.Values (index . 1) -}}
+TRAWL_CLUSTER_NAME: {{ include "trawl.clusterName" $root | quote }}
+TRAWL_DATA_ROOT: /var/lib/trawl/data
+TRAWL_ETCD_ENDPOINTS: {{ include "trawl.etcdEndpoints" $root | quote }}
+{{- if $root.Values.etcd.existingSecret }}
+TRAWL_ETCD_CA: /etc/trawl/etcd/ca.crt
+TRAWL_ETCD_CERT: /etc/trawl/etcd/tls.crt
+TRAWL_ETCD_KEY: /etc/trawl/etcd/tls.key
+{{- end }}
+TRAWL_HEALTH: {{ printf "%s:9465" $any | quote }}
+TRAWL_LISTEN: {{ printf "%s:%d" $any (index . 2) | quote }}
+TRAWL_LOG: {{ $root.Values.log | quote }}
+{{- if $root.Values.metrics.enabled }}
+TRAWL_METRICS: {{ printf "%s:%d" $any (int $root.Values.metrics.port) | quote }}
+{{- end }}
+{{ include "trawl.tlsEnvironment" $root }}
+{{- with $root.Values.tracing.endpoint }}
+OTEL_EXPORTER_OTLP_ENDPOINT: {{ . | quote }}
+{{- end }}
+{{- range $key, $value := $server.config }}
+{{- if not (kindIs "invalid" $value) }}
+TRAWL_{{ $key | snakecase | upper }}: {{ include "trawl.text" $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Who a pod is: the address that it registers under, and its name. (port) */}}
+{{- define "trawl.identity" -}}
+- name: POD_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+- name: TRAWL_ADVERTISE
+  value: $(POD_IP):{{ . }}
+- name: TRAWL_ID
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+{{- end -}}
+
+{{/* Probes ask on a port of their own, in plain text. What is live depends on nothing but the process; a start waits for etcd,
+longer than the program does. (list . server startSeconds) */}}
+{{- define "trawl.probes" -}}
+{{- $server := index . 1 -}}
+startupProbe:
+  grpc:
+    port: 9465
+    service: ready
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: {{ div (add (index $server.config "etcdTimeoutS" | default 10) (index . 2) 1) 2 }}
+livenessProbe:
+  grpc:
+    port: 9465
+    service: live
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  grpc:
+    port: 9465
+    service: ready
+  periodSeconds: 5
+  timeoutSeconds: 3
+  failureThreshold: 2
+{{- end -}}
+
+{{- define "trawl.preStop" -}}
+{{- if gt (int .preStopSeconds) 0 }}
+lifecycle:
+  preStop:
+    sleep:
+      seconds: {{ .preStopSeconds }}
+{{- end }}
+{{- end -}}
+
+{{/* Where pods go: (list . "worker" nodeSelector tolerations) */}}
+{{- define "trawl.placement" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- $server := index $root.Values $component -}}
+{{- $class := $server.priorityClassName -}}
+{{- if and (not $class) $root.Values.priorityClasses.create -}}
+{{- $class = printf "%s-%s" (include "trawl.fullname" $root) $component -}}
+{{- end -}}
+{{- with $class }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with index . 2 }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with index . 3 }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $server.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+{{- range $topology := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ $topology }}
+    whenUnsatisfiable: {{ $server.spread }}
+    labelSelector:
+      matchLabels:
+        {{- include "trawl.selector" (list $root $component) | nindent 8 }}
+    # A rollout spreads its own pods, not those that go.
+    matchLabelKeys: [pod-template-hash]
+{{- end }}
+{{- end -}}

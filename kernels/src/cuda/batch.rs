@@ -1,0 +1,404 @@
+//! One batch on a device: some groups of symbols go in, a sequence of kernels runs over them, values come out. Everything is put
+//! into one stream at once; what comes out is fetched when the batch is finished.
+
+use std::sync::Arc;
+
+use twox_hash::XxHash3_128;
+
+use super::device::{CELL_BYTES, Fault};
+use super::launch::{GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
+use super::programs::Ready;
+use super::resident::{ColumnKey, ResidentColumns};
+use super::sequence::Series;
+use super::transfer::{Held, Lent, OwnMark};
+use crate::SymbolInput;
+use crate::stages::{Stage, StageSpan, Stages};
+
+/// Nobody's lane.
+const NOBODY: usize = usize::MAX;
+
+/// What a batch is of.
+pub(super) struct Task<'a> {
+    pub ready: &'a Arc<Ready>,
+    pub wanted: Wanted,
+    /// The columns that stay on the device, where their bars are known by a name: dataset, group, name of each column.
+    pub resident: Option<(&'a ResidentColumns, Vec<Option<ColumnKey>>)>,
+    /// Whether values are fetched; without, only the device's time is of interest.
+    pub fetch: bool,
+}
+
+/// Neighbouring series on the device.
+struct Extent {
+    held: Arc<Held>,
+    /// First cell, and how many.
+    at: usize,
+    cells: usize,
+    /// Which outputs they are, one after another.
+    outputs: Vec<usize>,
+}
+
+/// Cells of an extent that are copied together with others.
+struct Piece {
+    extent: usize,
+    at: usize,
+    cells: usize,
+    staging_at: usize,
+}
+
+/// A batch under way.
+pub(super) struct Batch {
+    number: u32,
+    market: Market,
+    /// Which symbol of the call has each lane.
+    owners: Vec<usize>,
+    wanted: Wanted,
+    extents: Vec<Extent>,
+    /// What fits a pinned buffer together.
+    parcels: Vec<Vec<Piece>>,
+    /// Marks behind the parcels that were asked for.
+    fetched: Vec<OwnMark>,
+    /// Columns that stay once they are there.
+    keep: Vec<(ColumnKey, Arc<Held>)>,
+    columns: Vec<Option<Arc<Held>>>,
+    /// Before anything, behind what went in, behind the kernels.
+    marks: Vec<OwnMark>,
+    bytes_in: u64,
+    settled: bool,
+    lent: Lent,
+}
+
+/// Where in the small numbers that every batch brings they lie, in cells.
+struct Numbers {
+    cells: Vec<u64>,
+    first_row: usize,
+    visible: usize,
+}
+
+impl Numbers {
+    fn of(market: &Market) -> Self {
+        let mut cells: Vec<u64> = market.first_row.iter().map(|row| row.cast_unsigned()).collect();
+        let visible = cells.len();
+        cells.extend(halves(&market.visible));
+        Self { cells, first_row: 0, visible }
+    }
+
+    /// Adds what a launch brings: places of its tails and its table.
+    fn add(&mut self, launch: &Launch) -> (usize, usize) {
+        let tail = self.cells.len();
+        self.cells.extend(halves(&launch.tail));
+        let table = self.cells.len();
+        self.cells.extend(launch.table.iter().map(|x| x.to_bits()));
+        (tail, table)
+    }
+}
+
+/// Two numbers a cell.
+fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
+    numbers.chunks(2).map(|pair| {
+        let mut bytes = [0u8; CELL_BYTES];
+        for (to, x) in bytes.chunks_exact_mut(4).zip(pair) {
+            to.copy_from_slice(&x.to_ne_bytes());
+        }
+        u64::from_ne_bytes(bytes)
+    })
+}
+
+impl Batch {
+    /// Puts everything into the stream. `members` are the symbols' places among the call's.
+    pub fn start(
+        task: &Task<'_>,
+        symbols: &[SymbolInput<'_>],
+        members: &[usize],
+        number: u32,
+        lent: Lent,
+    ) -> Result<Self, Fault> {
+        let market = Market::places(symbols);
+        let mut owners = vec![NOBODY; market.groups() * GROUP_LANES];
+        for (lane, member) in market.lanes.iter().zip(members) {
+            owners[*lane] = *member;
+        }
+        let mut batch = Self {
+            number,
+            market,
+            owners,
+            wanted: task.wanted,
+            extents: Vec::new(),
+            parcels: Vec::new(),
+            fetched: Vec::new(),
+            keep: Vec::new(),
+            columns: Vec::new(),
+            marks: Vec::new(),
+            bytes_in: 0,
+            settled: false,
+            lent,
+        };
+        batch.marks.push(batch.lent.mark()?);
+        batch.send_columns(task, symbols)?;
+        batch.compute(task)?;
+        batch.marks.push(batch.lent.mark()?);
+        if task.fetch {
+            batch.cut_parcels();
+            for parcel in 0..batch.parcels.len().min(2) {
+                batch.fetch(parcel)?;
+            }
+        }
+        Ok(batch)
+    }
+
+    fn send_columns(&mut self, task: &Task<'_>, symbols: &[SymbolInput<'_>]) -> Result<(), Fault> {
+        let count = symbols.first().map_or(0, |symbol| symbol.columns.len());
+        let cells = self.market.rows() * GROUP_LANES;
+        let shape = shape_of(&self.market, &self.owners);
+        for column in 0..count {
+            if !task.ready.uses.columns.contains(&column) {
+                self.columns.push(None);
+                continue;
+            }
+            let key = task.resident.as_ref().and_then(|(kept, keys)| Some((*kept, keys.get(column)?.as_ref()?)));
+            let key = key.map(|(kept, key)| (kept, ColumnKey { shape: shape ^ key.shape, ..key.clone() }));
+            let found = key.as_ref().and_then(|(kept, key)| kept.get(key));
+            let held = match found {
+                Some(held) => held,
+                None => {
+                    let held = Arc::new(self.lent.allocate(cells)?);
+                    let market = &self.market;
+                    let mut fill = |first: usize, to: &mut [u64]| market.lay(symbols, column, first, to, f64::to_bits);
+                    self.lent.send(held.memory(), cells, &mut fill)?;
+                    self.bytes_in += (cells * CELL_BYTES) as u64;
+                    if let Some((_, key)) = key {
+                        self.keep.push((key, Arc::clone(&held)));
+                    }
+                    held
+                }
+            };
+            self.columns.push(Some(held));
+        }
+        Ok(())
+    }
+
+    fn compute(&mut self, task: &Task<'_>) -> Result<(), Fault> {
+        let sequence = &task.ready.sequence;
+        let limits = Limits { shared_bytes: self.lent.device.facts().shared_bytes };
+        let mut numbers = Numbers::of(&self.market);
+        let mut launches = Vec::with_capacity(sequence.calls.len());
+        for (number, call) in sequence.calls.iter().enumerate() {
+            let launch = call.lowered.launch(&self.market, task.ready.uses.bars(number, self.wanted), limits);
+            let places = numbers.add(&launch);
+            launches.push((launch, places));
+        }
+        let identity = task.ready.identity.as_ref().map(|(lowered, function)| {
+            let launch = lowered.launch(&self.market, Wanted::Last, limits);
+            let places = numbers.add(&launch);
+            (lowered, *function, launch, places)
+        });
+        let told = self.lent.allocate(numbers.cells.len())?;
+        let mut fill = |first: usize, to: &mut [u64]| to.copy_from_slice(&numbers.cells[first..first + to.len()]);
+        self.lent.send(told.memory(), numbers.cells.len(), &mut fill)?;
+        self.bytes_in += (numbers.cells.len() * CELL_BYTES) as u64;
+        self.marks.push(self.lent.mark()?);
+        let pointers =
+            |columns: Vec<u64>, out: &Held, scratch: Option<&Held>, (tail, table): (usize, usize)| Pointers {
+                columns,
+                out: out.memory().at(0),
+                scratch: scratch.map_or(0, |scratch| scratch.memory().at(0)),
+                table: told.memory().at(table),
+                first_row: told.memory().at(numbers.first_row),
+                visible: told.memory().at(numbers.visible),
+                tail: told.memory().at(tail),
+            };
+        let stride = self.market.output_stride(Wanted::All);
+        let mut made: Vec<Option<Arc<Held>>> = vec![None; sequence.calls.len()];
+        for (number, (call, (launch, places))) in sequence.calls.iter().zip(&launches).enumerate() {
+            if call.lowered.kernel.outputs == 0 || launch.blocks == 0 {
+                continue;
+            }
+            let address = |series: &Series| {
+                let (held, cell) = match *series {
+                    Series::Column(column) => (self.columns.get(column).cloned().flatten(), 0),
+                    Series::Made { call, output } => (made.get(call).cloned().flatten(), output * stride),
+                    Series::Constant(_) => (None, 0),
+                };
+                held.map(|held| held.memory().at(cell))
+            };
+            let columns: Option<Vec<u64>> = call.reads.iter().map(address).collect();
+            let columns = columns.ok_or_else(|| Fault::Failed("a kernel reads what nothing made".to_owned()))?;
+            let out = self.lent.allocate(launch.out_len)?;
+            let scratch = if launch.scratch_len > 0 { Some(self.lent.allocate(launch.scratch_len)?) } else { None };
+            let pointers = pointers(columns, &out, scratch.as_ref(), *places);
+            let function = task.ready.functions[number];
+            self.lent.device.launch(self.lent.stream, function, &call.lowered, launch, &pointers)?;
+            made[number] = Some(Arc::new(out));
+            task.ready.uses.over[number].iter().for_each(|other| made[*other] = None);
+        }
+        self.tell(task, &made, &mut |held, cell| {
+            let Some((lowered, function, launch, places)) = &identity else {
+                return Err(Fault::Failed("no kernel gives last bars".to_owned()));
+            };
+            let out = self.lent.allocate(launch.out_len)?;
+            let pointers = pointers(vec![held.memory().at(cell)], &out, None, *places);
+            self.lent.device.launch(self.lent.stream, *function, lowered, launch, &pointers)?;
+            Ok(out)
+        })
+        .map(|extents| self.extents = extents)
+    }
+
+    /// Where the outputs lie. What lies there at every bar although the last ones are wanted is told by `last`.
+    fn tell(
+        &self,
+        task: &Task<'_>,
+        made: &[Option<Arc<Held>>],
+        last: &mut dyn FnMut(&Held, usize) -> Result<Held, Fault>,
+    ) -> Result<Vec<Extent>, Fault> {
+        let sequence = &task.ready.sequence;
+        let cells = self.market.output_stride(self.wanted);
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut places: Vec<(usize, usize, usize)> = Vec::new();
+        for (output, series) in sequence.outputs.iter().enumerate() {
+            if let Series::Made { call, output: of } = *series {
+                places.push((call, of, output));
+            }
+        }
+        places.sort_unstable();
+        for (call, of, output) in places {
+            let Some(held) = made[call].clone() else { continue };
+            let bars = task.ready.uses.bars(call, self.wanted);
+            let (held, at) = if bars == self.wanted {
+                (held, of * cells)
+            } else {
+                (Arc::new(last(&held, of * self.market.output_stride(bars))?), 0)
+            };
+            match extents.last_mut() {
+                Some(before) if Arc::ptr_eq(&before.held, &held) && before.at + before.cells == at => {
+                    before.cells += cells;
+                    before.outputs.push(output);
+                }
+                _ => extents.push(Extent { held, at, cells, outputs: vec![output] }),
+            }
+        }
+        Ok(extents)
+    }
+
+    fn cut_parcels(&mut self) {
+        let room = self.lent.staging_cells;
+        let mut used = room;
+        for (number, extent) in self.extents.iter().enumerate() {
+            let mut at = 0;
+            while at < extent.cells {
+                if used == room {
+                    self.parcels.push(Vec::new());
+                    used = 0;
+                }
+                let cells = (room - used).min(extent.cells - at);
+                if let Some(parcel) = self.parcels.last_mut() {
+                    parcel.push(Piece { extent: number, at, cells, staging_at: used });
+                }
+                used += cells;
+                at += cells;
+            }
+        }
+    }
+
+    fn fetch(&mut self, parcel: usize) -> Result<(), Fault> {
+        for piece in &self.parcels[parcel] {
+            let extent = &self.extents[piece.extent];
+            let from = (extent.held.memory(), extent.at + piece.at);
+            let to = (&self.lent.outward[parcel % 2], piece.staging_at);
+            self.lent.device.copy_out(self.lent.stream, from, to, piece.cells)?;
+        }
+        self.fetched.push(self.lent.mark()?);
+        Ok(())
+    }
+
+    /// Waits, gives every value to `value` (symbol, output, bar, value), and tells where the time went.
+    pub fn finish(
+        mut self,
+        kept: Option<&ResidentColumns>,
+        stages: &mut Stages,
+        value: &mut dyn FnMut(usize, usize, usize, f64),
+    ) -> Result<std::time::Duration, Fault> {
+        let mut bytes_out = 0;
+        for parcel in 0..self.parcels.len() {
+            self.fetched[parcel].wait()?;
+            for piece in &self.parcels[parcel] {
+                bytes_out += (piece.cells * CELL_BYTES) as u64;
+                let staging = &self.lent.outward[parcel % 2];
+                let read = &mut |cells: &[u64]| self.read(piece, cells, value);
+                self.lent.device.read(staging, piece.staging_at, piece.cells, read);
+            }
+            if parcel + 2 < self.parcels.len() {
+                self.fetch(parcel + 2)?;
+            }
+        }
+        for mark in &self.marks {
+            mark.wait()?;
+        }
+        self.lent.settled();
+        self.settled = true;
+        if let Some(kept) = kept {
+            self.keep.iter().for_each(|(key, held)| kept.keep(key, held));
+        }
+        let [started, sent, computed] = self.marks.as_slice() else {
+            return Err(Fault::Failed("a batch without its marks".to_owned()));
+        };
+        let mut record = |stage, bytes, started, ended| {
+            stages.record(StageSpan { stage, part: self.number, bytes, started, ended });
+        };
+        let (began, computing, told) = (started.time()?, sent.time()?, computed.time()?);
+        record(Stage::HostToDevice, self.bytes_in, began, computing);
+        record(Stage::Kernel, 0, computing, told);
+        if let Some(done) = self.fetched.last() {
+            record(Stage::DeviceToHost, bytes_out, told, done.time()?);
+        }
+        self.lent.device.between(sent.mark(), computed.mark())
+    }
+
+    /// Cells of a piece, row by row.
+    fn read(&self, piece: &Piece, cells: &[u64], value: &mut dyn FnMut(usize, usize, usize, f64)) {
+        let extent = &self.extents[piece.extent];
+        let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
+        let mut group = 0;
+        for (number, row_cells) in cells.chunks(GROUP_LANES).enumerate() {
+            let at = piece.at / GROUP_LANES + number;
+            let (output, row) = (extent.outputs[at / rows], at % rows);
+            match self.wanted {
+                Wanted::Last => group = row,
+                Wanted::All => {
+                    if row == 0 {
+                        group = 0;
+                    }
+                    let behind =
+                        |group: usize| self.market.first_row.get(group + 1).is_some_and(|end| row as i64 >= *end);
+                    while behind(group) {
+                        group += 1;
+                    }
+                }
+            }
+            let first = self.market.first_row[group] as usize;
+            for (lane, cell) in row_cells.iter().enumerate() {
+                let owner = self.owners[group * GROUP_LANES + lane];
+                let visible = self.market.visible[group * GROUP_LANES + lane] as usize;
+                let bar = if self.wanted == Wanted::All { row - first } else { visible.wrapping_sub(1) };
+                if owner != NOBODY && bar < visible {
+                    value(owner, output, bar, f64::from_bits(*cell));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // Memory and buffers go to others: nothing may use them any more. What went wrong was told already.
+        if !self.settled {
+            let _ = self.lent.settle();
+        }
+    }
+}
+
+/// Of which symbols a market's lanes are, and how long.
+fn shape_of(market: &Market, owners: &[usize]) -> u128 {
+    let lanes = market.visible.iter().zip(owners);
+    let bytes: Vec<u8> =
+        lanes.flat_map(|(bars, owner)| [*bars as u64, *owner as u64]).flat_map(u64::to_ne_bytes).collect();
+    XxHash3_128::oneshot(&bytes)
+}

@@ -1,0 +1,66 @@
+//! Kernels of a simulated device, run by the CPU engine: no compiler, no kernel's text, the same steps. What a launch reads
+//! and writes is laid out as on a device.
+
+use trawl_plan::graph::{Graph, Kind, NodeId, Op};
+use trawl_plan::{Input, Program};
+
+use super::launch::{GROUP_LANES, Launch, Wanted};
+use super::lower::Lowered;
+use super::simulated::{Bound, Launcher};
+use super::steps::{Source, Steps};
+use crate::{NoCancel, SymbolInput, evaluate_from};
+
+/// The CPU engine in place of kernels.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ByCpu;
+
+impl Launcher for ByCpu {
+    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
+        let program = program_of(&lowered.steps);
+        let stride = launch.output_stride();
+        for group in 0..launch.blocks {
+            let first = usize::try_from(memory.first_row[group]).map_err(|e| e.to_string())?;
+            let visible = &memory.visible[group * GROUP_LANES..(group + 1) * GROUP_LANES];
+            for (lane, bars) in visible.iter().enumerate() {
+                let Some(bars) = usize::try_from(*bars).ok().filter(|bars| *bars > 0) else { continue };
+                let series = |column: &&[f64]| -> Vec<f64> {
+                    let cells = column[first * GROUP_LANES + lane..].iter().step_by(GROUP_LANES);
+                    cells.take(bars).copied().collect()
+                };
+                let columns: Vec<Vec<f64>> = memory.columns.iter().map(series).collect();
+                let symbol = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: bars };
+                let from = if launch.wanted() == Wanted::All { 0 } else { bars - 1 };
+                let made = evaluate_from(&program, std::slice::from_ref(&symbol), &[from], &NoCancel);
+                let made = made.map_err(|e| e.to_string())?.pop().unwrap_or_default();
+                for (output, values) in made.into_iter().enumerate() {
+                    let row = if launch.wanted() == Wanted::All { first } else { group };
+                    let cells = memory.out[output * stride + row * GROUP_LANES + lane..].iter_mut();
+                    for (cell, value) in cells.step_by(GROUP_LANES).zip(values) {
+                        *cell = if value.is_nan() { f64::NAN } else { value };
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Steps as a program again.
+fn program_of(steps: &Steps) -> Program {
+    let mut graph = Graph::default();
+    let columns: Vec<NodeId> = (0..steps.columns).map(|i| graph.add(Op::Column(i as u16), &[], Kind::Num)).collect();
+    let mut made: Vec<NodeId> = Vec::with_capacity(steps.steps.len());
+    let place = |graph: &mut Graph, made: &[NodeId], source: &Source| match *source {
+        Source::Column(column) => columns[column],
+        Source::Constant(value) => graph.num(value),
+        Source::Step(step) => made[step],
+    };
+    for step in &steps.steps {
+        let inputs: Vec<NodeId> = step.inputs.iter().map(|input| place(&mut graph, &made, input)).collect();
+        let id = graph.add(step.op, &inputs, Kind::Num);
+        made.push(id);
+    }
+    let outputs = steps.outputs.iter().map(|output| place(&mut graph, &made, output)).collect();
+    let inputs = (0..steps.columns).map(|i| Input::Column(format!("c{i}"))).collect();
+    Program::over(inputs, graph, outputs)
+}

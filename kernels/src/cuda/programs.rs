@@ -1,0 +1,242 @@
+//! From a program to loaded kernels: fused where that was compiled, a primitive at a time until then.
+//!
+//! A fused kernel is compiled in the background, by one thread; nobody waits for it who did not ask to. Kernels of single
+//! primitives are few, shared by all programs, and compiled where they are wanted.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use trawl_plan::graph::{Node, NodeId};
+use trawl_plan::{Input, Program};
+
+use super::cache::{Cache, Key};
+use super::device::{Device, Fault, Function};
+use super::lower::{Kernel, Lowered};
+use super::sequence::{Sequence, Uses, identity};
+
+/// Programs whose kernels are remembered; then all are forgotten.
+const PROGRAMS_MAX: usize = 256;
+/// Fused kernels that wait to be compiled; more are asked for again when their program is run again.
+const WAITING_MAX: usize = 64;
+/// Threads that compile kernels of single primitives.
+const COMPILERS_MAX: usize = 8;
+
+/// Kernels in the order of their calls, loaded.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub sequence: Sequence,
+    pub uses: Uses,
+    /// One a call.
+    pub functions: Vec<Function>,
+    /// Gives a series as it is.
+    pub identity: Option<(Lowered, Function)>,
+    pub fused: bool,
+}
+
+/// A program as it was lowered.
+struct Known {
+    nodes: Vec<Node>,
+    outputs: Vec<NodeId>,
+    inputs: Vec<Input>,
+    fused: Arc<Sequence>,
+    /// What is run now.
+    ready: Option<Arc<Ready>>,
+}
+
+/// Compiles and loads; shared with the thread in the background.
+struct Loader {
+    device: Arc<dyn Device>,
+    cache: Cache,
+    functions: Mutex<HashMap<u128, Function>>,
+    /// Kernels that were given to the thread and are not loaded yet, or failed.
+    asked: Mutex<HashSet<u128>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Loader {
+    fn key(&self, kernel: &Kernel) -> Key {
+        let facts = self.device.facts();
+        Key { fingerprint: kernel.fingerprint, architecture: facts.architecture(), compiler: facts.compiler }
+    }
+
+    /// The kernel, if nothing has to be compiled for it.
+    fn at_hand(&self, kernel: &Kernel) -> Option<Function> {
+        let loaded = locked(&self.functions).get(&kernel.fingerprint).copied();
+        loaded.or_else(|| {
+            let code = self.cache.known(self.key(kernel))?;
+            self.load(kernel, &code).ok()
+        })
+    }
+
+    fn get(&self, kernel: &Kernel) -> Result<Function, Fault> {
+        if let Some(function) = locked(&self.functions).get(&kernel.fingerprint) {
+            return Ok(*function);
+        }
+        let code = self.cache.code(self.key(kernel), || self.device.compile(kernel))?;
+        self.load(kernel, &code)
+    }
+
+    fn load(&self, kernel: &Kernel, code: &[u8]) -> Result<Function, Fault> {
+        let mut functions = locked(&self.functions);
+        if let Some(function) = functions.get(&kernel.fingerprint) {
+            return Ok(*function);
+        }
+        let function = self.device.load(kernel, code)?;
+        functions.insert(kernel.fingerprint, function);
+        Ok(function)
+    }
+
+    /// Loads the distinct kernels of a sequence, several at a time.
+    fn get_all(&self, sequence: &Sequence) -> Result<Vec<Function>, Fault> {
+        let kernels: BTreeMap<u128, &Kernel> =
+            sequence.calls.iter().map(|c| (c.lowered.kernel.fingerprint, &c.lowered.kernel)).collect();
+        let missing: Vec<&Kernel> = kernels.into_values().filter(|k| self.at_hand(k).is_none()).collect();
+        let share = missing.len().div_ceil(COMPILERS_MAX).max(1);
+        std::thread::scope(|scope| {
+            // What fails fails again below, where it is told.
+            for kernels in missing.chunks(share) {
+                scope.spawn(move || kernels.iter().for_each(|kernel| drop(self.get(kernel))));
+            }
+        });
+        sequence.calls.iter().map(|call| self.get(&call.lowered.kernel)).collect()
+    }
+
+    fn compile_all(&self, kernels: &Receiver<Kernel>) {
+        for kernel in kernels {
+            // A kernel that does not compile is not asked for again: its programs go on a primitive at a time.
+            if self.get(&kernel).is_ok() {
+                locked(&self.asked).remove(&kernel.fingerprint);
+            }
+        }
+    }
+}
+
+/// The kernels of all programs that were run.
+pub(super) struct Programs {
+    loader: Arc<Loader>,
+    known: Mutex<HashMap<u64, Vec<Known>>>,
+    background: SyncSender<Kernel>,
+}
+
+impl std::fmt::Debug for Programs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Programs").finish_non_exhaustive()
+    }
+}
+
+impl Programs {
+    /// Starts the thread that compiles; it ends with the last handle.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn new(device: Arc<dyn Device>, cache: Cache) -> Result<Self, Fault> {
+        let loader = Arc::new(Loader { device, cache, functions: Mutex::default(), asked: Mutex::default() });
+        let (background, kernels) = sync_channel(WAITING_MAX);
+        let compiling = Arc::clone(&loader);
+        let thread = std::thread::Builder::new().name("trawl-nvrtc".to_owned());
+        let started = thread.spawn(move || compiling.compile_all(&kernels));
+        started.map_err(|e| Fault::Failed(format!("the thread that compiles: {e}")))?;
+        Ok(Self { loader, known: Mutex::default(), background })
+    }
+
+    /// Kernels for a program. With `wait` the fused ones, however long that takes.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn ready(&self, program: &Program, wait: bool) -> Result<Arc<Ready>, Fault> {
+        let hash = hash_of(program);
+        let (fused, ready) = self.lowered(hash, program)?;
+        if let Some(ready) = ready.filter(|ready| ready.fused || !wait && !self.at_hand(&fused)) {
+            return Ok(ready);
+        }
+        let made = if wait || self.at_hand(&fused) {
+            let functions = self.loader.get_all(&fused)?;
+            self.made((*fused).clone(), functions, true)?
+        } else {
+            self.ask_for(&fused);
+            let apart = Sequence::apart(program)?;
+            let functions = self.loader.get_all(&apart)?;
+            self.made(apart, functions, false)?
+        };
+        let made = Arc::new(made);
+        let mut known = locked(&self.known);
+        let found = known.get_mut(&hash).into_iter().flatten().find(|k| k.is(program));
+        if let Some(known) = found {
+            known.ready = Some(Arc::clone(&made));
+        }
+        Ok(made)
+    }
+
+    /// Compiles and loads what answers a program until its fused kernel is there.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn warm(&self, program: &Program) -> Result<usize, Fault> {
+        let apart = Sequence::apart(program)?;
+        self.loader.get_all(&apart)?;
+        Ok(apart.kernels().len())
+    }
+
+    fn made(&self, sequence: Sequence, functions: Vec<Function>, fused: bool) -> Result<Ready, Fault> {
+        let identity = if sequence.calls.len() > 1 {
+            let lowered = identity()?;
+            let function = self.loader.get(&lowered.kernel)?;
+            Some((lowered, function))
+        } else {
+            None
+        };
+        Ok(Ready { uses: sequence.uses(), sequence, functions, identity, fused })
+    }
+
+    fn at_hand(&self, sequence: &Sequence) -> bool {
+        sequence.calls.iter().all(|call| self.loader.at_hand(&call.lowered.kernel).is_some())
+    }
+
+    fn ask_for(&self, sequence: &Sequence) {
+        for call in &sequence.calls {
+            let kernel = &call.lowered.kernel;
+            if locked(&self.loader.asked).insert(kernel.fingerprint)
+                && self.background.try_send(kernel.clone()).is_err()
+            {
+                locked(&self.loader.asked).remove(&kernel.fingerprint);
+            }
+        }
+    }
+
+    fn lowered(&self, hash: u64, program: &Program) -> Result<(Arc<Sequence>, Option<Arc<Ready>>), Fault> {
+        if let Some(found) = locked(&self.known).get(&hash).into_iter().flatten().find(|k| k.is(program)) {
+            return Ok((Arc::clone(&found.fused), found.ready.clone()));
+        }
+        let fused = Arc::new(Sequence::fused(program)?);
+        let mut known = locked(&self.known);
+        if known.len() >= PROGRAMS_MAX {
+            known.clear();
+        }
+        known.entry(hash).or_default().push(Known {
+            nodes: program.nodes().to_vec(),
+            outputs: program.outputs.clone(),
+            inputs: program.inputs.clone(),
+            fused: Arc::clone(&fused),
+            ready: None,
+        });
+        Ok((fused, None))
+    }
+}
+
+impl Known {
+    fn is(&self, program: &Program) -> bool {
+        self.nodes == program.nodes() && self.outputs == program.outputs && self.inputs == program.inputs
+    }
+}
+
+fn hash_of(program: &Program) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    program.nodes().hash(&mut hasher);
+    program.outputs.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,66 @@
+//! Which engine runs programs: this machine's processors, or a device. The values are the same.
+
+use std::sync::Arc;
+
+use trawl_plan::Program;
+
+use crate::cuda::{BarsSource, Executor, Fault};
+use crate::stages::Stages;
+use crate::{BACKEND_CPU, Cancel, Cancelled, Precision, SymbolInput};
+
+/// What runs programs. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub enum Engine {
+    /// The calling thread.
+    #[default]
+    Cpu,
+    /// A device that all threads share.
+    Device(Arc<Executor>),
+}
+
+/// Why an engine gave no values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+    #[error(transparent)]
+    Device(Fault),
+}
+
+impl Engine {
+    /// Its name in the identity of an answer of this precision: what is not of 64 bits is the CPU's.
+    pub fn backend(&self, precision: Precision) -> &'static str {
+        match self {
+            Self::Device(executor) if precision == Precision::F64 => executor.facts().backend,
+            _ => BACKEND_CPU,
+        }
+    }
+
+    /// As [`Precision::evaluate_from`]. Bars of a known `source` stay on a device. Where a device's time went is recorded;
+    /// that of the calling thread is the caller's to record. A program that no kernel can be written for is run by the CPU,
+    /// whose bits are the same.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn evaluate_from(
+        &self,
+        precision: Precision,
+        program: &Program,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        source: Option<&BarsSource<'_>>,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<Vec<Vec<Vec<f64>>>, EngineError> {
+        if let (Self::Device(executor), Precision::F64) = (self, precision) {
+            match executor.evaluate_from(program, symbols, from, source, cancel, stages) {
+                Ok(values) => return Ok(values),
+                Err(Fault::Cancelled) => return Err(Cancelled.into()),
+                Err(Fault::Lower(_)) => {}
+                Err(fault) => return Err(EngineError::Device(fault)),
+            }
+        }
+        Ok(precision.evaluate_from(program, symbols, from, cancel)?)
+    }
+}

@@ -1,0 +1,364 @@
+//! The engine on a device, on one that is simulated: the values are the CPU's whatever the device has or lacks, copies and kernels
+//! overlap, bars stay, and every fault is told.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use trawl_kernels::cuda::{
+    BarsSource, Cache, Executor, ExecutorOptions, Fault, Launcher, Sequence, Simulated, Simulation,
+};
+use trawl_kernels::stages::{Stage, StageSpan, Stages};
+use trawl_kernels::{Cancel, Cancelled, Engine, EngineError, NoCancel, Precision, SymbolInput, evaluate_from};
+use trawl_plan::Program;
+
+use crate::emulator::OnDemand;
+use crate::fused::{inputs, market, program};
+
+/// Longest that something in the background may take.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// Series that others read are outputs too, and a column and a constant are.
+const PLAN: &[&str] = &[
+    "rsi(close,14)",
+    "sma(close,20)",
+    "close > sma(close,20)",
+    "ema(sma(close,20),9)",
+    "close",
+    "1 + 1",
+    "atr(14)",
+    "crosses_above(ema(close,5), ema(close,9))",
+];
+
+fn plan() -> Program {
+    program(&PLAN.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>())
+}
+
+/// Two hundred symbols of up to 240 bars: seven groups.
+fn bars() -> Vec<Vec<Vec<f64>>> {
+    let lengths: Vec<usize> = (0..200).map(|i| 1 + (i * 37) % 240).collect();
+    market(&lengths, 5)
+}
+
+struct World {
+    device: Arc<Simulated>,
+    executor: Executor,
+}
+
+fn world(simulation: Simulation, options: ExecutorOptions) -> World {
+    on(Arc::new(Simulated::new(simulation)), options)
+}
+
+fn on(device: Arc<Simulated>, options: ExecutorOptions) -> World {
+    let executor = Executor::new(device.clone(), Cache::in_memory(), options).expect("a device");
+    World { device, executor }
+}
+
+fn waits() -> ExecutorOptions {
+    ExecutorOptions { wait_for_fused: true, ..ExecutorOptions::default() }
+}
+
+/// Small batches: two groups each.
+fn small() -> ExecutorOptions {
+    ExecutorOptions { batch_bytes_max: Some(1 << 20), ..waits() }
+}
+
+fn last_of(symbols: &[SymbolInput<'_>]) -> Vec<usize> {
+    symbols.iter().map(|symbol| symbol.visible.saturating_sub(1)).collect()
+}
+
+fn bits(values: &[Vec<Vec<f64>>]) -> Vec<u64> {
+    values.iter().flatten().flatten().map(|x| x.to_bits()).collect()
+}
+
+impl World {
+    fn values(
+        &self,
+        program: &Program,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+        self.executor.evaluate_from(program, symbols, from, None, &NoCancel, &mut Stages::default())
+    }
+
+    /// Holds the values of a plan at the last bar and at all of them to the CPU's.
+    fn agrees(&self, program: &Program, bars: &[Vec<Vec<f64>>]) {
+        let symbols = inputs(program, bars, &[]);
+        let middle = symbols.iter().map(|symbol| symbol.visible / 2).collect();
+        for from in [last_of(&symbols), vec![0; symbols.len()], middle] {
+            let want = evaluate_from(program, &symbols, &from, &NoCancel).expect("not cancelled");
+            let got = self.values(program, &symbols, &from).expect("a healthy device");
+            assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), want.iter().map(Vec::len).collect::<Vec<_>>());
+            assert!(bits(&got) == bits(&want), "from {:?}", &from[..3]);
+        }
+    }
+}
+
+#[test]
+fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
+    let bars = bars();
+    // Buffers that are filled many times in a batch too, down to one row.
+    let [cramped, row] = [20_000, 1].map(|staging_bytes| ExecutorOptions { staging_bytes, ..small() });
+    for options in [waits(), small(), ExecutorOptions { streams: 1, ..small() }, cramped, row] {
+        world(Simulation::default(), options).agrees(&plan(), &bars);
+    }
+}
+
+#[test]
+fn kernels_run_on_the_device_as_they_are_written() {
+    // Of the text itself: addresses, tables and tails lie where kernels look for them.
+    let launcher: Box<dyn Launcher> = Box::new(OnDemand::default());
+    let device = Arc::new(Simulated::with(Simulation::default(), launcher));
+    let items = ["rsi(close,14)", "wma(close,9)", "atc().signal", "rsi(close,14) > 50", "ht_dcperiod(close)"]
+        .map(str::to_owned);
+    let program = program(&items);
+    let bars = market(&[240, 17, 33, 100, 1, 239], 3);
+    on(Arc::clone(&device), waits()).agrees(&program, &bars);
+    // A primitive at a time: the fused kernel is never ready.
+    let fused = Sequence::fused(&program).expect("every primitive");
+    fused.calls.iter().for_each(|call| device.hold(call.lowered.kernel.fingerprint));
+    let world = on(Arc::clone(&device), ExecutorOptions::default());
+    world.agrees(&program, &bars);
+    assert!(!world.executor.is_fused(&program));
+    device.let_go();
+}
+
+#[test]
+fn symbols_without_bars_and_calls_without_symbols_have_no_values() {
+    let world = world(Simulation::default(), waits());
+    let program = plan();
+    assert_eq!(world.values(&program, &[], &[]), Ok(Vec::new()));
+    let nothing = SymbolInput { columns: vec![&[][..]; program.inputs.len()], visible: 0 };
+    let values = world.values(&program, std::slice::from_ref(&nothing), &[0]).expect("nothing to do");
+    assert!(values[0].iter().all(Vec::is_empty) && values[0].len() == PLAN.len());
+    let constant = crate::fused::program(&["1 + 1".to_owned(), "close".to_owned()]);
+    world.agrees(&constant, &bars());
+    assert_eq!(world.device.counts().launches, 0, "what the host knows is not computed");
+}
+
+fn spans(stages: &Stages, stage: Stage) -> Vec<StageSpan> {
+    stages.spans().iter().filter(|span| span.stage == stage).copied().collect()
+}
+
+#[test]
+fn one_batch_goes_in_while_another_is_computed() {
+    let copies = Simulation { copied_bytes_per_s: 1e8, kernel: Duration::from_millis(10), ..Simulation::default() };
+    let world = world(copies, small());
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let mut stages = Stages::default();
+    let from = vec![0; symbols.len()];
+    world.executor.evaluate_from(&program, &symbols, &from, None, &NoCancel, &mut stages).expect("a healthy device");
+    let [inward, kernels, outward] =
+        [Stage::HostToDevice, Stage::Kernel, Stage::DeviceToHost].map(|stage| spans(&stages, stage));
+    assert!(kernels.len() >= 3, "{} batches overlap little", kernels.len());
+    assert_eq!((inward.len(), outward.len()), (kernels.len(), kernels.len()));
+    let mut overlaps = 0;
+    for batch in 0..kernels.len() - 1 {
+        overlaps += usize::from(inward[batch + 1].started < kernels[batch].ended);
+        assert!(inward[batch].ended <= kernels[batch].started && kernels[batch].ended <= outward[batch].started);
+        assert!(inward[batch].bytes > 0 && outward[batch].bytes > 0);
+    }
+    assert!(overlaps >= kernels.len() - 2, "{overlaps} of {} overlap", kernels.len());
+    let busy = |spans: &[StageSpan]| spans.iter().map(|s| s.ended - s.started).sum::<Duration>();
+    let whole = outward[outward.len() - 1].ended - inward[0].started;
+    assert!(whole < busy(&inward) + busy(&kernels) + busy(&outward), "{whole:?}");
+}
+
+#[test]
+fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let from = last_of(&symbols);
+    let want = bits(&evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled"));
+    let names: Vec<String> = (0..symbols.len()).map(|i| format!("S{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = world(Simulation { memory_bytes: 12 << 20, ..Simulation::default() }, waits());
+    let run = |bars: &str, group: u32, symbols: &[SymbolInput<'_>], names: &[&str]| {
+        let before = world.device.counts().copied_in_bytes;
+        let source = BarsSource { bars: Arc::from(bars), group, symbols: names };
+        let stages = &mut Stages::default();
+        let from = last_of(symbols);
+        let values = world.executor.evaluate_from(&program, symbols, &from, Some(&source), &NoCancel, stages);
+        (bits(&values.expect("a healthy device")), world.device.counts().copied_in_bytes - before)
+    };
+    let (values, first) = run("a@1", 0, &symbols, &names);
+    assert!(values == want && first > 500_000, "{first}");
+    let (values, again) = run("a@1", 0, &symbols, &names);
+    assert!(values == want && again < 50_000, "{again} bytes went in again");
+    // Another group, other bars, other symbols of the same lengths: nothing is taken for what it is not.
+    for (bars, group) in [("a@1", 1), ("a@2", 0)] {
+        assert!(run(bars, group, &symbols, &names).1 >= first);
+    }
+    let other: Vec<String> = (0..symbols.len()).map(|i| format!("T{i}")).collect();
+    let other: Vec<&str> = other.iter().map(String::as_str).collect();
+    assert!(run("a@1", 0, &symbols, &other).1 >= first);
+    // Room for some of them: the eldest went, and memory stayed within its bound.
+    for group in 2..12 {
+        assert!(run("a@1", group, &symbols, &names).0 == want);
+    }
+    let counts = world.device.counts();
+    assert!(world.executor.resident_bytes() > 1 << 20 && counts.most_bytes <= 12 << 20, "{counts:?}");
+    assert!(run("a@1", 11, &symbols, &names).1 < 50_000, "the youngest is there");
+    assert!(run("a@1", 2, &symbols, &names).1 >= first, "the eldest is not");
+}
+
+#[test]
+fn a_batch_that_finds_no_memory_is_halved_and_goes_on() {
+    let (program, bars) = (plan(), bars());
+    let plenty = world(Simulation::default(), waits());
+    plenty.agrees(&program, &bars);
+    // At each allocation in turn.
+    for at in 1..=plenty.device.counts().allocations {
+        world(Simulation { no_memory_at: Some(at), ..Simulation::default() }, waits()).agrees(&program, &bars);
+    }
+    // Far less than the symbols need together.
+    let tight = world(Simulation { memory_bytes: 2 << 20, ..Simulation::default() }, waits());
+    tight.agrees(&program, &bars);
+    let counts = tight.device.counts();
+    assert!(counts.most_bytes <= 2 << 20 && counts.used_bytes == 0, "{counts:?}");
+    assert!(counts.launches > plenty.device.counts().launches, "{counts:?}");
+    // The same with a budget within a device that has more.
+    let budget = ExecutorOptions { device_memory_bytes: Some(2 << 20), ..waits() };
+    let bounded = world(Simulation::default(), budget);
+    bounded.agrees(&program, &bars);
+    assert!(bounded.device.counts().most_bytes <= 2 << 20);
+}
+
+#[test]
+fn one_group_that_does_not_fit_is_an_error_that_names_bytes() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let tiny = world(Simulation { memory_bytes: 100_000, ..Simulation::default() }, waits());
+    let told = tiny.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("no room");
+    let Fault::OutOfMemory { needed_bytes, free_bytes } = told else { panic!("{told}") };
+    assert!(needed_bytes > 100_000 && free_bytes <= 90_000, "{needed_bytes} {free_bytes}");
+    assert!(told.to_string().contains(&needed_bytes.to_string()) && told.is_retryable());
+    assert_eq!(tiny.device.counts().used_bytes, 0, "nothing stays behind");
+}
+
+#[test]
+fn a_batch_that_runs_too_long_ends_the_call_at_its_end() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let slow = Simulation { slow_at: Some((1, Duration::from_secs(12))), ..Simulation::default() };
+    let one = ExecutorOptions { streams: 1, ..small() };
+    let world = world(slow, one);
+    let told = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("too late");
+    assert!(matches!(told, Fault::Late { took, .. } if took >= Duration::from_secs(12)), "{told}");
+    assert!(told.is_retryable());
+    assert_eq!(world.device.counts().launches, 1, "nothing behind it was begun");
+    assert_eq!(world.executor.lost(), None);
+    world.agrees(&program, &bars);
+    assert_eq!(world.device.counts().used_bytes, 0);
+}
+
+#[test]
+fn a_device_that_says_nothing_for_too_long_is_lost() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let hangs = Simulation { slow_at: Some((1, Duration::from_secs(1_000_000))), ..Simulation::default() };
+    let world = world(hangs, waits());
+    let told = world.values(&program, &symbols, &vec![0; symbols.len()]).expect_err("it hangs");
+    assert!(matches!(told, Fault::Lost(_)), "{told}");
+}
+
+#[test]
+fn a_sticky_error_gives_the_device_up_and_tells_so_once() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let world = world(Simulation { illegal_at: Some(2), ..Simulation::default() }, small());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    world.executor.on_lost(move |why| telling.lock().expect("held shortly").push(why.to_owned()));
+    let from = vec![0; symbols.len()];
+    let first = world.values(&program, &symbols, &from).expect_err("an illegal address");
+    assert!(matches!(&first, Fault::Lost(why) if why.contains("illegal")), "{first}");
+    let launches = world.device.counts().launches;
+    assert_eq!(world.values(&program, &symbols, &from), Err(first), "every later call");
+    assert_eq!(world.device.counts().launches, launches, "nothing more is tried");
+    assert_eq!(told.lock().expect("held shortly").len(), 1);
+    assert!(world.executor.lost().is_some());
+    // Who asks late is told too.
+    let late = Arc::clone(&told);
+    world.executor.on_lost(move |why| late.lock().expect("held shortly").push(why.to_owned()));
+    assert_eq!(told.lock().expect("held shortly").len(), 2);
+}
+
+/// Cancels when it was asked so often.
+struct Asked(AtomicUsize);
+
+impl Cancel for Asked {
+    fn cancelled(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::Relaxed) <= 1
+    }
+}
+
+#[test]
+fn a_cancelled_call_ends_between_batches() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let world = world(Simulation::default(), small());
+    let from = vec![0; symbols.len()];
+    let cancel = Asked(AtomicUsize::new(3));
+    let told = world.executor.evaluate_from(&program, &symbols, &from, None, &cancel, &mut Stages::default());
+    assert_eq!(told, Err(Fault::Cancelled));
+    assert!((1..=2).contains(&world.device.counts().launches));
+    assert_eq!(world.device.counts().used_bytes, 0);
+}
+
+#[test]
+fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
+    let (program, bars) = (plan(), bars());
+    let world = world(Simulation::default(), ExecutorOptions::default());
+    let fused = Sequence::fused(&program).expect("every primitive");
+    fused.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
+    world.agrees(&program, &bars);
+    let apart = world.device.counts().launches;
+    assert!(!world.executor.is_fused(&program));
+    assert!(apart > 10 * 3, "{apart} launches");
+    world.device.let_go();
+    let until = Instant::now() + BOUND;
+    while !world.executor.is_fused(&program) {
+        assert!(Instant::now() < until, "the fused kernel was not compiled");
+        std::thread::yield_now();
+    }
+    world.agrees(&program, &bars);
+    assert_eq!(world.device.counts().launches - apart, 3, "one kernel at a time");
+    // Other periods and thresholds compile nothing.
+    let compiled = world.device.counts().compiled;
+    let other: Vec<String> = PLAN.iter().map(|item| item.replace("20", "30").replace("14", "7")).collect();
+    world.agrees(&crate::fused::program(&other), &bars);
+    assert_eq!(world.device.counts().compiled, compiled);
+    assert_eq!(world.device.counts().launches - apart, 6);
+}
+
+#[test]
+fn threads_share_a_device() {
+    let (program, bars) = (plan(), bars());
+    let world = world(Simulation { memory_bytes: 8 << 20, ..Simulation::default() }, small());
+    std::thread::scope(|scope| {
+        (0..8).for_each(|_| drop(scope.spawn(|| world.agrees(&program, &bars))));
+    });
+    assert_eq!(world.device.counts().used_bytes, 0);
+}
+
+#[test]
+fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let from = last_of(&symbols);
+    let World { device, executor } = world(Simulation::default(), waits());
+    let engine = Engine::Device(Arc::new(executor));
+    let run = |engine: &Engine, precision: Precision, cancel: &dyn Cancel| {
+        engine.evaluate_from(precision, &program, &symbols, &from, None, cancel, &mut Stages::default())
+    };
+    for precision in Precision::ALL {
+        let [one, other] = [&engine, &Engine::Cpu].map(|e| bits(&run(e, precision, &NoCancel).expect("it runs")));
+        assert!(one == other, "{precision:?}");
+    }
+    assert_eq!(device.counts().launches, 1, "f32 is the CPU's");
+    assert_eq!((engine.backend(Precision::F64), engine.backend(Precision::F32)), ("simulated", "cpu"));
+    let cancelled = Asked(AtomicUsize::new(1));
+    assert_eq!(run(&engine, Precision::F64, &cancelled), Err(EngineError::Cancelled(Cancelled)));
+}
