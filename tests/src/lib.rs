@@ -8,6 +8,7 @@
 pub mod certs;
 pub mod chaos;
 pub mod cluster;
+pub mod collectors;
 pub mod etcd;
 pub mod etcd_nodes;
 pub mod executable;
@@ -18,4 +19,5 @@ pub mod process;
 pub mod receiver;
 pub mod reference;
 pub mod scrape;
+pub mod tls_receiver;
 pub mod wait;
