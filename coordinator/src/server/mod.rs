@@ -3,7 +3,7 @@
 //! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler,
 //! `attempt` is one shard at one worker, `scans` takes each scan from its request to its end, `service` is what clients
 //! see, `proxy` passes their calls on to the coordinator that leads, `quota` is what each of them may ask for; `reign` is
-//! one term of a leader, `registry` who else stands for election.
+//! one term of a leader, `registry` who else stands for election, `work` how much is left to do.
 
 mod attempt;
 mod dispatcher;
@@ -15,6 +15,7 @@ mod registry;
 mod reign;
 mod scans;
 mod service;
+mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ use service::{CoordinatorService, Handle, Standing};
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
 pub use service::LISTED_MAX;
+pub use work::work_remaining;
 
 /// Pings to a client that says nothing, and how long their answer may take.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));

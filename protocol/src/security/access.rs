@@ -12,6 +12,7 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
+use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
 use super::files::Watched;
 use super::identity::{Identity, Role};
@@ -40,12 +41,13 @@ pub struct Rule {
 }
 
 /// Every RPC of every service. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 10] = [
+pub const RULES: [Rule; 11] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
     client("/trawl.v1.Coordinator/ListScans", "list scans", Right::Read),
     client("/trawl.v1.Coordinator/GetScan", "read scans", Right::Read),
+    client("/trawl.v1.Coordinator/Trace", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/ListWorkers", "list workers", Right::Read),
     client("/trawl.v1.Coordinator/DrainWorker", "drain workers", Right::Admin),
     worker("/trawl.v1.Worker/Execute", "send work"),
@@ -196,6 +198,14 @@ fn denied(message: &str) -> Status {
     status_of(Code::PermissionDenied, ErrorKind::Invalid, message)
 }
 
+fn failure_of(refused: &Status) -> AuthFailure {
+    match refused.code() {
+        Code::Unimplemented => AuthFailure::UnknownCall,
+        Code::PermissionDenied => AuthFailure::Denied,
+        _ => AuthFailure::Unauthenticated,
+    }
+}
+
 /// What a stranger sent, fit for a log.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(128).collect()
@@ -278,7 +288,10 @@ where
                 request.extensions_mut().insert(caller);
                 Box::pin(self.inner.call(request))
             }
-            Err(status) => Box::pin(async move { Ok(status.into_http()) }),
+            Err(status) => {
+                AUTH_FAILURES.of(failure_of(&status)).inc();
+                Box::pin(async move { Ok(status.into_http()) })
+            }
         }
     }
 }
