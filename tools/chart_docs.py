@@ -23,7 +23,9 @@ DEFAULT_CHARACTERS_MAX = 60
 
 def options(trawl, command):
     """{long name: (description, default)} of a command, from its --help."""
-    said = subprocess.run([trawl, command, "--help"], capture_output=True, text=True, env={"COLUMNS": "110"}, check=True)
+    said = subprocess.run(
+        [trawl, command, "--help"], capture_output=True, text=True, env={"COLUMNS": "110"}, check=True
+    )
     found = {}
     for line in said.stdout.splitlines():
         if head := re.match(r"  (?:-\w, |    )--([a-z0-9-]+)(?: <\S+>)?\s*(.*)$", line):
@@ -37,7 +39,10 @@ def options(trawl, command):
     found.pop("ended", None)
     found.pop("help", None)
     texts = {name: " ".join(lines) for name, lines in found.items()}
-    return {name: (re.sub(r"\s*\[default: .*\]$", "", t), (re.findall(r"\[default: (.*)\]$", t) or [""])[0]) for name, t in texts.items()}
+    return {
+        name: (re.sub(r"\s*\[default: .*\]$", "", t), (re.findall(r"\[default: (.*)\]$", t) or [""])[0])
+        for name, t in texts.items()
+    }
 
 
 # What the chart sets by other values; everything else is a key of coordinator.config or worker.config.
@@ -85,11 +90,19 @@ def key_page(trawl):
     ]
     for command in ("coordinator", "worker"):
         config = values[command]["config"]
-        lines += ["", f"## trawl {command}", "", "| option | variable | value | default | meaning |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## trawl {command}",
+            "",
+            "| option | variable | value | default | meaning |",
+            "|---|---|---|---|---|",
+        ]
         for option, (meaning, default) in sorted(options(trawl, command).items()):
             key = WIRED.get(option, f"{command}.config.{camel(option)}")
             own = config.get(camel(option)) if option not in WIRED else None
-            default = f"{own} (the program's: {default or 'none'})" if own is not None and str(own) != default else default
+            default = (
+                f"{own} (the program's: {default or 'none'})" if own is not None and str(own) != default else default
+            )
             shown = key if key.startswith("(") else f"`{key}`"
             meaning, default = meaning.replace("|", "\\|"), default.replace("|", "\\|")
             lines.append(f"| `--{option}` | `{variable(option)}` | {shown} | {default} | {meaning} |")
@@ -135,7 +148,11 @@ def value_at(values, path):
 
 def shown(value):
     """A default, as a cell."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n...\n").strip() if value not in ("", None) else ""
+    text = (
+        yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n...\n").strip()
+        if value not in ("", None)
+        else ""
+    )
     text = text if len(text) <= DEFAULT_CHARACTERS_MAX else "see `values.yaml`"
     return f"`{text}`" if text and not text.startswith("see ") else text
 
@@ -143,7 +160,14 @@ def shown(value):
 def readme():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    lines = [(CHART / "README.head.md").read_text().replace("VERSION", chart["version"]).replace("KUBERNETES", chart["kubeVersion"].removesuffix("-0")).rstrip(), ""]
+    lines = [
+        (CHART / "README.head.md")
+        .read_text()
+        .replace("VERSION", chart["version"])
+        .replace("KUBERNETES", chart["kubeVersion"].removesuffix("-0"))
+        .rstrip(),
+        "",
+    ]
     plain = []
     sections = described_values()
     for name, entries in sections:
@@ -153,7 +177,9 @@ def readme():
     for title, entries in listed:
         lines += [f"### {title}", "", "| value | default | meaning |", "|---|---|---|"]
         for key, about in entries:
-            lines.append(f"| `{key}` | {shown(value_at(values, key)).replace('|', chr(92) + '|')} | {about.replace('|', chr(92) + '|')} |")
+            lines.append(
+                f"| `{key}` | {shown(value_at(values, key)).replace('|', chr(92) + '|')} | {about.replace('|', chr(92) + '|')} |"
+            )
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

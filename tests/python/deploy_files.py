@@ -57,36 +57,58 @@ def dockerfile():
         check("distroless" in defaults["RUNTIME_IMAGE"], "the images would have a shell")
         users = [line for line in lines if line.startswith("USER ")]
         check(users == ["USER 65532:65532"], f"{image} runs as {users}")
-        check(not [line for line in lines if line.startswith(("RUN ", "ADD "))], f"{image}: something is run in it, or added")
+        check(
+            not [line for line in lines if line.startswith(("RUN ", "ADD "))],
+            f"{image}: something is run in it, or added",
+        )
         check('ENTRYPOINT ["/usr/bin/trawl"]' in lines, f"{image}: signals go to somebody else")
         check("STOPSIGNAL SIGTERM" in lines, f"{image}: how it is stopped")
         labels = " ".join(line for line in lines if line.startswith("LABEL "))
         for label in ("title", "description", "licenses", "version", "revision", "created"):
             check(f"org.opencontainers.image.{label}=" in labels, f"{image}: no label {label}")
     command = lambda image: [line for line in stages[image]["lines"] if line.startswith("CMD ")]
-    check(command("coordinator") == ['CMD ["coordinator"]'] and command("worker-cuda") == ['CMD ["worker"]'], "commands")
+    check(
+        command("coordinator") == ['CMD ["coordinator"]'] and command("worker-cuda") == ['CMD ["worker"]'], "commands"
+    )
     build = " ".join(stages["build"]["lines"])
     for word in ("--locked", "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "sbom.py"):
         check(word in build, f"the build stage lacks {word}")
     # The run-time compiler that kernels are tested with.
     wheel = re.search(r"^nvidia-cuda-nvrtc==(\d+\.\d+)\.", (ROOT / "tests/requirements.txt").read_text(), re.M)[1]
-    check(f"cuda:{wheel}." in defaults["CUDA_IMAGE"], f"tests compile with NVRTC {wheel}, the image is {defaults['CUDA_IMAGE']}")
+    check(
+        f"cuda:{wheel}." in defaults["CUDA_IMAGE"],
+        f"tests compile with NVRTC {wheel}, the image is {defaults['CUDA_IMAGE']}",
+    )
     # Whatever is not in the context cannot be copied, and whatever the workspace names must be in it.
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     members = re.search(r"^members = \[(.*)\]", (ROOT / "Cargo.toml").read_text(), re.M)[1].replace('"', "").split(", ")
     for member in members:
-        check(any(k == member or k.startswith(f"{member}/Cargo.toml") for k in kept), f".dockerignore leaves {member} out")
+        check(
+            any(k == member or k.startswith(f"{member}/Cargo.toml") for k in kept), f".dockerignore leaves {member} out"
+        )
     for path in kept:
         check((ROOT / path).exists(), f".dockerignore keeps {path}, which is not there")
     return f"{len(IMAGES)} images of {len(stages)} stages"
 
 
 def bill_of_materials():
-    package = {"id": "path+file:///somewhere/cli#a@1", "name": "a", "version": "1", "source": None, "license": "Apache-2.0"}
+    package = {
+        "id": "path+file:///somewhere/cli#a@1",
+        "name": "a",
+        "version": "1",
+        "source": None,
+        "license": "Apache-2.0",
+    }
     registry = "registry+https://example.invalid"
-    others = [{"id": f"{registry}#{n}@2", "name": n, "version": "2", "source": registry, "license": "MIT/Apache-2.0"} for n in "bcd"]
+    others = [
+        {"id": f"{registry}#{n}@2", "name": n, "version": "2", "source": registry, "license": "MIT/Apache-2.0"}
+        for n in "bcd"
+    ]
     needs = lambda *pairs: [{"pkg": f"{registry}#{n}@2", "dep_kinds": [{"kind": kind}]} for n, kind in pairs]
-    nodes = [{"id": package["id"], "deps": needs(("b", None), ("c", "dev"))}, {"id": others[0]["id"], "deps": needs(("d", "build"))}]
+    nodes = [
+        {"id": package["id"], "deps": needs(("b", None), ("c", "dev"))},
+        {"id": others[0]["id"], "deps": needs(("d", "build"))},
+    ]
     nodes += [{"id": o["id"], "deps": []} for o in others[1:]]
     metadata = {"packages": [package, *others], "workspace_members": [package["id"]], "resolve": {"nodes": nodes}}
     made = run(sys.executable, "deploy/images/sbom.py", "--package", "a", input=json.dumps(metadata))
@@ -103,7 +125,13 @@ def build_script():
     said = run("deploy/images/build", "--dry-run").stdout.splitlines()
     check([re.search(r"--target (\S+)", line)[1] for line in said] == list(IMAGES), f"deploy/images/build: {said}")
     pushed = run("deploy/images/build", "--dry-run", "--push", "--registry", "r.example.org/x/", "cli").stdout
-    for word in ("--tag r.example.org/x/trawl/cli:", "--platform linux/amd64,linux/arm64", "--sbom=true", "--provenance=mode=max", "--push"):
+    for word in (
+        "--tag r.example.org/x/trawl/cli:",
+        "--platform linux/amd64,linux/arm64",
+        "--sbom=true",
+        "--provenance=mode=max",
+        "--push",
+    ):
         check(word in pushed, f"deploy/images/build --push lacks {word}: {pushed}")
     check(run("deploy/images/build", "wroker").returncode == 2, "deploy/images/build takes an unknown image")
     # It builds what it prints: an engine that only remembers.
@@ -114,7 +142,10 @@ def build_script():
         environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
         called = run("deploy/images/build", "worker", env=environment).stdout
         printed = run("deploy/images/build", "--dry-run", "worker", env=environment).stdout
-    check(called == printed and "buildx build --target worker" in called, f"deploy/images/build: {called} is not {printed}")
+    check(
+        called == printed and "buildx build --target worker" in called,
+        f"deploy/images/build: {called} is not {printed}",
+    )
     return "the build script"
 
 
@@ -123,11 +154,20 @@ def compose():
     services = given["services"]
     roles = {name.rsplit("-", 1)[0] for name in services}
     count = lambda role: len([name for name in services if name.startswith(f"{role}-")])
-    check(count("coordinator") == 2 and count("worker") == 3 and {"etcd", "jaeger"} <= roles, f"compose: {sorted(services)}")
+    check(
+        count("coordinator") == 2 and count("worker") == 3 and {"etcd", "jaeger"} <= roles,
+        f"compose: {sorted(services)}",
+    )
     version = re.search(r'^\[workspace\.package\]\nversion = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
     for name, service in services.items():
-        check(service["read_only"] is True and service["cap_drop"] == ["ALL"], f"compose: {name} may do more than it needs")
-        check(service["security_opt"] == ["no-new-privileges:true"] and "privileged" not in service, f"compose: privileges of {name}")
+        check(
+            service["read_only"] is True and service["cap_drop"] == ["ALL"],
+            f"compose: {name} may do more than it needs",
+        )
+        check(
+            service["security_opt"] == ["no-new-privileges:true"] and "privileged" not in service,
+            f"compose: privileges of {name}",
+        )
         for port in service.get("ports", []):
             check(port.startswith("127.0.0.1:"), f"compose: {name} shows {port} to other machines")
         for volume in service.get("volumes", []):
@@ -135,16 +175,28 @@ def compose():
         environment = service.get("environment", {})
         image = service["image"]
         if "trawl/" in image:
-            check(image.endswith(f"${{TRAWL_TAG:-{version}}}") and service["user"] == "65532:65532", f"compose: {name} is {image}")
+            check(
+                image.endswith(f"${{TRAWL_TAG:-{version}}}") and service["user"] == "65532:65532",
+                f"compose: {name} is {image}",
+            )
             check(image.split("trawl/")[1].split(":")[0] == name.rsplit("-", 1)[0], f"compose: {name} is {image}")
         else:
             check(REGISTRY.match(image), f"compose: {image} is not pinned")
         if "TRAWL_LISTEN" in environment:
             port = environment["TRAWL_LISTEN"].rsplit(":", 1)[1]
-            check(environment["TRAWL_ADVERTISE"] == f"{name}:{port}", f"compose: {name} is at {environment['TRAWL_ADVERTISE']}")
+            check(
+                environment["TRAWL_ADVERTISE"] == f"{name}:{port}",
+                f"compose: {name} is at {environment['TRAWL_ADVERTISE']}",
+            )
             check(environment["TRAWL_ID"] == name, f"compose: {name} calls itself {environment['TRAWL_ID']}")
             check(environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://jaeger:4317", f"compose: traces of {name}")
             check(int(service["stop_grace_period"][:-1]) >= 10 + 15, f"compose: {name} is killed while it drains")
+    # One Jaeger here, and where a cluster of this machine is looked at.
+    observed = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]["jaeger"]["image"]
+    check(
+        services["jaeger"]["image"] == observed,
+        f"compose runs {services['jaeger']['image']}, deploy/compose.yaml {observed}",
+    )
     # One etcd here, one in the chart for trials: the same.
     chart = yaml.safe_load((ROOT / "helm/trawl/values.yaml").read_text())["etcd"]["trial"]["image"]
     check(services["etcd"]["image"] == chart, f"compose runs {services['etcd']['image']}, the chart {chart}")

@@ -11,7 +11,12 @@ def arguments(chart, base, sets):
 def plain(said):
     """The schema's refusals in the words of helm 3; helm 4 has others for the same."""
     said = re.sub(r"at '/([^']*)'", lambda at: at[1].replace("/", "."), said)
-    said = re.sub(r"additional properties? (.*) not allowed", lambda at: at[1].replace("'", "") + " is not allowed", said, flags=re.I)
+    said = re.sub(
+        r"additional properties? (.*) not allowed",
+        lambda at: at[1].replace("'", "") + " is not allowed",
+        said,
+        flags=re.I,
+    )
     said = re.sub(r"missing property '(\w+)'", r"\1 is required", said)
     said = said.replace("minLength", "length").replace("'", '"')
     return said
@@ -24,7 +29,11 @@ def refusals(helm, check, chart):
         # By the schema: a wrong word, a wrong type, an unknown key, out of range.
         ("trial", ['tls.mode="plain"'], ["tls.mode", '"certManager"', '"disabled"']),
         ("trial", ['worker.autoscaling.kind="both"'], ["worker.autoscaling.kind", '"keda"', '"hpa"']),
-        ("trial", ["worker.autoscaling.keda.enabled=true", "worker.autoscaling.hpa.enabled=true"], ["keda", "hpa", "enabled is not allowed"]),
+        (
+            "trial",
+            ["worker.autoscaling.keda.enabled=true", "worker.autoscaling.hpa.enabled=true"],
+            ["keda", "hpa", "enabled is not allowed"],
+        ),
         ("trial", ["coordinator.config.scanRunningMax=4"], ["coordinator.config", "scanRunningMax is not allowed"]),
         ("trial", ["coordinater.replicas=2"], ["coordinater is not allowed"]),
         ("trial", ["coordinator.replicas=0"], ["coordinator.replicas", "1"]),
@@ -46,12 +55,24 @@ def refusals(helm, check, chart):
         ("trial", ["etcd.trial.enabled=false"], ["etcd.endpoints is empty", "etcd.trial.enabled=true"]),
         ("trial", ['etcd.endpoints=["http://e:2379"]'], ["exclude each other"]),
         ("production", ['etcd.endpoints=["http://e:2379"]'], ["http://e:2379 is plain text", "https://"]),
-        ("production", ['tls.mode="disabled"', 'etcd.existingSecret=""'], ["needs certificates", "etcd.existingSecret"]),
+        (
+            "production",
+            ['tls.mode="disabled"', 'etcd.existingSecret=""'],
+            ["needs certificates", "etcd.existingSecret"],
+        ),
         ("production", ['tls.mode="disabled"'], ["tokens.existingSecret needs certificates"]),
         ("production", ['tests.tokenSecret=""'], ["tests.tokenSecret is empty", "helm test"]),
-        ("production", ['tls.mode="existingSecrets"'], ["tls.existingSecrets.coordinator", "tls.existingSecrets.worker", "tls.existingSecrets.client"]),
+        (
+            "production",
+            ['tls.mode="existingSecrets"'],
+            ["tls.existingSecrets.coordinator", "tls.existingSecrets.worker", "tls.existingSecrets.client"],
+        ),
         ("single", ['tls={"mode":"existingSecrets",%s}' % secrets], ["tls.existingSecrets.etcd is empty"]),
-        ("production", ["coordinator.enabled=false", 'tls.certManager.issuerRef.name=""'], ["tls.certManager.issuerRef.name is empty"]),
+        (
+            "production",
+            ["coordinator.enabled=false", 'tls.certManager.issuerRef.name=""'],
+            ["tls.certManager.issuerRef.name is empty"],
+        ),
         ("production", ["coordinator.enabled=false"], ["worker.autoscaling.keda.scalerAddress is empty"]),
         ("production", ["coordinator.enabled=false", "worker.enabled=false"], ["enable at least one"]),
         ("production", ['data.existingClaim=""'], ["data.existingClaim is empty"]),
@@ -59,14 +80,30 @@ def refusals(helm, check, chart):
         ("production", ['data.kind="none"'], ["import.enabled needs a data volume"]),
         ("production", ['import.dataset=""'], ["import.dataset is empty"]),
         ("production", ['results.s3.url=""'], ["results.s3.url is empty", "s3://BUCKET/PREFIX"]),
-        ("production", ['results.s3.environment.AWS_SECRET_ACCESS_KEY="x"'], ["is a secret", "results.s3.existingSecret"]),
+        (
+            "production",
+            ['results.s3.environment.AWS_SECRET_ACCESS_KEY="x"'],
+            ["is a secret", "results.s3.existingSecret"],
+        ),
         ("production", ['results.kind="existingClaim"'], ["results.existingClaim is empty"]),
-        ("gpu-mig", ['results.accessModes=["ReadWriteOnce"]'], ["results.accessModes is ReadWriteOnce", "coordinator.replicas is 2", "s3"]),
+        (
+            "gpu-mig",
+            ['results.accessModes=["ReadWriteOnce"]'],
+            ["results.accessModes is ReadWriteOnce", "coordinator.replicas is 2", "s3"],
+        ),
         ("trial", ["coordinator.replicas=2"], ["results.kind=emptyDir", "coordinator.replicas is 2"]),
         ("production", ["worker.autoscaling.minReplicas=41"], ["minReplicas is 41, above maxReplicas, 40"]),
         ("production", ['worker.autoscaling.kind="hpa"'], ["minReplicas=0 takes kind=keda"]),
-        ("trial", ["worker.config.cacheBytes=4000000000"], ["worker.config.cacheBytes is 4000000000", "memory limit 4Gi"]),
-        ("trial", ["etcd.trial.enabled=false", "coordinator.replicas=2"], ["etcd.endpoints is empty", "results.kind=emptyDir"]),
+        (
+            "trial",
+            ["worker.config.cacheBytes=4000000000"],
+            ["worker.config.cacheBytes is 4000000000", "memory limit 4Gi"],
+        ),
+        (
+            "trial",
+            ["etcd.trial.enabled=false", "coordinator.replicas=2"],
+            ["etcd.endpoints is empty", "results.kind=emptyDir"],
+        ),
     ]
     for base, sets, words in cases:
         ended = helm.run("template", "rel", chart, "--namespace", "ns", *arguments(chart, base, sets))
@@ -99,7 +136,22 @@ def branches(helm, check, chart):
 
     # The smallest: what comes for nothing, and nothing else.
     r = rendered("trial")
-    same(sorted(r.kinds()), sorted({"ConfigMap", "Deployment", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet"}), "trial: kinds")
+    same(
+        sorted(r.kinds()),
+        sorted(
+            {
+                "ConfigMap",
+                "Deployment",
+                "NetworkPolicy",
+                "Pod",
+                "PodDisruptionBudget",
+                "Service",
+                "ServiceAccount",
+                "StatefulSet",
+            }
+        ),
+        "trial: kinds",
+    )
     same(first(r, "coordinator")["image"], "trawl/coordinator:0.1.0", "an image without a registry")
     c, w = r.config("coordinator"), r.config("worker")
     same(c["TRAWL_ETCD_ENDPOINTS"], "http://rel-trawl-etcd.ns.svc:2379", "trial etcd")
@@ -108,17 +160,31 @@ def branches(helm, check, chart):
     same(c["TRAWL_RESULTS"], "/var/lib/trawl/results", "results on a volume")
     check("TRAWL_RESULTS_SHARED" not in c, "one coordinator's directory is not shared")
     same(w["TRAWL_CACHE_BYTES"], "2147483648", "a large number keeps its digits")
-    same((c["TRAWL_LISTEN"], w["TRAWL_LISTEN"], c["TRAWL_HEALTH"]), ("0.0.0.0:7400", "0.0.0.0:7500", "0.0.0.0:9465"), "addresses")
+    same(
+        (c["TRAWL_LISTEN"], w["TRAWL_LISTEN"], c["TRAWL_HEALTH"]),
+        ("0.0.0.0:7400", "0.0.0.0:7500", "0.0.0.0:9465"),
+        "addresses",
+    )
     etcd = r.of("StatefulSet", "-etcd")
     check("not for production" in etcd["metadata"]["annotations"]["trawl/purpose"], "the trial etcd says what it is")
     same(r.of("Service", "-coordinator")["spec"]["ports"][0]["appProtocol"], "kubernetes.io/h2c", "plain HTTP/2")
     pod = r.of("Pod", "-test")
     same(pod["metadata"]["annotations"]["helm.sh/hook"], "test", "helm test")
-    same([a for a in pod["spec"]["containers"][0]["args"][:3]], ["scan", "--coordinator=http://rel-trawl-coordinator.ns.svc:7400", "--dataset=demo"], "the scan of helm test")
+    same(
+        [a for a in pod["spec"]["containers"][0]["args"][:3]],
+        ["scan", "--coordinator=http://rel-trawl-coordinator.ns.svc:7400", "--dataset=demo"],
+        "the scan of helm test",
+    )
     same(pod["spec"]["containers"][0]["image"], "trawl/cli:0.1.0", "its image")
 
     # Periods follow from the values that the program is given.
-    r = rendered("trial", "worker.config.drainTimeoutS=300", "worker.preStopSeconds=7", "coordinator.config.drainTimeoutS=20", "coordinator.config.etcdTimeoutS=100")
+    r = rendered(
+        "trial",
+        "worker.config.drainTimeoutS=300",
+        "worker.preStopSeconds=7",
+        "coordinator.config.drainTimeoutS=20",
+        "coordinator.config.etcdTimeoutS=100",
+    )
     same(r.config("worker")["TRAWL_DRAIN_TIMEOUT_S"], "300", "drain timeout")
     same(spec_of(r, "worker")["terminationGracePeriodSeconds"], 300 + 7 + 15, "grace period of a worker")
     same(first(r, "worker")["lifecycle"]["preStop"]["sleep"]["seconds"], 7, "sleep before SIGTERM")
@@ -133,13 +199,27 @@ def branches(helm, check, chart):
     check(c["TRAWL_ETCD_ENDPOINTS"].count("https://") == 3, "three etcds")
     same(c["TRAWL_ETCD_CA"], "/etc/trawl/etcd/ca.crt", "etcd's own CA")
     same((c["TRAWL_RESULTS"], c["AWS_REGION"]), ("s3://trawl-results/prod", "eu-central-1"), "the bucket")
-    check("envFrom" in first(r, "coordinator") and len(first(r, "coordinator")["envFrom"]) == 1, "a role, no secret of S3")
+    check(
+        "envFrom" in first(r, "coordinator") and len(first(r, "coordinator")["envFrom"]) == 1, "a role, no secret of S3"
+    )
     check("AWS_REGION" not in w, "workers know nothing of the bucket")
     same((c["TRAWL_SCANS_RUNNING_MAX"], c["TRAWL_RESULTS_KEPT_H"]), ("128", "48"), "options by their names")
     same((c["TRAWL_TOKENS"], "TRAWL_TOKENS" in w), ("/etc/trawl/tokens/tokens", False), "tokens")
     same(c["TRAWL_NO_WORKER_TIMEOUT_S"], "900", "scans wait for the first worker")
-    same(rendered("production", "worker.autoscaling.minReplicas=1").config("coordinator").get("TRAWL_NO_WORKER_TIMEOUT_S"), None, "where one is always there, not")
-    same(rendered("production", "coordinator.config.noWorkerTimeoutS=5").config("coordinator")["TRAWL_NO_WORKER_TIMEOUT_S"], "5", "what is said goes before")
+    same(
+        rendered("production", "worker.autoscaling.minReplicas=1")
+        .config("coordinator")
+        .get("TRAWL_NO_WORKER_TIMEOUT_S"),
+        None,
+        "where one is always there, not",
+    )
+    same(
+        rendered("production", "coordinator.config.noWorkerTimeoutS=5").config("coordinator")[
+            "TRAWL_NO_WORKER_TIMEOUT_S"
+        ],
+        "5",
+        "what is said goes before",
+    )
     same(c["OTEL_EXPORTER_OTLP_ENDPOINT"], "http://otel-collector.observability.svc:4317", "traces")
     same(first(r, "worker")["image"], "registry.example.org/platform/trawl/worker:0.1.0", "an image of a registry")
     same(spec_of(r, "worker")["imagePullSecrets"], [{"name": "registry"}], "pull secrets")
@@ -151,23 +231,43 @@ def branches(helm, check, chart):
         same(spec_of(r, component)["priorityClassName"], f"rel-trawl-{component}", "priority class")
         certificate = r.of("Certificate", f"-{component}-tls")["spec"]
         same(certificate["uris"], [f"trawl://{component}/rel-trawl"], "identity")
-        same(certificate["issuerRef"], {"name": "internal-ca", "kind": "ClusterIssuer", "group": "cert-manager.io"}, "issuer")
+        same(
+            certificate["issuerRef"],
+            {"name": "internal-ca", "kind": "ClusterIssuer", "group": "cert-manager.io"},
+            "issuer",
+        )
         same(certificate["usages"], ["digital signature", "server auth", "client auth"], "usages")
         volume = next(v for v in spec_of(r, component)["volumes"] if v["name"] == "tls")
         same(volume["secret"]["secretName"], certificate["secretName"], "the certificate is mounted")
     client = r.of("Certificate", "-client-tls")["spec"]
-    same((client["uris"], client["usages"]), (["trawl://client/rel-trawl"], ["digital signature", "client auth"]), "a client serves nobody")
-    check("rel-trawl-coordinator.ns.svc" in r.of("Certificate", "-coordinator-tls")["spec"]["dnsNames"], "KEDA compares hosts")
+    same(
+        (client["uris"], client["usages"]),
+        (["trawl://client/rel-trawl"], ["digital signature", "client auth"]),
+        "a client serves nobody",
+    )
+    check(
+        "rel-trawl-coordinator.ns.svc" in r.of("Certificate", "-coordinator-tls")["spec"]["dnsNames"],
+        "KEDA compares hosts",
+    )
     check(r.of("Issuer") is None, "no CA of ours where there is one")
     annotations = r.of("ServiceAccount", "-coordinator")["metadata"]["annotations"]
     check(any("role-arn" in k for k in annotations), "the coordinator's role")
     check("annotations" not in r.of("ServiceAccount", "-worker")["metadata"], "the worker has none")
-    same({c["whenUnsatisfiable"] for c in spec_of(r, "coordinator")["topologySpreadConstraints"]}, {"DoNotSchedule"}, "spread")
+    same(
+        {c["whenUnsatisfiable"] for c in spec_of(r, "coordinator")["topologySpreadConstraints"]},
+        {"DoNotSchedule"},
+        "spread",
+    )
     job = r.of("CronJob", "-import")["spec"]
     same((job["concurrencyPolicy"], job["timeZone"]), ("Forbid", "America/New_York"), "imports")
     container = job["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
     same(container["args"], ["import", "--dataset=us-daily", "--format=yahoo-csv", "/incoming"], "what is imported")
     same(len(r.of("PodMonitor", "-worker")["spec"]["podMetricsEndpoints"]), 1, "scrapes")
+    same(r.of("PodMonitor", "-worker")["spec"]["jobLabel"], "app.kubernetes.io/part-of", "the job that rules look for")
+    same(c["OTEL_METRICS_EXPORTER"], "none", "metrics are scraped, not sent as well")
+    same((c["TRAWL_LOG"], c["TRAWL_LOG_FORMAT"]), ("info", "json"), "logs")
+    node = next(v for v in first(r, "worker")["env"] if v["name"] == "TRAWL_NODE")
+    same(node["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName", "the node in traces")
     same(r.of("PodMonitor", "-worker")["metadata"]["labels"]["release"], "prometheus", "Prometheus finds it")
     rules = sorted((chart / "files/rules").glob("*.yaml"))
     boards = sorted((chart / "files/dashboards").glob("*.json"))
@@ -187,14 +287,28 @@ def branches(helm, check, chart):
     same((scaled["minReplicaCount"], scaled["maxReplicaCount"]), (0, 40), "KEDA's bounds")
     same(scaled["triggers"][0]["type"], "external", "KEDA asks the coordinator")
     same(scaled["triggers"][0]["metadata"]["scalerAddress"], "rel-trawl-coordinator.ns.svc:7400", "where")
-    same(scaled["triggers"][0]["authenticationRef"]["name"], r.of("TriggerAuthentication")["metadata"]["name"], "with a certificate")
-    same({t["name"] for t in r.of("TriggerAuthentication")["spec"]["secretTargetRef"]}, {"rel-trawl-client-tls"}, "whose")
-    same(scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"], 300, "no flapping")
+    same(
+        scaled["triggers"][0]["authenticationRef"]["name"],
+        r.of("TriggerAuthentication")["metadata"]["name"],
+        "with a certificate",
+    )
+    same(
+        {t["name"] for t in r.of("TriggerAuthentication")["spec"]["secretTargetRef"]}, {"rel-trawl-client-tls"}, "whose"
+    )
+    same(
+        scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"],
+        300,
+        "no flapping",
+    )
     check(r.of("HorizontalPodAutoscaler") is None, "both scale")
     peers = json.dumps(r.of("NetworkPolicy", "-coordinator")["spec"]["ingress"])
     check('"kubernetes.io/metadata.name": "keda"' in peers, "KEDA may connect")
     r = rendered("trial", 'worker.autoscaling.kind="keda"')
-    check(r.of("TriggerAuthentication") is None and "authenticationRef" not in r.of("ScaledObject")["spec"]["triggers"][0], "plain text takes no certificate")
+    check(
+        r.of("TriggerAuthentication") is None
+        and "authenticationRef" not in r.of("ScaledObject")["spec"]["triggers"][0],
+        "plain text takes no certificate",
+    )
     r = rendered("trial")
     same(r.of("Deployment", "-worker")["spec"]["replicas"], 2, "a number of workers")
     check("keda" not in json.dumps(r.of("NetworkPolicy", "-coordinator")), "KEDA is let in for nothing")
@@ -208,24 +322,48 @@ def branches(helm, check, chart):
     worker = spec_of(r, "worker")
     same(first(r, "worker")["image"], "trawl/worker-cuda:0.1.0", "the CUDA image")
     same(first(r, "worker")["resources"]["limits"], {"memory": "96Gi", "nvidia.com/gpu": 1}, "a device")
-    same(worker["nodeSelector"], {"kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, "GH200")
+    same(
+        worker["nodeSelector"], {"kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, "GH200"
+    )
     same(worker["tolerations"], [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}], "taints")
     same(worker["runtimeClassName"], "nvidia", "runtime class")
     same(first(r, "worker")["startupProbe"]["failureThreshold"], (60 + 300 + 1) // 2, "a GPU starts slowly")
     same(worker["terminationGracePeriodSeconds"], 60 + 15, "grace period")
-    same(r.of("Deployment", "-worker")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": 0, "maxUnavailable": 1}, "no device to spare")
+    same(
+        r.of("Deployment", "-worker")["spec"]["strategy"]["rollingUpdate"],
+        {"maxSurge": 0, "maxUnavailable": 1},
+        "no device to spare",
+    )
     check("ephemeral" in next(v for v in worker["volumes"] if v["name"] == "cache"), "compiled kernels on a volume")
     same(r.config("worker")["TRAWL_CLUSTER_NAME"], "prod", "a cluster of two releases")
-    check(r.of("Service") is None and r.of("Pod") is None and not [o for o in r.objects if "coordinator" in o["metadata"]["name"]], "workers alone")
+    check(
+        r.of("Service") is None
+        and r.of("Pod") is None
+        and not [o for o in r.objects if "coordinator" in o["metadata"]["name"]],
+        "workers alone",
+    )
     r = rendered("gpu-mig")
     same(first(r, "worker")["resources"]["limits"]["nvidia.com/mig-1g.18gb"], 1, "a slice")
     same(r.config("worker")["TRAWL_THREADS"], "4", "threads as given")
     check(all(v["name"] != "TRAWL_THREADS" for v in first(r, "worker")["env"]), "threads once")
-    check(r.of("PodDisruptionBudget", "-worker") is None and r.of("PodDisruptionBudget", "-coordinator"), "a budget less")
+    check(
+        r.of("PodDisruptionBudget", "-worker") is None and r.of("PodDisruptionBudget", "-coordinator"), "a budget less"
+    )
     same(r.config("coordinator")["TRAWL_LISTEN"], "[::]:7400", "IPv6")
     same(r.config("coordinator")["TRAWL_RESULTS_SHARED"], "true", "a directory that both see")
-    same({o["spec"]["accessModes"][0] for o in r.objects if o["kind"] == "PersistentVolumeClaim"}, {"ReadWriteMany"}, "claims")
-    check(all(o["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for o in r.objects if o["kind"] == "PersistentVolumeClaim"), "bars outlive a release")
+    same(
+        {o["spec"]["accessModes"][0] for o in r.objects if o["kind"] == "PersistentVolumeClaim"},
+        {"ReadWriteMany"},
+        "claims",
+    )
+    check(
+        all(
+            o["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+            for o in r.objects
+            if o["kind"] == "PersistentVolumeClaim"
+        ),
+        "bars outlive a release",
+    )
     mounts = first(r, "coordinator")["volumeMounts"]
     check(not next(m for m in mounts if m["name"] == "data").get("readOnly"), "a coordinator pins snapshots")
     plain = spec_of(rendered("trial"), "worker")
@@ -238,7 +376,10 @@ def branches(helm, check, chart):
     same(spec_of(r, "coordinator")["securityContext"]["runAsNonRoot"], True, "and yet not root")
     check(r.of("NetworkPolicy") is None and not [o for o in r.objects if o["kind"] == "NetworkPolicy"], "no policies")
     check("TRAWL_METRICS" not in r.config("worker") and len(first(r, "worker")["ports"]) == 2, "no metrics")
-    check(r.of("StatefulSet")["spec"]["template"]["spec"]["containers"][0]["args"].count("--client-cert-auth") == 1, "the trial etcd asks for certificates")
+    check(
+        r.of("StatefulSet")["spec"]["template"]["spec"]["containers"][0]["args"].count("--client-cert-auth") == 1,
+        "the trial etcd asks for certificates",
+    )
     same(r.config("coordinator")["TRAWL_ETCD_ENDPOINTS"], "https://rel-trawl-etcd.ns.svc:2379", "and is asked by TLS")
     check("rel-trawl-etcd.ns.svc" in r.of("Certificate", "-etcd-tls")["spec"]["dnsNames"], "by its name")
     same(len([o for o in r.objects if o["kind"] == "Issuer"]), 2, "a CA of its own")
@@ -246,22 +387,61 @@ def branches(helm, check, chart):
 
     # The rest, a value at a time.
     r = rendered("trial", 'coordinator.image.digest="sha256:' + "a" * 64 + '"', 'image.tag="7"')
-    same((first(r, "coordinator")["image"], first(r, "worker")["image"]), ("trawl/coordinator@sha256:" + "a" * 64, "trawl/worker:7"), "digest and tag")
-    r = rendered("trial", 'worker.nodeSelector={"a":"b"}', 'worker.tolerations=[{"key":"k","operator":"Exists"}]', 'worker.affinity={"nodeAffinity":{}}', 'worker.priorityClassName="p"')
-    same((spec_of(r, "worker")["nodeSelector"], spec_of(r, "worker")["tolerations"][0]["key"], spec_of(r, "worker")["priorityClassName"]), ({"a": "b"}, "k", "p"), "placement")
+    same(
+        (first(r, "coordinator")["image"], first(r, "worker")["image"]),
+        ("trawl/coordinator@sha256:" + "a" * 64, "trawl/worker:7"),
+        "digest and tag",
+    )
+    r = rendered(
+        "trial",
+        'worker.nodeSelector={"a":"b"}',
+        'worker.tolerations=[{"key":"k","operator":"Exists"}]',
+        'worker.affinity={"nodeAffinity":{}}',
+        'worker.priorityClassName="p"',
+    )
+    same(
+        (
+            spec_of(r, "worker")["nodeSelector"],
+            spec_of(r, "worker")["tolerations"][0]["key"],
+            spec_of(r, "worker")["priorityClassName"],
+        ),
+        ({"a": "b"}, "k", "p"),
+        "placement",
+    )
     check("affinity" in spec_of(r, "worker"), "affinity")
-    r = rendered("trial", 'worker.extraEnv=[{"name":"A","value":"b"}]', 'worker.extraVolumes=[{"name":"x","emptyDir":{}}]', 'worker.extraVolumeMounts=[{"name":"x","mountPath":"/x"}]', 'worker.podLabels={"team":"t"}', 'commonLabels={"cost":"c"}')
-    check({"name": "A", "value": "b"} in first(r, "worker")["env"] and {"name": "x", "mountPath": "/x"} in first(r, "worker")["volumeMounts"], "further ones")
+    r = rendered(
+        "trial",
+        'worker.extraEnv=[{"name":"A","value":"b"}]',
+        'worker.extraVolumes=[{"name":"x","emptyDir":{}}]',
+        'worker.extraVolumeMounts=[{"name":"x","mountPath":"/x"}]',
+        'worker.podLabels={"team":"t"}',
+        'commonLabels={"cost":"c"}',
+    )
+    check(
+        {"name": "A", "value": "b"} in first(r, "worker")["env"]
+        and {"name": "x", "mountPath": "/x"} in first(r, "worker")["volumeMounts"],
+        "further ones",
+    )
     same(r.of("Deployment", "-worker")["spec"]["template"]["metadata"]["labels"]["team"], "t", "labels of pods")
     check(all(o["metadata"]["labels"]["cost"] == "c" for o in r.objects), "labels of all")
-    r = rendered("trial", "tests.enabled=false", 'coordinator.service={"type":"LoadBalancer","port":443,"annotations":{"a":"b"}}')
+    r = rendered(
+        "trial", "tests.enabled=false", 'coordinator.service={"type":"LoadBalancer","port":443,"annotations":{"a":"b"}}'
+    )
     check(r.of("Pod") is None and r.of("NetworkPolicy", "-test") is None, "no test")
     service = r.of("Service", "-coordinator")
-    same((service["spec"]["type"], service["spec"]["ports"][0]["port"], service["metadata"]["annotations"]), ("LoadBalancer", 443, {"a": "b"}), "the service")
+    same(
+        (service["spec"]["type"], service["spec"]["ports"][0]["port"], service["metadata"]["annotations"]),
+        ("LoadBalancer", 443, {"a": "b"}),
+        "the service",
+    )
     r = rendered("trial", 'coordinator.serviceAccount={"create":false,"name":"mine"}')
     same(spec_of(r, "coordinator")["serviceAccountName"], "mine", "an account that is there")
     check(r.of("ServiceAccount", "-coordinator") is None, "and is not made")
-    r = rendered("production", 'results.s3.existingSecret="s3"', 'results.s3.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}')
+    r = rendered(
+        "production",
+        'results.s3.existingSecret="s3"',
+        'results.s3.environment={"AWS_ENDPOINT_URL":"https://minio:9000"}',
+    )
     check({"secretRef": {"name": "s3"}} in first(r, "coordinator")["envFrom"], "keys of S3 by a Secret")
     check("secretRef" not in json.dumps(first(r, "worker")["envFrom"]), "and not for workers")
     ports = [p["port"] for rule in r.of("NetworkPolicy", "-coordinator")["spec"]["egress"] for p in rule["ports"]]
@@ -270,7 +450,12 @@ def branches(helm, check, chart):
     same(sorted(set(ports)), [53, 2379, 4317], "where a worker may connect")
     same(r.of("NetworkPolicy", "-default-deny")["spec"].get("ingress"), None, "the rest is denied")
     check("egress" not in r.of("NetworkPolicy", "-import")["spec"], "an import connects to nobody")
-    r = rendered("production", 'networkPolicy.clients=[{"ipBlock":{"cidr":"10.0.0.0/8"}}]', 'networkPolicy.etcd=[{"ipBlock":{"cidr":"10.1.0.0/16"}}]', 'import.egress=[{"ports":[{"port":443}]}]')
+    r = rendered(
+        "production",
+        'networkPolicy.clients=[{"ipBlock":{"cidr":"10.0.0.0/8"}}]',
+        'networkPolicy.etcd=[{"ipBlock":{"cidr":"10.1.0.0/16"}}]',
+        'import.egress=[{"ports":[{"port":443}]}]',
+    )
     text = json.dumps(r.of("NetworkPolicy", "-coordinator"))
     check("10.0.0.0/8" in text and "10.1.0.0/16" in text and '"podSelector": {}' not in text, "peers as given")
     check(r.of("NetworkPolicy", "-import")["spec"]["egress"], "an import that fetches")
@@ -278,7 +463,18 @@ def branches(helm, check, chart):
     fetch = r.of("CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["initContainers"][0]
     same(fetch["securityContext"]["readOnlyRootFilesystem"], True, "who fetches is confined as well")
     r = rendered("trial", 'fullnameOverride="market"', 'clusterName="one"')
-    same((r.of("Deployment", "worker")["metadata"]["name"], r.config("worker")["TRAWL_CLUSTER_NAME"]), ("market-worker", "one"), "names")
-    r = rendered("gpu-gh200", 'worker.autoscaling={"kind":"keda","keda":{"scalerAddress":"prod-coordinator.ns.svc:7400","clientSecret":"k"}}')
-    same(r.of("ScaledObject")["spec"]["triggers"][0]["metadata"]["scalerAddress"], "prod-coordinator.ns.svc:7400", "another release's coordinators")
+    same(
+        (r.of("Deployment", "worker")["metadata"]["name"], r.config("worker")["TRAWL_CLUSTER_NAME"]),
+        ("market-worker", "one"),
+        "names",
+    )
+    r = rendered(
+        "gpu-gh200",
+        'worker.autoscaling={"kind":"keda","keda":{"scalerAddress":"prod-coordinator.ns.svc:7400","clientSecret":"k"}}',
+    )
+    same(
+        r.of("ScaledObject")["spec"]["triggers"][0]["metadata"]["scalerAddress"],
+        "prod-coordinator.ns.svc:7400",
+        "another release's coordinators",
+    )
     return f"{count} sets of values"

@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import chart_docs  # noqa: E402  (the pages' maker knows the program's options)
 import helm_cases  # noqa: E402
+
 CHART = ROOT / "helm/trawl"
 CASES = sorted((CHART / "ci").glob("*-values.yaml"))
 # The oldest that Chart.yaml allows, and the newest whose schemas are there.
@@ -72,7 +73,13 @@ class Rendered:
         return {o["kind"] for o in self.objects}
 
     def config(self, component):
-        return self.of("ConfigMap", f"-{component}")["data"]
+        """What a coordinator or worker is told, if there is one."""
+        of_component = [
+            o
+            for o in self.objects
+            if o["kind"] == "ConfigMap" and o["metadata"]["labels"]["app.kubernetes.io/component"] == component
+        ]
+        return of_component[0]["data"] if of_component else None
 
     def pods(self):
         """(object, metadata of the pod, spec of the pod)"""
@@ -125,10 +132,14 @@ def check_pod(case, rendered, owner, metadata, spec):
             check("memory" in resources.get("limits", {}), f"{what}: memory without a limit")
         for variable in container.get("env", []):
             secret = SECRET_WORDS.search(variable["name"]) and "value" in variable
-            check(not secret or variable["value"].startswith("/"), f"{what}: {variable['name']} is a secret in the open")
+            check(
+                not secret or variable["value"].startswith("/"), f"{what}: {variable['name']} is a secret in the open"
+            )
         for source in container.get("envFrom", []):
             if reference := source.get("configMapRef"):
-                there = any(o["kind"] == "ConfigMap" and o["metadata"]["name"] == reference["name"] for o in rendered.objects)
+                there = any(
+                    o["kind"] == "ConfigMap" and o["metadata"]["name"] == reference["name"] for o in rendered.objects
+                )
                 check(there, f"{what}: no ConfigMap {reference['name']}")
         for port in container.get("ports", []):
             check("hostPort" not in port, f"{what}: a port of the node")
@@ -164,7 +175,10 @@ def check_server(case, rendered, deployment):
     drain = int(config["TRAWL_DRAIN_TIMEOUT_S"])
     pre_stop = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     grace = spec["terminationGracePeriodSeconds"]
-    check(grace >= pre_stop + drain + LEAVE_SECONDS, f"{name}: {grace} s of grace, and leaving takes up to {pre_stop} + {drain} + {LEAVE_SECONDS}")
+    check(
+        grace >= pre_stop + drain + LEAVE_SECONDS,
+        f"{name}: {grace} s of grace, and leaving takes up to {pre_stop} + {drain} + {LEAVE_SECONDS}",
+    )
     port = int(config["TRAWL_HEALTH"].rsplit(":", 1)[1])
     asks = {probe: container[probe].get("grpc") for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     # What is live depends on nothing else: a restart would help nobody while etcd is away.
@@ -179,12 +193,20 @@ def check_server(case, rendered, deployment):
     check(environment["TRAWL_ID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name", f"{name}: its id")
     listen = config["TRAWL_LISTEN"].rsplit(":", 1)[1]
     check(environment["TRAWL_ADVERTISE"]["value"] == f"$(POD_IP):{listen}", f"{name}: {environment['TRAWL_ADVERTISE']}")
-    check(list(environment).index("POD_IP") < list(environment).index("TRAWL_ADVERTISE"), f"{name}: POD_IP comes too late")
+    check(
+        list(environment).index("POD_IP") < list(environment).index("TRAWL_ADVERTISE"), f"{name}: POD_IP comes too late"
+    )
     check(container["args"] == [component] and "command" not in container, f"{name}: runs {container['args']}")
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
     check(ports["grpc"] == int(listen) and ports["health"] == port, f"{name}: ports {ports}")
-    check(ports.get("metrics") == (int(config["TRAWL_METRICS"].rsplit(":", 1)[1]) if "TRAWL_METRICS" in config else None), f"{name}: {ports}")
-    check("checksum/config" in deployment["spec"]["template"]["metadata"]["annotations"], f"{name}: a new ConfigMap restarts nobody")
+    check(
+        ports.get("metrics") == (int(config["TRAWL_METRICS"].rsplit(":", 1)[1]) if "TRAWL_METRICS" in config else None),
+        f"{name}: {ports}",
+    )
+    check(
+        "checksum/config" in deployment["spec"]["template"]["metadata"]["annotations"],
+        f"{name}: a new ConfigMap restarts nobody",
+    )
     check(len(deployment["metadata"]["name"]) + POD_SUFFIX <= ID_MAX, f"{name}: pods' names are too long for ids")
     keys = [c["topologyKey"] for c in spec["topologySpreadConstraints"]]
     check(keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"], f"{name}: spread over {keys}")
@@ -197,7 +219,10 @@ def check_server(case, rendered, deployment):
     check("/var/lib/trawl/data" in mounts and config["TRAWL_DATA_ROOT"] == "/var/lib/trawl/data", f"{name}: no data")
     if component == "worker":
         data = next(v for v in spec["volumes"] if v["name"] == "data")
-        check("emptyDir" in data or mounts["/var/lib/trawl/data"].get("readOnly") is True, f"{name}: a worker may write bars")
+        check(
+            "emptyDir" in data or mounts["/var/lib/trawl/data"].get("readOnly") is True,
+            f"{name}: a worker may write bars",
+        )
 
 
 def objects(helm):
@@ -230,14 +255,22 @@ def check_rendered(case, rendered):
                 check(o["kind"] in CUSTOM, f"{name}: Kubernetes {version} has no such kind")
             except kubernetes_validate.ValidationError as error:
                 check(False, f"{name}: Kubernetes {version}: {'.'.join(map(str, error.path))}: {error.message}")
-        check(o["kind"] not in ("Secret", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), f"{name}: not wanted")
-        check({"app.kubernetes.io/name", "app.kubernetes.io/instance", "helm.sh/chart"} <= set(o["metadata"]["labels"]), f"{name}: labels")
+        check(
+            o["kind"] not in ("Secret", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
+            f"{name}: not wanted",
+        )
+        check(
+            {"app.kubernetes.io/name", "app.kubernetes.io/instance", "helm.sh/chart"} <= set(o["metadata"]["labels"]),
+            f"{name}: labels",
+        )
         check(o["kind"] == "PriorityClass" or o["metadata"].get("namespace") == "ns", f"{name}: no namespace")
         if o["kind"] == "ConfigMap":
             for key, value in o["data"].items():
                 check(not SECRET_WORDS.search(key), f"{name}: {key} in a ConfigMap")
                 check("BEGIN" not in value and "PRIVATE KEY" not in value, f"{name}: {key} holds a key")
-                check(not re.search(r"e\+\d\d", value) or key.endswith(".json"), f"{name}: {key}={value} lost its digits")
+                check(
+                    not re.search(r"e\+\d\d", value) or key.endswith(".json"), f"{name}: {key}={value} lost its digits"
+                )
         if o["kind"] == "Service":
             behind = [s for _, m, s in pods if matches({"matchLabels": o["spec"]["selector"]}, m["labels"])]
             check(len(behind) == 1, f"{name}: {len(behind)} kinds of pods behind it")
@@ -254,7 +287,10 @@ def check_rendered(case, rendered):
             both = all(p["spec"]["policyTypes"] == ["Ingress", "Egress"] for p in applied)
             check(len(applied) == 2 and both, f"{case}: {owner['metadata']['name']}: {len(applied)} network policies")
     for policy in policies:
-        check(any(matches(policy["spec"]["podSelector"], m["labels"]) for _, m, _ in pods), f"{case}: {policy['metadata']['name']} is for nobody")
+        check(
+            any(matches(policy["spec"]["podSelector"], m["labels"]) for _, m, _ in pods),
+            f"{case}: {policy['metadata']['name']} is for nobody",
+        )
         for rule in (policy["spec"].get("ingress") or []) + (policy["spec"].get("egress") or []):
             check(rule.get("ports"), f"{case}: {policy['metadata']['name']}: a rule for every port")
     for o in rendered.objects:
@@ -270,16 +306,26 @@ def keys(helm, trawl):
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     rendered = [helm.template("--values", path) for path in CASES]
     count = 0
+    # Of every process, beside the options.
+    documented = ["TRAWL_LOG", "TRAWL_LOG_FORMAT", "TRAWL_NODE"]
+    page = (ROOT / "docs/telemetry.md").read_text()
+    check(all(f"`{v}" in page for v in documented), "docs/telemetry.md does not tell what the chart sets")
     for command in ("coordinator", "worker"):
         known = chart_docs.options(trawl, command)
         check(len(known) > 15, f"trawl {command} --help is not understood: {sorted(known)}")
         wired = {o for o in known if o in chart_docs.WIRED}
         configured = {chart_docs.camel(o) for o in known if o not in chart_docs.WIRED}
         allowed = set(schema["properties"][command]["properties"]["config"]["properties"])
-        check(allowed == configured, f"{command}.config: the schema knows {sorted(allowed - configured)} and lacks {sorted(configured - allowed)}")
-        check(set(values[command]["config"]) <= configured, f"{command}.config in values.yaml: {set(values[command]['config']) - configured}")
+        check(
+            allowed == configured,
+            f"{command}.config: the schema knows {sorted(allowed - configured)} and lacks {sorted(configured - allowed)}",
+        )
+        check(
+            set(values[command]["config"]) <= configured,
+            f"{command}.config in values.yaml: {set(values[command]['config']) - configured}",
+        )
         # A variable that is set and that no option reads would be ignored in silence.
-        variables = {chart_docs.variable(o) for o in known} | {"TRAWL_LOG"}
+        variables = {chart_docs.variable(o) for o in known} | set(documented)
         used = set()
         for case in rendered:
             for o in case.objects:
@@ -303,7 +349,10 @@ def keys(helm, trawl):
         check(schema_part.get("additionalProperties") is False, f"schema: {path or 'the top'} takes unknown keys")
         declared = set(schema_part["properties"]) - {"global"}
         optional = path.endswith(".config") or path.endswith("resources")
-        check(set(value) == declared or (optional and set(value) <= declared), f"{path or 'the top'}: values.yaml and the schema differ in {set(value) ^ declared}")
+        check(
+            set(value) == declared or (optional and set(value) <= declared),
+            f"{path or 'the top'}: values.yaml and the schema differ in {set(value) ^ declared}",
+        )
         for key in set(value) & declared:
             if isinstance(value[key], dict):
                 walk(schema_part["properties"][key], value[key], f"{path}.{key}".lstrip("."))
@@ -318,7 +367,10 @@ def pages(helm, trawl):
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = re.search(r'^\[workspace\.package\]\nversion = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
     check(chart["appVersion"] == version, f"Chart.yaml: appVersion {chart['appVersion']}, Cargo.toml: {version}")
-    for source, target, ending in (("deploy/prometheus", "files/rules", ".yaml"), ("deploy/grafana", "files/dashboards", ".json")):
+    for source, target, ending in (
+        ("deploy/prometheus", "files/rules", ".yaml"),
+        ("deploy/grafana", "files/dashboards", ".json"),
+    ):
         wanted = {p.name: p.read_text() for p in sorted((ROOT / source).glob(f"*{ending}"))}
         found = {p.name: p.read_text() for p in sorted((CHART / target).glob(f"*{ending}"))}
         check(wanted == found, f"helm/trawl/{target} is not {source}: run `just chart-files`")
@@ -331,26 +383,41 @@ def server(helm, trawl):
     for path in CASES:
         rendered = helm.template("--values", path)
         for command in ("coordinator", "worker"):
-            if not rendered.of("ConfigMap", f"-{command}"):
+            if not (config := rendered.config(command)):
                 continue
-            config = dict(rendered.config(command))
+            config = dict(config)
             # Ports that are free, an etcd that nobody waits for, and files that are certainly not there.
-            config |= {k: re.sub(r":\d+$", ":0", config[k]) for k in ("TRAWL_LISTEN", "TRAWL_HEALTH", "TRAWL_METRICS") if k in config}
-            config |= {"TRAWL_ETCD_TIMEOUT_S": "0", "TRAWL_ADVERTISE": "fd00::7:7500" if ":" in config["TRAWL_LISTEN"][:-2] else "10.0.0.7:7500"}
+            config |= {
+                k: re.sub(r":\d+$", ":0", config[k])
+                for k in ("TRAWL_LISTEN", "TRAWL_HEALTH", "TRAWL_METRICS")
+                if k in config
+            }
+            config |= {
+                "TRAWL_ETCD_TIMEOUT_S": "0",
+                "TRAWL_ADVERTISE": "fd00::7:7500" if ":" in config["TRAWL_LISTEN"][:-2] else "10.0.0.7:7500",
+            }
             config |= {"TRAWL_ID": "p" * ID_MAX, "PATH": os.environ.get("PATH", "")}
             config["TRAWL_LISTEN"] = config["TRAWL_LISTEN"].replace("[::]", "0.0.0.0")
             config["TRAWL_HEALTH"] = config["TRAWL_HEALTH"].replace("[::]", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
             if "TRAWL_METRICS" in config:
                 config["TRAWL_METRICS"] = "127.0.0.1:0"
             config = {k: v for k, v in config.items() if k != "OTEL_EXPORTER_OTLP_ENDPOINT"}
-            config["TRAWL_ETCD_ENDPOINTS"] = re.sub(r"//[^,]*", "//127.0.0.1:1", config["TRAWL_ETCD_ENDPOINTS"].split(",")[0])
+            config["TRAWL_ETCD_ENDPOINTS"] = re.sub(
+                r"//[^,]*", "//127.0.0.1:1", config["TRAWL_ETCD_ENDPOINTS"].split(",")[0]
+            )
             ended = subprocess.run([trawl, command], capture_output=True, text=True, env=config, timeout=60)
             name = f"{path.name}: trawl {command}"
             check("Usage" not in ended.stderr and "invalid value" not in ended.stderr, f"{name}:\n{ended.stderr}")
             if "TRAWL_TLS_CERT" in config:
-                check(ended.returncode == 2 and "/etc/trawl/tls" in ended.stderr, f"{name}: exit code {ended.returncode}:\n{ended.stderr}")
+                check(
+                    ended.returncode == 2 and "/etc/trawl/tls" in ended.stderr,
+                    f"{name}: exit code {ended.returncode}:\n{ended.stderr}",
+                )
             else:
-                check(ended.returncode == 1 and "etcd" in ended.stderr, f"{name}: exit code {ended.returncode}:\n{ended.stderr}")
+                check(
+                    ended.returncode == 1 and "etcd" in ended.stderr,
+                    f"{name}: exit code {ended.returncode}:\n{ended.stderr}",
+                )
             count += 1
     return f"{count} servers started with a ConfigMap as their environment"
 

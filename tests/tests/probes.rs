@@ -1,7 +1,7 @@
 //! What probes are told: whether a process lives, and whether it takes work. A kubelet asks in plain text and shows no
 //! certificate, and must never restart a process because another one is away.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tonic::transport::Endpoint;
 use tonic_health::ServingStatus;
@@ -17,6 +17,9 @@ use trawl_tests::wait;
 
 /// Longest that anything here may take.
 const BOUND: Duration = Duration::from_secs(60);
+/// `--drain-timeout-s` where nothing is said, and what leaving may take beside it (docs/cluster.md).
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+const LEAVE_MARGIN: Duration = Duration::from_secs(15);
 const SERVERS: [&str; 2] = ["coordinator", "worker"];
 
 /// What is answered of a service; what went wrong as its gRPC code.
@@ -56,13 +59,13 @@ fn without_etcd_a_process_lives_and_is_not_ready() {
 }
 
 #[test]
-fn a_process_stays_live_and_ready_when_etcd_goes_away() {
+fn a_process_stays_live_and_ready_when_etcd_goes_away_and_leaves_without_it() {
     let home = Home::new();
     let mut etcd = OwnEtcd::start();
     let health = SERVERS.map(|_| format!("127.0.0.1:{}", free_port()));
     let flags = |health: &String| vec!["--health".to_owned(), health.clone()];
     let options = Options { coordinator: flags(&health[0]), worker: flags(&health[1]), ..Options::default() };
-    let _cluster = Cluster::start_as(&home, 1, &etcd.url, &[], options);
+    let mut cluster = Cluster::start_as(&home, 1, &etcd.url, &[], options);
     for address in &health {
         wait_for(address, "ready", ServingStatus::Serving);
     }
@@ -73,6 +76,14 @@ fn a_process_stays_live_and_ready_when_etcd_goes_away() {
         said.iter().any(|s| *s != Ok(ServingStatus::Serving)).then_some(said)
     });
     assert_eq!(minded, None, "a probe would restart, or take out of service, what works without etcd");
+    // Nor does leaving wait for it: whoever drains a node while etcd is away kills nobody.
+    let worker = cluster.workers.remove(0);
+    for process in [worker, cluster.coordinator] {
+        process.signal("TERM");
+        let told = Instant::now();
+        process.wait(DRAIN_TIMEOUT + LEAVE_MARGIN).expect_code(0);
+        println!("left without etcd in {:.2} s", told.elapsed().as_secs_f64());
+    }
 }
 
 #[test]

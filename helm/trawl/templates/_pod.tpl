@@ -115,12 +115,17 @@ TRAWL_ETCD_KEY: /etc/trawl/etcd/tls.key
 TRAWL_HEALTH: {{ printf "%s:9465" $any | quote }}
 TRAWL_LISTEN: {{ printf "%s:%d" $any (index . 2) | quote }}
 TRAWL_LOG: {{ $root.Values.log | quote }}
+TRAWL_LOG_FORMAT: {{ $root.Values.logFormat }}
 {{- if $root.Values.metrics.enabled }}
 TRAWL_METRICS: {{ printf "%s:%d" $any (int $root.Values.metrics.port) | quote }}
 {{- end }}
 {{ include "trawl.tlsEnvironment" $root }}
 {{- with $root.Values.tracing.endpoint }}
 OTEL_EXPORTER_OTLP_ENDPOINT: {{ . | quote }}
+{{- if $root.Values.metrics.enabled }}
+# They are scraped; sent as well they would be counted twice.
+OTEL_METRICS_EXPORTER: none
+{{- end }}
 {{- end }}
 {{- range $key, $value := $server.config }}
 {{- if not (kindIs "invalid" $value) }}
@@ -141,6 +146,11 @@ TRAWL_{{ $key | snakecase | upper }}: {{ include "trawl.text" $value | quote }}
   valueFrom:
     fieldRef:
       fieldPath: metadata.name
+# Where a slow shard ran, in traces.
+- name: TRAWL_NODE
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
 {{- end -}}
 
 {{/* Probes ask on a port of their own, in plain text. What is live depends on nothing but the process; a start waits for etcd,
