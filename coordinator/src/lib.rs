@@ -19,6 +19,7 @@ pub mod planner;
 pub mod prepare;
 pub mod report;
 mod routing;
+pub mod scaler;
 pub mod scheduler;
 mod series;
 pub mod server;

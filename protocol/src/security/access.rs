@@ -41,7 +41,7 @@ pub struct Rule {
 }
 
 /// Every RPC of every service. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 10] = [
+pub const RULES: [Rule; 14] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
@@ -52,6 +52,10 @@ pub const RULES: [Rule; 10] = [
     worker("/trawl.v1.Worker/Execute", "send work"),
     worker("/trawl.v1.Worker/Ping", "ping workers"),
     worker("/trawl.v1.Worker/Drain", "drain workers"),
+    scaler("/externalscaler.ExternalScaler/IsActive"),
+    scaler("/externalscaler.ExternalScaler/StreamIsActive"),
+    scaler("/externalscaler.ExternalScaler/GetMetricSpec"),
+    scaler("/externalscaler.ExternalScaler/GetMetrics"),
 ];
 
 /// What clients call. Other coordinators do too: they pass on what came to them while they do not lead.
@@ -62,6 +66,12 @@ const fn client(path: &'static str, action: &'static str, right: Right) -> Rule 
 /// What coordinators ask of workers.
 const fn worker(path: &'static str, action: &'static str) -> Rule {
     Rule { path, action, peers: &[Role::Coordinator], right: None }
+}
+
+/// What an autoscaler asks of coordinators. It tells how much there is to do and nothing of anybody's scans, and KEDA can show
+/// a certificate but no token.
+const fn scaler(path: &'static str) -> Rule {
+    Rule { path, action: "read the load", peers: &[Role::Client, Role::Coordinator], right: None }
 }
 
 /// Who calls, after it was found out.
