@@ -28,7 +28,11 @@ fn a_scan_does_not_notice_what_its_receiver_does() {
             let variables = sending(url, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)]);
             let name = format!("{i}.csv");
             let (took, ended) = run(&name, &variables);
-            assert!(took < usual * 3 + COST_BOUND, "{took:?} instead of {usual:?} with {url} by {protocol}: {}", ended.stderr);
+            assert!(
+                took < usual * 3 + COST_BOUND,
+                "{took:?} instead of {usual:?} with {url} by {protocol}: {}",
+                ended.stderr
+            );
             assert_eq!(home.read(&name), home.read("plain.csv"), "{url} by {protocol}");
         }
     }
