@@ -17,6 +17,7 @@ pub mod merge;
 pub mod passes;
 pub mod planner;
 pub mod prepare;
+pub mod profile;
 pub mod report;
 mod routing;
 pub mod scaler;

@@ -3,8 +3,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use trawl_protocol::security::ClientSecurity;
+use trawl_tests::certs::{Authority, Files};
 use trawl_tests::cluster::{Cluster, Options};
 use trawl_tests::etcd;
 use trawl_tests::home::Home;
@@ -165,6 +167,39 @@ fn a_standby_says_so_and_takes_over_in_the_metrics_too() {
     let leads = until(&standby_address, |s| s.get("trawl_leader") == 1.0);
     assert!(leads.get("trawl_leader_epoch") > epoch && leads.get("trawl_elections_won_total") == 1.0);
     until(&standby_address, |s| s.get("trawl_workers{state=\"serving\"}") == 1.0);
+}
+
+#[test]
+fn certificates_and_strangers_are_in_the_metrics() {
+    let home = Home::new();
+    let authority = Authority::new(&home.path(""), "Test CA");
+    let files = authority.issue("coordinator", &["trawl://coordinator/c1"], (-1, 30));
+    let client = authority.issue("client", &["trawl://client/alice"], (-1, 30));
+    let worker = authority.issue("worker", &["trawl://worker/w"], (-1, 30));
+    let stranger = Authority::new(&home.path(""), "Other CA").issue("other", &["trawl://client/eve"], (-1, 30));
+    let options = Options {
+        coordinator: [files.flags(), with_metrics().coordinator].concat(),
+        security: ClientSecurity { tls: Some(client.credentials()), ..ClientSecurity::default() },
+        ..Options::default()
+    };
+    let mut cluster = Cluster::start_as(&home, 0, &etcd::endpoint(), &[], options);
+    let address = address_of(&mut cluster.coordinator);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
+    let left = Samples::of(&address).get("trawl_certificate_expiry_timestamp_seconds") - now;
+    assert!((28.0..=31.0).contains(&(left / 86_400.0)), "{left} s of 30 days are left");
+    // The metrics themselves stay in plain text: who shows no certificate reads them.
+    assert_eq!(Samples::of(&address).sum("trawl_auth_failures_total"), 0.0);
+    let list = |files: &Files| {
+        let flags = files.flags();
+        let mut arguments = vec!["workers", "--coordinator", &cluster.url];
+        arguments.extend(flags.iter().map(String::as_str));
+        home.trawl(&arguments)
+    };
+    list(&client).expect_code(0);
+    list(&worker).expect_code(2);
+    until(&address, |s| s.get("trawl_auth_failures_total{reason=\"denied\"}") == 1.0);
+    assert_ne!(list(&stranger.trusting(&files.ca)).code, Some(0));
+    until(&address, |s| s.get("trawl_auth_failures_total{reason=\"handshake\"}") >= 1.0);
 }
 
 #[test]

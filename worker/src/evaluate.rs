@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
+use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
 use trawl_kernels::{Cancel, Cancelled, Precision, SymbolInput, input_begins};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
@@ -151,13 +153,20 @@ impl<'a> StageRun<'a> {
         times
     }
 
-    /// Computes every piece on the rows that are needed: `[piece][axis]`.
+    /// Computes every piece on the rows that are needed: `[piece][axis]`. Each is a kernel in `stages`, unless the engine
+    /// has told of its stages itself.
     ///
     /// # Errors
     /// [`Cancelled`].
-    pub fn evaluate(&self, needed: &Needed, cancel: &dyn Cancel) -> Result<Vec<Vec<Computed>>, Cancelled> {
+    pub fn evaluate(
+        &self,
+        needed: &Needed,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<Vec<Vec<Computed>>, Cancelled> {
         let mut computed: Vec<Vec<Computed>> = Vec::with_capacity(self.stage.pieces.len());
         for (p, piece) in self.stage.pieces.iter().enumerate() {
+            let (told, started) = (stages.spans().len(), Instant::now());
             let frame = self.frame(piece);
             let mut mine: Vec<Computed> = Vec::new();
             mine.resize_with(self.axes.len(), Computed::default);
@@ -173,6 +182,10 @@ impl<'a> StageRun<'a> {
                 self.whole(piece, &wanted, &needed[p], &computed, cancel, &mut mine)?;
             }
             computed.push(mine);
+            if stages.spans().len() == told {
+                let part = u32::try_from(p).unwrap_or(u32::MAX);
+                stages.record(StageSpan { stage: Work::Kernel, part, bytes: 0, started, ended: Instant::now() });
+            }
         }
         Ok(computed)
     }

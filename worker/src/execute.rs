@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
+use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
 use trawl_kernels::{Cancel, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
@@ -100,8 +102,6 @@ impl ScanSource {
     /// # Errors
     /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
     pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
-        let span = tracing::info_span!("load", segment, symbols = tracing::field::Empty, bars = tracing::field::Empty);
-        let _entered = span.enter();
         let bars = self.dataset.load_group_adjusted(segment, &self.plan.columns, &self.adjustment)?;
         for symbol in &bars {
             let rows = symbol.times.len();
@@ -110,8 +110,6 @@ impl ScanSource {
                 return Err(ExecuteError::Inconsistent(what));
             }
         }
-        span.record("symbols", bars.len());
-        span.record("bars", bars.iter().map(|s| s.times.len()).sum::<usize>());
         Ok(bars)
     }
 
@@ -131,7 +129,7 @@ impl ScanSource {
         Ok(references)
     }
 
-    /// Loads and runs one step of one segment on the calling thread.
+    /// Loads and runs one step of one segment on the calling thread. Where its time went is recorded in `stages`.
     ///
     /// # Errors
     /// [`ExecuteError`].
@@ -142,18 +140,20 @@ impl ScanSource {
         input: &StepInputV1,
         references: &References,
         cancel: &dyn Cancel,
+        stages: &mut Stages,
     ) -> Result<SegmentResultV2, ExecuteError> {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
-        let bars = self.load_segment(segment)?;
-        self.evaluate(segment, step, input, &bars, references, cancel)
+        let bars = stages.time(Work::Load, 0, 0, || self.load_segment(segment))?;
+        self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
-    /// Runs one step over loaded bars.
+    /// Runs one step over loaded bars. Where its time went is recorded in `stages`.
     ///
     /// # Errors
     /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar.
+    #[allow(clippy::too_many_arguments)]
     pub fn evaluate(
         &self,
         segment: u32,
@@ -162,9 +162,10 @@ impl ScanSource {
         bars: &[SymbolBars],
         references: &References,
         cancel: &dyn Cancel,
+        stages: &mut Stages,
     ) -> Result<SegmentResultV2, ExecuteError> {
         let times = [self.as_of];
-        let output = self.run(segment, step, input, &times, bars, references, cancel)?;
+        let output = self.run(step, input, &times, bars, references, cancel, stages)?;
         let output = match output {
             StepOutput::Times(times) => SegmentOutput::Times(times),
             StepOutput::Values(values) => SegmentOutput::Values(values),
@@ -180,16 +181,15 @@ impl ScanSource {
     #[allow(clippy::too_many_arguments)]
     pub fn run(
         &self,
-        segment: u32,
         step: Step,
         input: &StepInputV1,
         times: &[TimeMicros],
         bars: &[SymbolBars],
         references: &References,
         cancel: &dyn Cancel,
+        stages: &mut Stages,
     ) -> Result<StepOutput, ExecuteError> {
-        let span = tracing::info_span!("compute", segment, stage = step.stage, symbols = bars.len());
-        let _entered = span.enter();
+        let begun = Instant::now();
         let stage = self
             .plan
             .stages()
@@ -243,12 +243,17 @@ impl ScanSource {
             };
             return Ok(StepOutput::Times(reads.into_iter().map(times).collect()));
         }
-        let computed = run.evaluate(&needed, cancel).map_err(|_| ExecuteError::Cancelled)?;
+        // Higher bars and the rows that are needed belong to what is computed on.
+        stages.record(StageSpan { stage: Work::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
+        let computed = run.evaluate(&needed, cancel, stages).map_err(|_| ExecuteError::Cancelled)?;
         if !last {
-            return Ok(StepOutput::Values(self.values(&run, &wanted, &computed)));
+            let values = stages.time(Work::Encode, 0, 0, || self.values(&run, &wanted, &computed));
+            return Ok(StepOutput::Values(values));
         }
         let outputs = computed.last().ok_or_else(|| ExecuteError::Inconsistent("a stage without pieces".to_owned()))?;
-        let rows = times.iter().map(|time| self.rows(&axes, bars.len(), &names, outputs, *time)).collect();
+        let rows = stages.time(Work::Encode, 0, 0, || {
+            times.iter().map(|time| self.rows(&axes, bars.len(), &names, outputs, *time)).collect()
+        });
         Ok(StepOutput::Rows(rows))
     }
 
@@ -432,8 +437,15 @@ mod tests {
         cancel: &dyn Cancel,
     ) -> Result<Vec<SymbolRow>, ExecuteError> {
         let step = Step { stage: 0, kind: StepKind::Values };
-        let result =
-            source(plan, as_of).evaluate(3, step, &StepInputV1::default(), bars, &References::new(), cancel)?;
+        let result = source(plan, as_of).evaluate(
+            3,
+            step,
+            &StepInputV1::default(),
+            bars,
+            &References::new(),
+            cancel,
+            &mut Stages::default(),
+        )?;
         assert_eq!(result.segment, 3);
         match result.output {
             SegmentOutput::Rows(rows) => Ok(rows),

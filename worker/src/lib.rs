@@ -17,6 +17,7 @@ pub mod server;
 mod service;
 mod source;
 mod status;
+pub mod timeline;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;

@@ -13,6 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
+use tracing::field::Empty;
 use trawl_protocol::error::status_of;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
 use trawl_protocol::pb::scan_event::Event;
@@ -21,6 +22,7 @@ use trawl_protocol::{ErrorKind, Failure, pb, request_digest, trace};
 use trawl_telemetry::metrics::catalogue::coordinator::{
     CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
 };
+use trawl_telemetry::names::{attribute, span};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
@@ -203,7 +205,13 @@ impl CoordinatorService {
         }
         let number = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", self.boot);
-        let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
+        let span = tracing::info_span!(
+            span::SUBMIT,
+            otel.kind = "server",
+            { attribute::RPC_SYSTEM } = "grpc",
+            { attribute::RPC_METHOD } = "trawl.v1.Coordinator/Scan",
+            { attribute::SCAN_ID } = name,
+        );
         trace::set_parent(&span, [request.trace.as_ref(), trace]);
         let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request, mark), environment.held.clone()));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
@@ -284,15 +292,35 @@ async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Statu
 }
 
 /// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: the first event is enough.
-fn stream(scan: Arc<Scan>, mut cursor: Cursor, ends_it: bool, detached: bool) -> Events {
+fn stream(
+    scan: Arc<Scan>,
+    mut cursor: Cursor,
+    ends_it: bool,
+    detached: bool,
+    within: Option<&pb::TraceContext>,
+) -> Events {
     let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
     STREAMS_OPENED.inc();
+    // A part of the client's own span: it may last longer than the scan.
+    let mut span = within.map_or_else(tracing::Span::none, |within| {
+        let span = tracing::info_span!(span::STREAM, { attribute::SCAN_ID } = scan.name, { attribute::EVENTS } = Empty);
+        trace::set_parent(&span, [Some(within), None]);
+        span
+    });
     tokio::spawn(async move {
+        let mut told = 0u64;
         let reading = async {
             while let Some(event) = scan.log.next(&mut cursor).await.transpose() {
                 let event = event.map(|event| pb::ScanEvent { event: Some((*event).clone()) });
                 let broken = event.is_err();
                 let enough = detached && matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Accepted(_)) }));
+                let last = matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Summary(_) | Event::Refused(_)) }));
+                told += 1;
+                if last || enough || broken {
+                    // Ended before the client can have read it: the client's span ends after it.
+                    span.record(attribute::EVENTS, told);
+                    drop(std::mem::replace(&mut span, tracing::Span::none()));
+                }
                 let waits = Instant::now();
                 let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await;
                 CLIENT_WAIT.add_time(waits.elapsed());
@@ -338,29 +366,31 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
-                let detached = request.detached;
+                let (detached, context) = (request.detached, request.trace.clone());
                 let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref())?;
                 loaded(&environment, &scan).await?;
                 let ends_it = !scan.asked.durable;
-                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it)))
+                let within = carried.as_ref().or(context.as_ref());
+                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it, within)))
             }
         }
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
-        let call = Call::of(&request);
+        let (call, carried) = (Call::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
         check_version(request.protocol_version)?;
         match self.0.place(&call).await? {
             Place::There(mut leader) => {
-                let events = leader.watch(call.pass_on(request, None)).await.map_err(of_leader)?.into_inner();
+                let events =
+                    leader.watch(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
                 loaded(&environment, &scan).await?;
                 let have: BTreeSet<u32> = request.have.into_iter().collect();
-                Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false)))
+                Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false, carried.as_ref())))
             }
         }
     }
@@ -416,6 +446,21 @@ impl pb::coordinator_server::Coordinator for Handle {
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
                 Ok(Response::new(scan.info()))
+            }
+        }
+    }
+
+    async fn trace(&self, request: Request<pb::TraceRequest>) -> Result<Response<pb::TraceReply>, Status> {
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
+            Place::Here(environment) => {
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                // Of a scan that is done it lies beside the answer.
+                loaded(&environment, &scan).await?;
+                let report_json = scan.report_json().unwrap_or_default();
+                Ok(Response::new(pb::TraceReply { scan: Some(scan.info()), report_json }))
             }
         }
     }

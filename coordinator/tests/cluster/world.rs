@@ -17,6 +17,7 @@ use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::server::leadership;
 use trawl_coordinator::{NoProgress, PreparedScan, ShardSpec, answer_digest, prepare, server};
 use trawl_kernels::NoCancel;
+use trawl_kernels::stages::Stages;
 use trawl_market::{Store, SynthOptions, synthesise};
 use trawl_plan::ScanDocument;
 use trawl_protocol::control::{ControlStore as _, MemoryStore};
@@ -145,9 +146,11 @@ impl World {
     /// Digest of the answer that one thread gives.
     pub fn expected(&self) -> String {
         let scan = self.prepared();
-        let execute = |segment, step, input: &StepInputV1| {
+        let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
             let source = scan.source();
-            source.execute(segment, step, input, &References::new(), &NoCancel).map_err(|e| (e.kind(), e.to_string()))
+            source
+                .execute(segment, step, input, &References::new(), &NoCancel, stages)
+                .map_err(|e| (e.kind(), e.to_string()))
         };
         let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1, ..LocalOptions::default() };
         let (answer, report) = local::run(&scan, options, execute, &NoProgress).unwrap();
@@ -305,7 +308,10 @@ impl OddWorker {
             let (step, input) = (Step { stage: 0, kind: StepKind::Values }, StepInputV1::default());
             let bars = self.scan.source().load_segment(segment).unwrap();
             let bars = part.clone().map_or(&bars[..], |part| &bars[part]);
-            self.scan.source().evaluate(segment, step, &input, bars, &References::new(), &NoCancel).unwrap()
+            self.scan
+                .source()
+                .evaluate(segment, step, &input, bars, &References::new(), &NoCancel, &mut Stages::default())
+                .unwrap()
         };
         let mut result = execute(segment);
         if let Oddity::OtherSegment = self.oddity {
@@ -347,7 +353,7 @@ impl OddWorker {
             Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as told").into()),
             _ => pb::segment_reply::Outcome::Result(envelope),
         };
-        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None })
+        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None, shard: None })
     }
 }
 

@@ -41,12 +41,13 @@ pub struct Rule {
 }
 
 /// Every RPC of every service. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 14] = [
+pub const RULES: [Rule; 15] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
     client("/trawl.v1.Coordinator/ListScans", "list scans", Right::Read),
     client("/trawl.v1.Coordinator/GetScan", "read scans", Right::Read),
+    client("/trawl.v1.Coordinator/Trace", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/ListWorkers", "list workers", Right::Read),
     client("/trawl.v1.Coordinator/DrainWorker", "drain workers", Right::Admin),
     worker("/trawl.v1.Worker/Execute", "send work"),

@@ -15,13 +15,9 @@ use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 
 use super::kinds::{Metric, SECONDS_BOUNDS, Value};
 use super::{Kind, Place, Unit, of};
+use crate::environment::{Signal, Wanted, wanted};
+use crate::otlp::metric_exporter;
 
-/// Any of them turns the export on.
-const ENDPOINT_VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"];
-/// `none` turns it off.
-const EXPORTER_VARIABLE: &str = "OTEL_METRICS_EXPORTER";
-/// The first that is set says how to speak.
-const PROTOCOL_VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 /// How long the last metrics may take to leave.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -50,29 +46,16 @@ impl Drop for Export {
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
 /// Sends the metrics of this place from now on, every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000 without it), when
 /// the variables ask for it. Once per process.
 ///
 /// # Errors
 /// Why that cannot be done.
 pub(crate) fn export(place: Place, resource: impl FnOnce() -> Resource) -> Result<Option<Export>, String> {
-    if !ENDPOINT_VARIABLES.iter().any(|name| variable(name).is_some()) {
-        return Ok(None);
-    }
-    match variable(EXPORTER_VARIABLE).as_deref() {
-        None | Some("otlp") => {}
-        Some("none") => return Ok(None),
-        Some(other) => return Err(format!("{EXPORTER_VARIABLE} is '{other}'; 'otlp' or 'none' is expected")),
-    }
-    if let Some(protocol) = PROTOCOL_VARIABLES.into_iter().find_map(variable)
-        && protocol != "grpc"
-    {
-        return Err(format!("'{protocol}' was asked for; only 'grpc' is supported"));
-    }
+    let protocol = match wanted(Signal::Metrics)? {
+        Wanted::Off => return Ok(None),
+        Wanted::Otlp(protocol) => protocol,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("trawl-otlp")
@@ -82,7 +65,7 @@ pub(crate) fn export(place: Place, resource: impl FnOnce() -> Resource) -> Resul
     // The connection lives on the runtime that is entered while it is made.
     let exporter = {
         let _entered = runtime.enter();
-        opentelemetry_otlp::MetricExporter::builder().with_tonic().build().map_err(|error| error.to_string())?
+        metric_exporter(protocol)?
     };
     super::process::begin();
     let provider = start(place, exporter, resource());

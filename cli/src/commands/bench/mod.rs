@@ -5,6 +5,7 @@ mod atc;
 mod overhead;
 mod plain;
 mod screen;
+mod tracing;
 mod update;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum What {
     Atc(atc::AtcArgs),
     /// What a cluster adds to its workers' computing: client-seen times, recorded and not, and many scans at once
     Overhead(overhead::Args),
+    /// What telling where the time goes costs a warm scan: clusters that tell more or less, in turns
+    Tracing(tracing::Args),
     /// A new bar of every symbol: the screen W1 with its state resident, beside the last bar computed from the histories
     Update(update::Args),
 }
@@ -49,6 +52,7 @@ pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
         What::Screen(args) => screen::run(&args),
         What::Atc(args) => atc::run(&args),
         What::Overhead(args) => overhead::run(&args),
+        What::Tracing(args) => tracing::run(&args),
         What::Update(args) => update::run(&args),
     }
 }

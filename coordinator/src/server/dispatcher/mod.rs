@@ -1,9 +1,11 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers` is who is there, `send` what they are asked, `measure` what is counted. A dispatcher lives as long as its coordinator's term.
+//! `workers` is who is there, `send` what they are asked, `tracked` what is told of it, `measure` what is counted. A
+//! dispatcher lives as long as its coordinator's term.
 
 mod measure;
 mod send;
+mod tracked;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,6 +28,7 @@ use crate::scheduler::{
     AttemptId, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
     ScanId, Scheduler, WorkerId,
 };
+use tracked::{History, Tracked};
 use workers::RegisteredWorker;
 
 /// Replies and news that wait for the dispatcher; whoever has more to say waits.
@@ -50,6 +53,13 @@ pub(crate) enum News {
         worker: String,
         segments: Vec<u32>,
         purpose: RunPurpose,
+        /// How long its segments waited for a worker.
+        queued: Duration,
+        slow_after: Option<Duration>,
+    },
+    Timed {
+        attempt: AttemptId,
+        timings: Box<pb::ShardTimings>,
     },
     Over {
         attempt: AttemptId,
@@ -88,6 +98,8 @@ pub(crate) struct Submission {
     pub prepared: Arc<PreparedScan>,
     /// Which of its segments are to be run; the others are there already.
     pub segments: Arc<BTreeSet<u32>>,
+    /// Which of the scan's steps this is, from 0.
+    pub number: u32,
     /// Where the scan is in its steps; this is one of them.
     pub passes: Arc<Passes>,
     pub shards: ShardSpec,
@@ -200,6 +212,7 @@ struct LeaveAsked {
 
 struct Scan {
     submission: Submission,
+    history: History,
     /// What the last attempt of a piece said.
     messages: BTreeMap<Piece, String>,
 }
@@ -208,6 +221,7 @@ struct Running {
     scan: ScanId,
     worker: WorkerId,
     task: AbortHandle,
+    tracked: Tracked,
 }
 
 struct State {
@@ -288,7 +302,8 @@ impl State {
                 let threads = joined.map(|w| w.record.threads).sum();
                 let submitted = Submitted { scan, shards: planned, threads };
                 self.meter.submitted(scan, &submission);
-                self.scans.insert(scan, Scan { submission: *submission, messages: BTreeMap::new() });
+                let history = History::new();
+                self.scans.insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new() });
                 // Before the first step: a scan without segments ends in it.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
@@ -325,28 +340,32 @@ impl State {
 
     fn hear(&mut self, said: Said) {
         match said {
-            Said::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome } => match outcome {
-                Ok(found) => {
-                    let digest = found.digest;
-                    self.held = Some((attempt, found));
-                    self.step(Event::PieceDone { scan, attempt, host, piece, digest });
-                    self.held = None;
-                }
-                Err(failure) => {
-                    if let Some(scan) = self.scans.get_mut(&scan) {
-                        scan.messages.insert(piece, failure.message);
+            Said::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings } => {
+                self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
+                match outcome {
+                    Ok(found) => {
+                        let digest = found.digest;
+                        self.held = Some((attempt, found));
+                        self.step(Event::PieceDone { scan, attempt, host, piece, digest });
+                        self.held = None;
                     }
-                    self.step(Event::PieceFailed { attempt, piece, kind: failure.kind });
+                    Err(failure) => {
+                        if let Some(scan) = self.scans.get_mut(&scan) {
+                            scan.messages.insert(piece, failure.message);
+                        }
+                        self.step(Event::PieceFailed { attempt, piece, kind: failure.kind });
+                    }
                 }
-            },
+            }
             Said::End { attempt, ending } => {
-                let Some(running) = self.attempts.remove(&attempt) else { return };
+                let Some(mut running) = self.attempts.remove(&attempt) else { return };
                 self.meter.over(attempt, &ending);
                 let text = match &ending {
                     Ending::Done => "done".to_owned(),
                     Ending::Refused(failure) => format!("refused: {failure}"),
                     Ending::Broken(why) => format!("broken: {why}"),
                 };
+                self.track_loss(attempt, running.scan, &mut running.tracked, &text);
                 self.tell(running.scan, News::Over { attempt, ending: text });
                 if let Ending::Refused(failure) = &ending {
                     tracing::warn!(attempt, %failure, "a worker refused a shard");
@@ -382,8 +401,9 @@ impl State {
                     self.dispatch(attempt, scan, worker, pieces, purpose);
                 }
                 Command::Stop { attempt } => {
-                    if let Some(running) = self.attempts.remove(&attempt) {
+                    if let Some(mut running) = self.attempts.remove(&attempt) {
                         running.task.abort();
+                        self.track_loss(attempt, running.scan, &mut running.tracked, "stopped");
                         self.tell(running.scan, News::Over { attempt, ending: "stopped".to_owned() });
                     }
                 }

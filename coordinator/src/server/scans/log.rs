@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tonic::Status;
+use trawl_protocol::pb;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
 
@@ -91,6 +92,14 @@ impl ScanLog {
     /// Bytes of this scan's events.
     pub fn bytes(&self) -> usize {
         self.state().bytes
+    }
+
+    /// What was said last of a scan that is done, unless it was put away.
+    pub fn summary(&self) -> Option<pb::Summary> {
+        match self.state().events.last().map(|event| &**event) {
+            Some(Event::Summary(summary)) => Some(summary.clone()),
+            _ => None,
+        }
     }
 
     /// Whether nothing was said yet.
