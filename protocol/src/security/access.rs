@@ -351,17 +351,19 @@ mod tests {
 
     #[test]
     fn every_rpc_of_every_service_has_one_rule() {
-        let proto = include_str!("../../proto/trawl.proto");
-        let (mut service, mut declared) = (String::new(), Vec::new());
-        for line in proto.lines().map(str::trim) {
+        let protos = [include_str!("../../proto/trawl.proto"), include_str!("../../proto/externalscaler.proto")];
+        let (mut package, mut service, mut declared) = (String::new(), String::new(), Vec::new());
+        for line in protos.into_iter().flat_map(str::lines).map(str::trim) {
             let word = |keyword: &str| {
                 let rest = line.strip_prefix(keyword)?;
                 Some(rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned())
             };
-            if let Some(name) = word("service ") {
+            if let Some(name) = line.strip_prefix("package ") {
+                package = name.trim_end_matches(';').to_owned();
+            } else if let Some(name) = word("service ") {
                 service = name;
             } else if let Some(name) = word("rpc ") {
-                declared.push(format!("/trawl.v1.{service}/{name}"));
+                declared.push(format!("/{package}.{service}/{name}"));
             }
         }
         let mut ruled: Vec<&str> = RULES.iter().map(|rule| rule.path).collect();
