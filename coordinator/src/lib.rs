@@ -20,6 +20,7 @@ pub mod prepare;
 pub mod profile;
 pub mod report;
 mod routing;
+pub mod scaler;
 pub mod scheduler;
 mod series;
 pub mod server;

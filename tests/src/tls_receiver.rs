@@ -60,7 +60,8 @@ impl TlsReceiver {
                     let mut stream = BufReader::new(StreamOwned::new(connection, io));
                     while let Some(request) = read(&mut stream) {
                         kept.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-                        let answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+                        let answer =
+                            b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
                         if stream.get_mut().write_all(answer).and_then(|()| stream.get_mut().flush()).is_err() {
                             return;
                         }

@@ -5,10 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use serde_json::Value;
 use trawl_telemetry::metrics::{Kind, declared};
-use trawl_tests::process;
+use trawl_telemetry::names::attribute;
+use trawl_tests::jaeger::serve;
+use trawl_tests::otlp::Sink;
+use trawl_tests::{etcd, executable, process};
 
 use crate::promql::{Named, named};
 
@@ -262,6 +266,8 @@ fn the_collector_keeps_errors_hedges_and_the_slowest_by_names_that_spans_have() 
     let kinds: BTreeSet<&str> = policies.iter().map(|policy| text(&policy["type"])).collect();
     assert!(kinds.is_superset(&BTreeSet::from(["status_code", "boolean_attribute", "latency"])), "{kinds:?}");
     assert_eq!(keys, BTreeSet::from(["trawl.hedge", "trawl.purpose", "trawl.slow"].map(str::to_owned)));
+    let named = |key: &String| attribute::ALL.iter().any(|(name, _)| name == key);
+    assert!(keys.iter().all(named), "spans have no such attributes: {keys:?}");
 }
 
 #[test]
@@ -304,4 +310,26 @@ fn the_compose_file_mounts_what_is_there_and_listens_on_loopback() {
     let sources = yaml("deploy/grafana/provisioning/datasources.yaml").remove(0);
     let ids: BTreeSet<String> = list(&sources["datasources"]).iter().map(|s| text(&s["uid"]).to_owned()).collect();
     assert_eq!(ids, BTreeSet::from(["jaeger".to_owned(), "prometheus".to_owned()]));
+}
+
+#[test]
+fn a_slow_shard_is_found_by_the_script_of_the_walk_through() {
+    let sink = Arc::new(Sink::start());
+    let jaeger = serve(Arc::clone(&sink));
+    let etcd = etcd::executable();
+    let path = format!("{}:{}", etcd.parent().expect("a folder").display(), std::env::var("PATH").expect("PATH"));
+    let mut script = Command::new(root().join("deploy/jaeger/find-slow-shard"));
+    script.args(["--jaeger", &jaeger, "--otlp", &sink.url, "--trawl"]).arg(executable::trawl()).env("PATH", path);
+    let found = process::run(&mut script).expect_code(0);
+    assert!(found.stdout.contains("the slowest shard was slow-worker's, as it should be"), "{found:?}");
+    let mut look = Command::new(root().join("deploy/jaeger/find-slow-shard"));
+    let seen = process::run(look.args(["--look", "--jaeger", &jaeger])).expect_code(0);
+    assert!(seen.stdout.lines().any(|line| line.contains("slow-worker") && line.contains("most in")), "{seen:?}");
+}
+
+#[test]
+fn where_there_is_no_jaeger_the_script_says_loudly_that_nothing_was_checked() {
+    let mut script = Command::new(std::env::var("TRAWL_PYTHON").expect("TRAWL_PYTHON: tools/get-venv prints it"));
+    let ended = process::run(script.arg(root().join("deploy/jaeger/find-slow-shard")).env("PATH", "/nowhere"));
+    assert!(ended.code == Some(77) && ended.stderr.starts_with("SKIPPED: "), "{ended:?}");
 }

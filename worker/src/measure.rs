@@ -1,18 +1,18 @@
 //! What a worker counts of its segments. It changes nothing about them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use trawl_kernels::stages::Stage;
 use trawl_protocol::{ErrorKind, Failure, pb};
 use trawl_telemetry::metrics::catalogue::worker::{
     BAR_BYTES, BARS, COMPUTE_TIME, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME, SYMBOLS, StageName,
 };
 use trawl_telemetry::metrics::current_trace;
 
-/// Bytes of a time or a value.
-const VALUE_BYTES: u64 = 8;
+use crate::timeline::SegmentTold;
 
-/// A segment has ended; its bars have so many columns beside their times. Call it inside the shard's span.
-pub(crate) fn segment(reply: &pb::SegmentReply, columns: usize, took: Duration) {
+/// A segment has ended, by its reply and by what was told of it on the way. Call it inside the shard's span.
+pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Duration) {
     let end = match &reply.outcome {
         Some(pb::segment_reply::Outcome::Result(_)) => RunEnd::Result,
         // Only a panic has no timings.
@@ -25,20 +25,22 @@ pub(crate) fn segment(reply: &pb::SegmentReply, columns: usize, took: Duration) 
     };
     SEGMENTS_RUN.of(end).inc();
     SEGMENT_DURATION.observe((), took, current_trace());
+    for span in told.stages.spans() {
+        STAGE_TIME.of(named(span.stage)).add_time(span.ended.saturating_duration_since(span.started));
+    }
     let Some(timings) = &reply.timings else { return };
-    let compute = Duration::from_micros(timings.compute_us);
-    STAGE_TIME.of(StageName::Load).add_time(Duration::from_micros(timings.load_us));
-    STAGE_TIME.of(StageName::Kernel).add_time(compute);
-    COMPUTE_TIME.add_time(compute);
+    COMPUTE_TIME.add_time(Duration::from_micros(timings.compute_us));
     SYMBOLS.add(timings.symbols);
     BARS.add(timings.bars);
-    BAR_BYTES.add(timings.bars.saturating_mul(VALUE_BYTES).saturating_mul(columns as u64 + 1));
+    BAR_BYTES.add(told.bytes);
 }
 
-/// Runs the encoding of a result.
-pub(crate) fn encoding<T>(encode: impl FnOnce() -> T) -> T {
-    let started = Instant::now();
-    let encoded = encode();
-    STAGE_TIME.of(StageName::Encode).add_time(started.elapsed());
-    encoded
+fn named(stage: Stage) -> StageName {
+    match stage {
+        Stage::Load => StageName::Load,
+        Stage::HostToDevice => StageName::HostToDevice,
+        Stage::Kernel => StageName::Kernel,
+        Stage::DeviceToHost => StageName::DeviceToHost,
+        Stage::Encode => StageName::Encode,
+    }
 }

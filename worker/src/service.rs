@@ -273,7 +273,7 @@ impl WorkerService {
             .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut told.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
-        told.stages.time(Stage::Encode, 0, 0, || measure::encoding(|| envelope::encode(&result))).map_err(Failure::from)
+        told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
     }
 
     fn delay(&self, cancel: &dyn Cancel) {
@@ -306,7 +306,7 @@ impl WorkerService {
                 let outcome = Some(pb::segment_reply::Outcome::Failure(failure.into()));
                 pb::SegmentReply { segment, outcome, timings: None, shard: None }
             });
-            measure::segment(&reply, shard.columns.len(), began.elapsed());
+            measure::segment(&reply, &told, began.elapsed());
             reply.shard = timeline.take(segment, &told);
             let sending = Instant::now();
             // Refused only when nobody listens any more.

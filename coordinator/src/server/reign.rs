@@ -79,7 +79,7 @@ pub(crate) async fn govern(
                 tracing::info!(epoch = term.epoch, "this coordinator leads");
                 let reign = async {
                     let environment = begin(&realm, &term, is_over).await;
-                    standing.send_replace(Standing::Leading(environment.clone()));
+                    standing.send_replace(Standing::Leading(Box::new(environment.clone())));
                     keep_tidy(&realm, environment).await;
                 };
                 let left = tokio::select! {

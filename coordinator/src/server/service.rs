@@ -46,7 +46,7 @@ const RETRY_AFTER_FULL_S: u64 = 5;
 #[derive(Clone)]
 pub(crate) enum Standing {
     /// It leads.
-    Leading(Environment),
+    Leading(Box<Environment>),
     /// Another does, at this address, or nobody.
     Following(Option<String>),
 }
@@ -54,7 +54,7 @@ pub(crate) enum Standing {
 /// State of a coordinator's service; shared by all requests.
 pub(crate) struct CoordinatorService {
     standing: watch::Receiver<Standing>,
-    proxy: Proxy,
+    pub(super) proxy: Proxy,
     quotas: Quotas,
     /// Makes ids of scans unique over restarts.
     boot: String,
@@ -62,6 +62,19 @@ pub(crate) struct CoordinatorService {
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<pb::ScanEvent, Status>> + Send>>;
+
+/// Which coordinator leads.
+pub(super) enum Leader {
+    /// This one.
+    Here(Box<Environment>),
+    /// The one at this address.
+    There(String),
+}
+
+/// An address under which there is nobody to ask.
+pub(super) fn of_address(error: tonic::transport::Error) -> Status {
+    retry(&format!("the leader's address is none: {error}"))
+}
 
 /// Where a call is answered.
 enum Place {
@@ -99,23 +112,20 @@ impl Call {
 }
 
 impl CoordinatorService {
+    /// What this coordinator is, as it changes.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
     pub fn new(standing: watch::Receiver<Standing>, proxy: Proxy, boot: String, quotas: QuotaLimits) -> Self {
         Self { standing, proxy, quotas: Quotas::new(quotas), boot, scans: 0.into() }
     }
 
     /// Waits until it is known who leads.
     async fn place(&self, call: &Call) -> Result<Place, Status> {
-        let mut standing = self.standing.clone();
-        let known = standing.wait_for(|s| !matches!(s, Standing::Following(None)));
-        let known = match tokio::time::timeout(LEADER_WAIT, known).await {
-            Ok(Ok(known)) => known.clone(),
-            Ok(Err(_)) => return Err(retry("this coordinator is ending")),
-            Err(_) => return Err(retry("no coordinator leads at present; is etcd there?")),
-        };
-        match known {
-            Standing::Leading(environment) => Ok(Place::Here(environment)),
-            Standing::Following(_) if call.passed_on => Err(retry("the coordinator that led is leading no longer")),
-            Standing::Following(Some(leader))
+        match self.leader(call.passed_on).await? {
+            Leader::Here(environment) => Ok(Place::Here(*environment)),
+            Leader::There(leader)
                 if call.shown.as_ref().is_some_and(Shown::has_token) && !self.proxy.may_carry_tokens(&leader) =>
             {
                 let message = format!(
@@ -124,10 +134,23 @@ impl CoordinatorService {
                 );
                 Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
             }
-            Standing::Following(leader) => {
-                let client = self.proxy.client_to(leader.as_deref().unwrap_or_default());
-                client.map(Place::There).map_err(|error| retry(&format!("the leader's address is none: {error}")))
-            }
+            Leader::There(leader) => Ok(Place::There(self.proxy.client_to(&leader).map_err(of_address)?)),
+        }
+    }
+
+    /// Who leads, once that is known; `passed_on`: somebody thought that this coordinator does.
+    pub(super) async fn leader(&self, passed_on: bool) -> Result<Leader, Status> {
+        let mut standing = self.standing.clone();
+        let known = standing.wait_for(|s| !matches!(s, Standing::Following(None)));
+        let known = match tokio::time::timeout(LEADER_WAIT, known).await {
+            Ok(Ok(known)) => known.clone(),
+            Ok(Err(_)) => return Err(retry("this coordinator is ending")),
+            Err(_) => return Err(retry("no coordinator leads at present; is etcd there?")),
+        };
+        match known {
+            Standing::Leading(environment) => Ok(Leader::Here(environment)),
+            Standing::Following(_) if passed_on => Err(retry("the coordinator that led is leading no longer")),
+            Standing::Following(leader) => Ok(Leader::There(leader.unwrap_or_default())),
         }
     }
 
@@ -215,7 +238,7 @@ fn retry(message: &str) -> Status {
 }
 
 /// What the coordinator that leads said; a way to it that is broken is a reason to ask again.
-fn of_leader(status: Status) -> Status {
+pub(super) fn of_leader(status: Status) -> Status {
     match Failure::from_status(&status) {
         Some(_) => status,
         None => retry(&format!("the coordinator that led does not answer: {}", status.message())),

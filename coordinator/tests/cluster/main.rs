@@ -3,7 +3,9 @@
 //! Real processes, a real etcd and kills are in the member `tests`; here workers misbehave in ways that a real one
 //! cannot be made to.
 
+mod leaderless;
 mod refusals;
+mod scaling;
 mod scans;
 mod second_opinions;
 mod wire;

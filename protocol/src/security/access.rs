@@ -41,7 +41,7 @@ pub struct Rule {
 }
 
 /// Every RPC of every service. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 11] = [
+pub const RULES: [Rule; 15] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
@@ -53,6 +53,10 @@ pub const RULES: [Rule; 11] = [
     worker("/trawl.v1.Worker/Execute", "send work"),
     worker("/trawl.v1.Worker/Ping", "ping workers"),
     worker("/trawl.v1.Worker/Drain", "drain workers"),
+    scaler("/externalscaler.ExternalScaler/IsActive"),
+    scaler("/externalscaler.ExternalScaler/StreamIsActive"),
+    scaler("/externalscaler.ExternalScaler/GetMetricSpec"),
+    scaler("/externalscaler.ExternalScaler/GetMetrics"),
 ];
 
 /// What clients call. Other coordinators do too: they pass on what came to them while they do not lead.
@@ -63,6 +67,12 @@ const fn client(path: &'static str, action: &'static str, right: Right) -> Rule 
 /// What coordinators ask of workers.
 const fn worker(path: &'static str, action: &'static str) -> Rule {
     Rule { path, action, peers: &[Role::Coordinator], right: None }
+}
+
+/// What an autoscaler asks of coordinators. It tells how much there is to do and nothing of anybody's scans, and KEDA can show
+/// a certificate but no token.
+const fn scaler(path: &'static str) -> Rule {
+    Rule { path, action: "read the load", peers: &[Role::Client, Role::Coordinator], right: None }
 }
 
 /// Who calls, after it was found out.
@@ -341,17 +351,19 @@ mod tests {
 
     #[test]
     fn every_rpc_of_every_service_has_one_rule() {
-        let proto = include_str!("../../proto/trawl.proto");
-        let (mut service, mut declared) = (String::new(), Vec::new());
-        for line in proto.lines().map(str::trim) {
+        let protos = [include_str!("../../proto/trawl.proto"), include_str!("../../proto/externalscaler.proto")];
+        let (mut package, mut service, mut declared) = (String::new(), String::new(), Vec::new());
+        for line in protos.into_iter().flat_map(str::lines).map(str::trim) {
             let word = |keyword: &str| {
                 let rest = line.strip_prefix(keyword)?;
                 Some(rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned())
             };
-            if let Some(name) = word("service ") {
+            if let Some(name) = line.strip_prefix("package ") {
+                package = name.trim_end_matches(';').to_owned();
+            } else if let Some(name) = word("service ") {
                 service = name;
             } else if let Some(name) = word("rpc ") {
-                declared.push(format!("/trawl.v1.{service}/{name}"));
+                declared.push(format!("/{package}.{service}/{name}"));
             }
         }
         let mut ruled: Vec<&str> = RULES.iter().map(|rule| rule.path).collect();

@@ -28,7 +28,11 @@ fn a_scan_does_not_notice_what_its_receiver_does() {
             let variables = sending(url, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)]);
             let name = format!("{i}.csv");
             let (took, ended) = run(&name, &variables);
-            assert!(took < usual * 3 + COST_BOUND, "{took:?} instead of {usual:?} with {url} by {protocol}: {}", ended.stderr);
+            assert!(
+                took < usual * 3 + COST_BOUND,
+                "{took:?} instead of {usual:?} with {url} by {protocol}: {}",
+                ended.stderr
+            );
             assert_eq!(home.read(&name), home.read("plain.csv"), "{url} by {protocol}");
         }
     }
@@ -38,7 +42,8 @@ fn a_scan_does_not_notice_what_its_receiver_does() {
 #[test]
 fn a_cluster_does_not_notice_that_its_receiver_dies() {
     let sink = Sink::start();
-    let variables = sending(&sink.url, &[("OTEL_BSP_EXPORT_TIMEOUT", "300"), ("OTEL_BSP_MAX_QUEUE_SIZE", "16")]);
+    let url = sink.url.clone();
+    let variables = sending(&url, &[("OTEL_BSP_EXPORT_TIMEOUT", "300"), ("OTEL_BSP_MAX_QUEUE_SIZE", "16")]);
     let home = Home::new();
     let cluster = cluster(&home, 2, &variables);
     scan(&home, &cluster, &["--output", "before.csv"], &variables).expect_code(0);

@@ -19,12 +19,15 @@ fn a_receiver_of_others_takes_the_same_tree_by_grpc_and_by_http() {
         let cluster = Cluster::start_with(&home, 3, &etcd::endpoint(), &variables);
         scan(&home, &cluster, &["--shards", "per-group"], &variables).expect_code(0);
         let trace = wait::until(EXPORT_BOUND, || newer(&rotel, &before));
-        let trace = trace.unwrap_or_else(|| panic!("by {protocol} rotel was told of no whole trace:\n{}", rotel.said()));
+        let trace =
+            trace.unwrap_or_else(|| panic!("by {protocol} rotel was told of no whole trace:\n{}", rotel.said()));
         let services: BTreeSet<&str> = trace.iter().map(|s| s.service.as_str()).collect();
         assert_eq!(services, BTreeSet::from(["trawl", "trawl-coordinator", "trawl-worker"]), "{protocol}");
         let shard = trace.iter().find(|s| s.name == "shard").expect("a shard");
         assert_eq!(shard.kind, "SPAN_KIND_CLIENT");
-        for attribute in ["trawl.scan.id: Str(", "trawl.worker: Str(w", "trawl.symbols: Int(", "rpc.system.name: Str(grpc)"] {
+        for attribute in
+            ["trawl.scan.id: Str(", "trawl.worker: Str(w", "trawl.symbols: Int(", "rpc.system.name: Str(grpc)"]
+        {
             assert!(shard.attributes.iter().any(|a| a.starts_with(attribute)), "{attribute} of {shard:#?}");
         }
         let execute = trace.iter().find(|s| s.name == "execute").expect("a worker's span");
@@ -78,18 +81,20 @@ fn http_goes_over_tls_to_whom_a_variable_trusts_with_its_headers() {
     let before = receiver.asked().len();
     let ended = embedded(&home, &variables);
     assert_eq!(receiver.asked().len(), before);
-    assert!(ended.stderr.contains("traces cannot be delivered") && !ended.stderr.contains("sesame"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("traces cannot be delivered") && !ended.stderr.contains("sesame"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
 fn what_the_variables_turn_off_is_not_sent() {
     let sink = Sink::start();
     let home = Home::new();
-    for off in [
-        [("OTEL_SDK_DISABLED", "true")],
-        [("OTEL_TRACES_EXPORTER", "none")],
-        [("OTEL_TRACES_SAMPLER", "always_off")],
-    ] {
+    for off in
+        [[("OTEL_SDK_DISABLED", "true")], [("OTEL_TRACES_EXPORTER", "none")], [("OTEL_TRACES_SAMPLER", "always_off")]]
+    {
         embedded(&home, &sending(&sink.url, &off));
     }
     embedded(&home, &sending(&sink.url, &[]));

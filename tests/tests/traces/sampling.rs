@@ -34,7 +34,10 @@ fn a_slow_shard_is_kept_with_its_whole_trace_and_quick_ones_are_not() {
     for hedge in trace.iter().filter(|s| s.name == "shard" && s.get("trawl.hedge") == "true") {
         let (linked, why) = hedge.links.first().expect("a link");
         assert_eq!(why.get("trawl.link").map(String::as_str), Some("hedge"));
-        assert!(trace.iter().any(|s| s.name == "shard" && s.span == *linked && s.get("trawl.worker") == "w3"), "{hedge:#?}");
+        assert!(
+            trace.iter().any(|s| s.name == "shard" && s.span == *linked && s.get("trawl.worker") == "w3"),
+            "{hedge:#?}"
+        );
     }
     // Nothing else came: a trace is here because something in it was slow, on a loaded machine perhaps.
     let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();

@@ -66,16 +66,36 @@ fn a_scan_over_three_workers_is_one_trace() {
     let shards: Vec<&Span> = trace.iter().filter(|s| s.name == "shard").collect();
     assert_eq!(shards.len(), runs.len(), "one span for each dispatch: {shards:#?}");
     let attributes = [
-        "trawl.scan.id", "trawl.attempt", "trawl.shard", "trawl.step", "trawl.segments", "trawl.symbols", "trawl.bars",
-        "trawl.bytes", "trawl.worker", "trawl.device", "trawl.cache", "trawl.queue_ms", "trawl.slow_after_ms",
-        "trawl.slow", "trawl.hedge", "trawl.purpose", "trawl.ending", "rpc.system.name", "rpc.method",
-        "server.address", "server.port",
+        "trawl.scan.id",
+        "trawl.attempt",
+        "trawl.shard",
+        "trawl.step",
+        "trawl.segments",
+        "trawl.symbols",
+        "trawl.bars",
+        "trawl.bytes",
+        "trawl.worker",
+        "trawl.device",
+        "trawl.cache",
+        "trawl.queue_ms",
+        "trawl.slow_after_ms",
+        "trawl.slow",
+        "trawl.hedge",
+        "trawl.purpose",
+        "trawl.ending",
+        "rpc.system.name",
+        "rpc.method",
+        "server.address",
+        "server.port",
     ];
     for shard in &shards {
         let missing: Vec<&str> = attributes.into_iter().filter(|key| shard.get(key).is_empty()).collect();
         assert!(missing.is_empty(), "{missing:?} of {shard:#?}");
         assert_eq!((shard.kind, shard.get("rpc.method")), (CLIENT, "trawl.v1.Worker/Execute"));
-        assert_eq!((shard.get("trawl.scan.id"), shard.get("server.address")), (report["scan"].as_str().unwrap(), "127.0.0.1"));
+        assert_eq!(
+            (shard.get("trawl.scan.id"), shard.get("server.address")),
+            (report["scan"].as_str().unwrap(), "127.0.0.1")
+        );
     }
     let named = |key: &str| shards.iter().map(|s| s.get(key).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(named("trawl.worker"), BTreeSet::from(["w1", "w2", "w3"].map(str::to_owned)), "every worker had a part");
@@ -116,7 +136,8 @@ fn a_trace_has_a_span_for_each_stage_of_a_shard_and_not_for_each_segment() {
     let shards = trace.iter().filter(|s| s.name == "shard").count();
     assert!(trace.len() < 300 && trace.len() <= shards * 30, "{} spans of {shards} shards", trace.len());
     // Summed up, they say how much work is in them.
-    let kernel = trace.iter().find(|s| s.name == "kernel" && !s.get("trawl.count").is_empty()).expect("a summed kernel");
+    let kernel =
+        trace.iter().find(|s| s.name == "kernel" && !s.get("trawl.count").is_empty()).expect("a summed kernel");
     assert!(kernel.get("trawl.busy_ms").parse::<f64>().unwrap() > 0.0);
 }
 

@@ -78,7 +78,10 @@ fn a_profile_follows_a_scan_here_and_in_a_cluster() {
     let cluster = cluster(&home, 2, &[]);
     let here = ["scan", "--dataset", "market", "--where", "rsi() > 50", "--profile"];
     let shown = home.trawl(&here).expect_code(0).stdout;
-    assert!(shown.contains("(embedded): 1,200 symbols") && shown.contains("kernel") && shown.contains("ATTEMPT"), "{shown}");
+    assert!(
+        shown.contains("(embedded): 1,200 symbols") && shown.contains("kernel") && shown.contains("ATTEMPT"),
+        "{shown}"
+    );
     let shown = scan(&home, &cluster, &["--profile", "--ephemeral"], &[]).expect_code(0).stdout;
     assert!(shown.contains("(cluster): 1,200 symbols") && shown.contains("workers") && shown.contains("w2"), "{shown}");
     // Of one that was not recorded too, as long as its coordinator remembers it.
@@ -86,5 +89,9 @@ fn a_profile_follows_a_scan_here_and_in_a_cluster() {
     assert!(!lines(&told).is_empty(), "{told:#}");
     let ended = home.trawl(&["trace", "nothing-1", "--coordinator", &cluster.url]);
     assert_ne!(ended.code, Some(0));
-    assert!(ended.stderr.contains("no scan 'nothing-1' is known here; 'trawl list' shows those that are"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("no scan 'nothing-1' is known here; 'trawl list' shows those that are"),
+        "{}",
+        ended.stderr
+    );
 }

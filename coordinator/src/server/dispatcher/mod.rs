@@ -10,6 +10,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
@@ -132,6 +133,8 @@ enum Ask {
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     asks: mpsc::Sender<Ask>,
+    /// Microseconds that workers say they computed for accepted results.
+    computed_us: Arc<AtomicU64>,
 }
 
 impl Dispatcher {
@@ -140,6 +143,7 @@ impl Dispatcher {
     pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
+        let computed_us = Arc::new(AtomicU64::new(0));
         let state = State {
             started: Instant::now(),
             epoch,
@@ -157,9 +161,15 @@ impl Dispatcher {
             said,
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
+            computed_us: Arc::clone(&computed_us),
         };
         tokio::spawn(state.run(asked, says, members));
-        Self { asks }
+        Self { asks, computed_us }
+    }
+
+    /// Seconds of one core that workers say they computed for results that were accepted, in this term.
+    pub fn computed(&self) -> Duration {
+        Duration::from_micros(self.computed_us.load(Ordering::Relaxed))
     }
 
     /// Hands a scan in; its news follow. `None` when the dispatcher has ended.
@@ -237,6 +247,8 @@ struct State {
     meter: measure::Meter,
     said: mpsc::Sender<Said>,
     asks: mpsc::WeakSender<Ask>,
+    /// Read by the handles.
+    computed_us: Arc<AtomicU64>,
 }
 
 impl State {
@@ -433,6 +445,7 @@ impl State {
     fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
         let Found { result, digest, envelope, timings } = *found;
+        self.computed_us.fetch_add(timings.load_us.saturating_add(timings.compute_us), Ordering::Relaxed);
         let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
         let run = SegmentRun {
             segment: piece.segment,
