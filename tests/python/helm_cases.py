@@ -300,6 +300,11 @@ def branches(helm, check, chart):
         300,
         "no flapping",
     )
+    asked = scaled["triggers"][0]["metadata"]
+    goal = {k: asked[k] for k in ("targetSecondsPerWorker", "holdSeconds", "threadsPerWorker")}
+    same(goal, {"targetSecondsPerWorker": "60", "holdSeconds": "120", "threadsPerWorker": "8"}, "what KEDA is to ask for")
+    asked = rendered("production", 'worker.resources.requests.cpu="2500m"').of("ScaledObject")["spec"]["triggers"][0]["metadata"]
+    same(asked["threadsPerWorker"], "3", "part of a core is a thread")
     check(r.of("HorizontalPodAutoscaler") is None, "both scale")
     peers = json.dumps(r.of("NetworkPolicy", "-coordinator")["spec"]["ingress"])
     check('"kubernetes.io/metadata.name": "keda"' in peers, "KEDA may connect")
@@ -315,6 +320,7 @@ def branches(helm, check, chart):
     r = rendered("gpu-gh200")
     hpa = r.of("HorizontalPodAutoscaler")["spec"]
     same(hpa["metrics"][0]["external"]["metric"]["name"], "trawl_work_remaining_seconds", "HPA on work")
+    same(hpa["metrics"][0]["external"]["target"], {"type": "AverageValue", "averageValue": "1920"}, "60 s of 32 threads")
     same(hpa["scaleTargetRef"]["name"], r.of("Deployment", "-worker")["metadata"]["name"], "of the workers")
     check("replicas" not in r.of("Deployment", "-worker")["spec"] and r.of("ScaledObject") is None, "HPA alone")
 

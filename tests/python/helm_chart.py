@@ -340,6 +340,12 @@ def keys(helm, trawl):
     page = (ROOT / "docs/kubernetes/configuration.md").read_text()
     check(page == chart_docs.key_page(trawl), "docs/kubernetes/configuration.md is not current: run `just chart-docs`")
 
+    # What KEDA passes on to the coordinator is what that reads.
+    asked = rendered[[p.name for p in CASES].index("production-values.yaml")].of("ScaledObject")
+    passed_on = set(asked["spec"]["triggers"][0]["metadata"]) - {"scalerAddress", "enableTLS"}
+    read = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/scaling.md").read_text(), re.M)) - {"GetMetrics", "GetMetricSpec"}
+    check(passed_on == read, f"KEDA passes on {sorted(passed_on)}, the coordinator reads {sorted(read)}")
+
     # Every key of values.yaml is known to the schema and the other way round, and has a description.
     def walk(schema_part, value, path):
         while "$ref" in schema_part:

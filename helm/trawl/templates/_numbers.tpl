@@ -33,6 +33,18 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Threads of a worker, as the program is told: its option, else the CPU request, rounded up; nothing where neither says. */}}
+{{- define "trawl.workerThreads" -}}
+{{- $cpu := dig "requests" "cpu" "" .Values.worker.resources | toString -}}
+{{- if .Values.worker.config.threads -}}
+{{- int64 .Values.worker.config.threads -}}
+{{- else if hasSuffix "m" $cpu -}}
+{{- divf (float64 (trimSuffix "m" $cpu)) 1000.0 | ceil | int64 -}}
+{{- else if $cpu -}}
+{{- float64 $cpu | ceil | int64 -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Pods that mount the data volume. */}}
 {{- define "trawl.dataPods" -}}
 {{- $pods := 0 -}}
