@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import chart_docs  # noqa: E402  (the pages' maker knows the program's options)
 import helm_cases  # noqa: E402
+import helm_refusals  # noqa: E402
 
 CHART = ROOT / "helm/trawl"
 CASES = sorted((CHART / "ci").glob("*-values.yaml"))
@@ -54,8 +55,8 @@ class Helm:
         command = [self.helm, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
-    def template(self, *arguments, release="rel"):
-        ended = self.run("template", release, CHART, "--namespace", "ns", *arguments)
+    def template(self, *arguments, release="rel", chart=CHART):
+        ended = self.run("template", release, chart, "--namespace", "ns", *arguments)
         if ended.returncode != 0:
             raise SystemExit(f"helm template {' '.join(map(str, arguments))}:\n{ended.stderr}")
         return Rendered([o for o in yaml.safe_load_all(ended.stdout) if o])
@@ -438,7 +439,7 @@ def main():
     parts = {
         "objects": lambda: objects(helm),
         "branches": lambda: helm_cases.branches(helm, check, CHART),
-        "refusals": lambda: helm_cases.refusals(helm, check, CHART),
+        "refusals": lambda: helm_refusals.refusals(helm, check, CHART),
         "keys": lambda: keys(helm, given.trawl),
         "pages": lambda: pages(helm, given.trawl),
         "server": lambda: server(helm, given.trawl),

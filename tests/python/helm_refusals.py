@@ -1,0 +1,116 @@
+"""Values of the chart that are refused, and what the refusal says; the cases of `helm_chart.py refusals`."""
+
+import re
+
+
+def arguments(chart, base, sets):
+    return ["--values", chart / f"ci/{base}-values.yaml", *(w for s in sets for w in ("--set-json", s))]
+
+
+def plain(said):
+    """The schema's refusals in the words of helm 3; helm 4 has others for the same."""
+    said = re.sub(r"at '/([^']*)'", lambda at: at[1].replace("/", "."), said)
+    said = re.sub(
+        r"additional properties? (.*) not allowed",
+        lambda at: at[1].replace("'", "") + " is not allowed",
+        said,
+        flags=re.I,
+    )
+    said = re.sub(r"missing property '(\w+)'", r"\1 is required", said)
+    said = said.replace("minLength", "length").replace("'", '"')
+    return said
+
+
+def refusals(helm, check, chart):
+    """(base, values, words that the refusal holds)"""
+    secrets = '"existingSecrets":{"coordinator":"c","worker":"w","client":"u"}'
+    cases = [
+        # By the schema: a wrong word, a wrong type, an unknown key, out of range.
+        ("trial", ['tls.mode="plain"'], ["tls.mode", '"certManager"', '"disabled"']),
+        ("trial", ['worker.autoscaling.kind="both"'], ["worker.autoscaling.kind", '"keda"', '"hpa"']),
+        (
+            "trial",
+            ["worker.autoscaling.keda.enabled=true", "worker.autoscaling.hpa.enabled=true"],
+            ["keda", "hpa", "enabled is not allowed"],
+        ),
+        ("trial", ["coordinator.config.scanRunningMax=4"], ["coordinator.config", "scanRunningMax is not allowed"]),
+        ("trial", ["coordinater.replicas=2"], ["coordinater is not allowed"]),
+        ("trial", ["coordinator.replicas=0"], ["coordinator.replicas", "1"]),
+        ("trial", ['coordinator.replicas="2"'], ["coordinator.replicas", "integer"]),
+        ("trial", ["worker.leaveMarginSeconds=5"], ["worker.leaveMarginSeconds", "15"]),
+        ("trial", ["worker.config.drainTimeoutS=null"], ["worker.config", "drainTimeoutS is required"]),
+        ("trial", ["worker.config.drainTimeoutS=0"], ["worker.config.drainTimeoutS", "1"]),
+        ("trial", ['worker.resources.limits.memory="4GB"'], ["worker.resources.limits.memory", "pattern"]),
+        ("trial", ['worker.image.digest="sha256:abc"'], ["worker.image.digest", "pattern"]),
+        ("trial", ['clusterName="a/b"'], ["clusterName", "pattern"]),
+        ("trial", ['log=""'], ["log", "length"]),
+        ("trial", ["securityContext.runAsUser=0"], ["securityContext.runAsUser", "1"]),
+        ("production", ['results.s3.url="https://bucket"'], ["results.s3.url", "pattern"]),
+        ("production", ['results.s3.environment.PATH="/x"'], ["results.s3.environment", "PATH is not allowed"]),
+        ("production", ['etcd.endpoints=["etcd:2379"]'], ["etcd.endpoints.0", "pattern"]),
+        ("production", ['data.accessModes=["ReadOnlyMany"]'], ["data.accessModes.0", '"ReadWriteMany"']),
+        ("gpu-mig", ['worker.gpu.resourceName="gpu"'], ["worker.gpu.resourceName", "pattern"]),
+        # By templates/validate.yaml: values that do not fit together, with what to do.
+        ("trial", ["etcd.trial.enabled=false"], ["etcd.endpoints is empty", "etcd.trial.enabled=true"]),
+        ("trial", ['etcd.endpoints=["http://e:2379"]'], ["exclude each other"]),
+        ("production", ['etcd.endpoints=["http://e:2379"]'], ["http://e:2379 is plain text", "https://"]),
+        (
+            "production",
+            ['tls.mode="disabled"', 'etcd.existingSecret=""'],
+            ["needs certificates", "etcd.existingSecret"],
+        ),
+        ("production", ['tls.mode="disabled"'], ["tokens.existingSecret needs certificates"]),
+        ("production", ['tests.tokenSecret=""'], ["tests.tokenSecret is empty", "helm test"]),
+        (
+            "production",
+            ['tls.mode="existingSecrets"'],
+            ["tls.existingSecrets.coordinator", "tls.existingSecrets.worker", "tls.existingSecrets.client"],
+        ),
+        ("single", ['tls={"mode":"existingSecrets",%s}' % secrets], ["tls.existingSecrets.etcd is empty"]),
+        (
+            "production",
+            ["coordinator.enabled=false", 'tls.certManager.issuerRef.name=""'],
+            ["tls.certManager.issuerRef.name is empty"],
+        ),
+        ("production", ["coordinator.enabled=false"], ["worker.autoscaling.keda.scalerAddress is empty"]),
+        ("production", ["coordinator.enabled=false", "worker.enabled=false"], ["enable at least one"]),
+        ("production", ['data.existingClaim=""'], ["data.existingClaim is empty"]),
+        ("production", ['data.accessModes=["ReadWriteOnce"]'], ["44 pods share the datasets", "ReadWriteMany"]),
+        ("production", ['data.kind="none"'], ["import.enabled needs a data volume"]),
+        ("production", ['import.dataset=""'], ["import.dataset is empty"]),
+        ("production", ['results.s3.url=""'], ["results.s3.url is empty", "s3://BUCKET/PREFIX"]),
+        (
+            "production",
+            ['results.s3.environment.AWS_SECRET_ACCESS_KEY="x"'],
+            ["is a secret", "results.s3.existingSecret"],
+        ),
+        ("production", ['results.kind="existingClaim"'], ["results.existingClaim is empty"]),
+        (
+            "gpu-mig",
+            ['results.accessModes=["ReadWriteOnce"]'],
+            ["results.accessModes is ReadWriteOnce", "coordinator.replicas is 2", "s3"],
+        ),
+        ("trial", ["coordinator.replicas=2"], ["results.kind=emptyDir", "coordinator.replicas is 2"]),
+        ("production", ["worker.autoscaling.minReplicas=41"], ["minReplicas is 41, above maxReplicas, 40"]),
+        ("production", ['worker.autoscaling.kind="hpa"'], ["minReplicas=0 takes kind=keda"]),
+        (
+            "trial",
+            ["worker.config.cacheBytes=4000000000"],
+            ["worker.config.cacheBytes is 4000000000", "memory limit 4Gi"],
+        ),
+        (
+            "trial",
+            ["etcd.trial.enabled=false", "coordinator.replicas=2"],
+            ["etcd.endpoints is empty", "results.kind=emptyDir"],
+        ),
+    ]
+    for base, sets, words in cases:
+        ended = helm.run("template", "rel", chart, "--namespace", "ns", *arguments(chart, base, sets))
+        name = f"{base} with {', '.join(sets)}"
+        check(ended.returncode != 0, f"{name}: not refused")
+        for word in words:
+            check(word in plain(ended.stderr), f"{name}: the refusal does not say '{word}':\n{ended.stderr}")
+    # Without any value it is told in one go what is missing.
+    ended = helm.run("template", "rel", chart)
+    check(ended.returncode != 0 and "etcd.endpoints" in ended.stderr and "results.s3.url" in ended.stderr, ended.stderr)
+    return f"{len(cases) + 1} sets of values refused"
