@@ -7,7 +7,6 @@ import tempfile
 
 from helm_refusals import arguments
 
-
 # NOTES.txt is told by an installation alone, which takes a cluster: a copy of the chart makes a ConfigMap of it.
 NOTES = """
 apiVersion: v1
@@ -98,6 +97,21 @@ def branches(helm, check, chart):
         "the scan of helm test",
     )
     same(pod["spec"]["containers"][0]["image"], "trawl/cli:0.1.0", "its image")
+
+    # Who reaches whom, by the network policies alone.
+    for source, target, port, wanted in [
+        ("test", "coordinator", 7400, True),
+        ("coordinator", "coordinator", 7400, True),
+        ("coordinator", "worker", 7500, True),
+        ("coordinator", "etcd", 2379, True),
+        ("worker", "etcd", 2379, True),
+        ("worker", "coordinator", 7400, False),
+        ("worker", "worker", 7500, False),
+        ("test", "worker", 7500, False),
+        ("test", "etcd", 2379, False),
+        ("coordinator", "worker", 9465, False),
+    ]:
+        same(helm.reaches(r, source, target, port), wanted, f"{source} to {target} at {port}")
 
     # Periods follow from the values that the program is given.
     r = rendered(
@@ -224,8 +238,12 @@ def branches(helm, check, chart):
     )
     asked = scaled["triggers"][0]["metadata"]
     goal = {k: asked[k] for k in ("targetSecondsPerWorker", "holdSeconds", "threadsPerWorker")}
-    same(goal, {"targetSecondsPerWorker": "60", "holdSeconds": "120", "threadsPerWorker": "8"}, "what KEDA is to ask for")
-    asked = rendered("production", 'worker.resources.requests.cpu="2500m"').of("ScaledObject")["spec"]["triggers"][0]["metadata"]
+    same(
+        goal, {"targetSecondsPerWorker": "60", "holdSeconds": "120", "threadsPerWorker": "8"}, "what KEDA is to ask for"
+    )
+    asked = rendered("production", 'worker.resources.requests.cpu="2500m"').of("ScaledObject")["spec"]["triggers"][0][
+        "metadata"
+    ]
     same(asked["threadsPerWorker"], "3", "part of a core is a thread")
     check(r.of("HorizontalPodAutoscaler") is None, "both scale")
     peers = json.dumps(r.of("NetworkPolicy", "-coordinator")["spec"]["ingress"])
@@ -242,7 +260,9 @@ def branches(helm, check, chart):
     r = rendered("gpu-gh200")
     hpa = r.of("HorizontalPodAutoscaler")["spec"]
     same(hpa["metrics"][0]["external"]["metric"]["name"], "trawl_work_remaining_seconds", "HPA on work")
-    same(hpa["metrics"][0]["external"]["target"], {"type": "AverageValue", "averageValue": "1920"}, "60 s of 32 threads")
+    same(
+        hpa["metrics"][0]["external"]["target"], {"type": "AverageValue", "averageValue": "1920"}, "60 s of 32 threads"
+    )
     same(hpa["scaleTargetRef"]["name"], r.of("Deployment", "-worker")["metadata"]["name"], "of the workers")
     check("replicas" not in r.of("Deployment", "-worker")["spec"] and r.of("ScaledObject") is None, "HPA alone")
 

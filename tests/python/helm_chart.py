@@ -48,6 +48,10 @@ def check(holds, what):
 class Helm:
     """One helm, and what it rendered."""
 
+    @staticmethod
+    def reaches(*connection):
+        return reaches(*connection)
+
     def __init__(self, helm):
         self.helm = helm
 
@@ -100,8 +104,23 @@ def matches(selector, labels):
     return by_label and all(operators[e["operator"]](e) for e in selector.get("matchExpressions") or [])
 
 
-def text_of(value):
-    return json.dumps(value, sort_keys=True)
+def reaches(rendered, source, target, port):
+    """Whether the network policies let the pods of one component connect to those of another, all in one namespace."""
+    labels = {
+        metadata["labels"]["app.kubernetes.io/component"]: metadata["labels"] for _, metadata, _ in rendered.pods()
+    }
+
+    def let_through(selected, other, direction, key):
+        policies = [o for o in rendered.objects if o["kind"] == "NetworkPolicy"]
+        applied = [p["spec"] for p in policies if matches(p["spec"]["podSelector"], selected)]
+        rules = [rule for spec in applied for rule in spec.get(direction) or []]
+        peers = lambda rule: rule.get(key) is None or any(
+            "podSelector" in p and matches(p["podSelector"], other) for p in rule[key]
+        )
+        return not applied or any(port in [p["port"] for p in rule["ports"]] and peers(rule) for rule in rules)
+
+    out = let_through(labels[source], labels[target], "egress", "to")
+    return out and let_through(labels[target], labels[source], "ingress", "from")
 
 
 # What every object must be
@@ -344,7 +363,10 @@ def keys(helm, trawl):
     # What KEDA passes on to the coordinator is what that reads.
     asked = rendered[[p.name for p in CASES].index("production-values.yaml")].of("ScaledObject")
     passed_on = set(asked["spec"]["triggers"][0]["metadata"]) - {"scalerAddress", "enableTLS"}
-    read = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/scaling.md").read_text(), re.M)) - {"GetMetrics", "GetMetricSpec"}
+    read = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/scaling.md").read_text(), re.M)) - {
+        "GetMetrics",
+        "GetMetricSpec",
+    }
     check(passed_on == read, f"KEDA passes on {sorted(passed_on)}, the coordinator reads {sorted(read)}")
 
     # Every key of values.yaml is known to the schema and the other way round, and has a description.
