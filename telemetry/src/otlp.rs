@@ -69,7 +69,8 @@ impl Export {
     /// Sends the last spans, for at most so long.
     pub fn end(self, bound: Duration) {
         if !self.queue.flush(bound) {
-            tracing::debug!("the last spans could not be delivered in time");
+            let waited = format!("the receiver did not take the last ones within {} s", bound.as_secs_f64());
+            tracing::warn!(why = waited, "traces cannot be delivered; nothing else waits for them");
         }
         self.runtime.shutdown_background();
     }
