@@ -114,7 +114,7 @@ pub fn run(
         }
         let (results, failures) = run.take_pass();
         let began = Instant::now();
-        let span = tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = run.number + 1);
+        let span = tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = i64::from(run.number) + 1);
         span.in_scope(|| passes.advance(results, &failures, options.allow_partial))?;
         run.report.cross_ms += ms_since(began);
         run.number += 1;
@@ -239,10 +239,10 @@ impl<'a> Run<'a> {
                 let span = tracing::info_span!(
                     parent: &parent,
                     name::SHARD,
-                    { attribute::ATTEMPT } = attempt,
+                    { attribute::ATTEMPT } = spans::number(attempt),
                     { attribute::WORKER } = WORKER_NAME,
-                    { attribute::STEP } = number + 1,
-                    { attribute::SHARD } = segments.first().copied(),
+                    { attribute::STEP } = i64::from(number) + 1,
+                    { attribute::SHARD } = segments.first().copied().map(i64::from),
                 );
                 let timeline = Timeline::new(Instant::now(), segments.len(), trawl_kernels::BACKEND_CPU);
                 let shard = Shard { attempt, segments, span, timeline, asked: Asked { slow_after, hedge: false } };
@@ -379,7 +379,7 @@ impl<'a> Run<'a> {
         }
         self.report.run_ms = ms_since(self.started);
         let started = Instant::now();
-        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = self.results.len());
+        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = spans::number(self.results.len() as u64));
         let mut answer = span.in_scope(|| merge(self.prepared, self.results, self.failures));
         answer.identity.partial = partial.is_some();
         self.report.merge_ms = ms_since(started);

@@ -150,7 +150,7 @@ pub(crate) fn prepare_with(
     if index.len() > SEGMENTS_MAX {
         return Err(PrepareError::TooManySegments { dataset: manifest.name.clone(), found: index.len() });
     }
-    span.record(attribute::SEGMENTS, index.len());
+    span.record(attribute::SEGMENTS, trawl_telemetry::spans::number(index.len() as u64));
     let class = execution_class_in(precision);
     let identity = Identity {
         plan: plan.fingerprint(),

@@ -14,6 +14,8 @@ use crate::report::{RunPurpose, RunReport, ShardRun, StageTime};
 pub const STRAGGLER_MULTIPLE: f64 = 2.0;
 /// Longer than others by less is nobody's concern.
 pub const STRAGGLER_MIN_MS: f64 = 10.0;
+/// Phases that not every run has are left out below.
+const PHASE_MIN_MS: f64 = 0.1;
 /// Of its time, or of its work, that one thing has to take to be the cause.
 pub const CAUSE_SHARE: f64 = 0.5;
 
@@ -123,7 +125,7 @@ pub enum Cause {
     Retry,
     /// It waited for a worker or for its threads.
     Queueing,
-    /// Bars came from files.
+    /// Bars came from files, or the snapshot had to be opened first.
     ColdCache,
     /// It has more bars than others.
     BigShard,
@@ -173,7 +175,7 @@ impl Profile {
         ];
         let phases: Vec<Phase> = phases
             .into_iter()
-            .filter(|(phase, ms)| *ms > 0.0 || !matches!(*phase, "queue" | "cross_section"))
+            .filter(|(phase, ms)| *ms >= PHASE_MIN_MS || !matches!(*phase, "queue" | "cross_section"))
             .map(|(phase, ms)| Phase { phase, ms })
             .collect();
         Self {
@@ -315,6 +317,10 @@ fn cause_of(run: &ShardRun, all: &[ShardRun], end_ms: f64) -> (Cause, String) {
             _ => (Cause::Unclear, format!("nothing is known of it but that it took {}", told(mine))),
         };
     };
+    if busy("receive") >= CAUSE_SHARE * mine {
+        let why = format!("{} opened the snapshot and compiled the scan for {}", run.worker, told(busy("receive")));
+        return (Cause::ColdCache, why);
+    }
     let work: f64 = ["load", "h2d", "kernel", "d2h", "encode"].map(busy).iter().sum();
     // Most of little work is no reason for a long time.
     if times.from_disk > 0 && busy("load") >= CAUSE_SHARE * work && work >= CAUSE_SHARE * mine {
@@ -427,6 +433,8 @@ mod tests {
         let cold = ShardTimes { from_disk: 1, ..times(&[("load", 80.0), ("kernel", 20.0)]) };
         let cold = ShardRun { timings: Some(cold), ..run(9, "w1", 100.0) };
         assert_eq!(cause(cold.clone()), Some(Cause::ColdCache));
+        let opening = ShardRun { timings: Some(times(&[("receive", 90.0), ("kernel", 9.0)])), ..run(9, "w1", 100.0) };
+        assert_eq!(cause(opening), Some(Cause::ColdCache));
         let warm = ShardTimes { from_disk: 0, ..cold.timings.clone().unwrap() };
         assert_eq!(cause(ShardRun { timings: Some(warm), ..cold.clone() }), Some(Cause::SlowWorker));
         // Most of little work: something else took the time.

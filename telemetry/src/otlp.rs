@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{ExporterBuildError, MetricExporter, SpanExporter, WithHttpConfig as _, WithTonicConfig as _};
-use opentelemetry_sdk::trace::{Config, SdkTracer, SdkTracerProvider, ShouldSample};
+use opentelemetry_sdk::trace::{Config, SdkTracer, SdkTracerProvider, ShouldSample, SpanExporter as _};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::Role;
@@ -41,9 +41,12 @@ impl Export {
             .map_err(|error| error.to_string())?;
         // Connections live on the runtime that is entered while they are made.
         let inside = runtime.enter();
-        let queue = Queue::start(exporter(protocol)?, Bounds::from_environment(), &COUNTS);
+        let (mut exporter, resource) = (exporter(protocol)?, resource(role));
+        // The provider tells processors alone of it, and the exporter is behind the queue.
+        exporter.set_resource(&resource);
+        let queue = Queue::start(exporter, Bounds::from_environment(), &COUNTS);
         drop(inside);
-        let mut provider = SdkTracerProvider::builder().with_resource(resource(role));
+        let mut provider = SdkTracerProvider::builder().with_resource(resource);
         let off = variable("OTEL_TRACES_SAMPLER").is_some_and(|name| OFF_SAMPLERS.contains(&name.as_str()));
         if !off {
             // The head is what the variables say.
@@ -66,7 +69,8 @@ impl Export {
     /// Sends the last spans, for at most so long.
     pub fn end(self, bound: Duration) {
         if !self.queue.flush(bound) {
-            tracing::debug!("the last spans could not be delivered in time");
+            let waited = format!("the receiver did not take the last ones within {} s", bound.as_secs_f64());
+            tracing::warn!(why = waited, "traces cannot be delivered; nothing else waits for them");
         }
         self.runtime.shutdown_background();
     }

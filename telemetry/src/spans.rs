@@ -95,6 +95,11 @@ pub fn emit(parent: &tracing::Span, spans: impl IntoIterator<Item = Finished>) {
     }
 }
 
+/// A count as spans have it: the macros of `tracing` make text of one without a sign.
+pub fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// Adds attributes to a span; they are not shown in logs.
 pub fn set(span: &tracing::Span, attributes: impl IntoIterator<Item = KeyValue>) {
     if exporting() {

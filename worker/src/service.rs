@@ -350,7 +350,7 @@ impl pb::worker_server::Worker for Handle {
             { attribute::RPC_SYSTEM } = "grpc",
             { attribute::RPC_METHOD } = "trawl.v1.Worker/Execute",
             { attribute::SCAN_ID } = request.scan_id,
-            { attribute::ATTEMPT } = request.attempt,
+            { attribute::ATTEMPT } = spans::number(request.attempt),
             { attribute::WORKER } = service.id,
         );
         // The one inside the request first: it is the same for every attempt.

@@ -185,14 +185,13 @@ impl Timeline {
             return;
         }
         let state = self.state();
-        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         spans::set(
             span,
             [
-                KeyValue::new(attribute::SEGMENTS, number(self.segments as u64)),
-                KeyValue::new(attribute::SYMBOLS, number(state.symbols)),
-                KeyValue::new(attribute::BARS, number(state.bars)),
-                KeyValue::new(attribute::BYTES, number(state.bytes)),
+                KeyValue::new(attribute::SEGMENTS, spans::number(self.segments as u64)),
+                KeyValue::new(attribute::SYMBOLS, spans::number(state.symbols)),
+                KeyValue::new(attribute::BARS, spans::number(state.bars)),
+                KeyValue::new(attribute::BYTES, spans::number(state.bytes)),
                 KeyValue::new(attribute::DEVICE, self.device),
                 KeyValue::new(attribute::HEDGE, asked.hedge),
                 KeyValue::new(attribute::SLOW, slow),
@@ -255,7 +254,7 @@ impl State {
             (name == name::KERNEL).then(|| KeyValue::new(attribute::FUSION_GROUP, i64::from(part)))
         };
         let bytes =
-            |bytes: u64| (bytes > 0).then(|| KeyValue::new(attribute::BYTES, i64::try_from(bytes).unwrap_or(i64::MAX)));
+            |bytes: u64| (bytes > 0).then(|| KeyValue::new(attribute::BYTES, spans::number(bytes)));
         if !self.raw_over {
             let single = |raw: &Raw| {
                 let segment = raw.segment.map(|segment| KeyValue::new(attribute::SEGMENT, i64::from(segment)));

@@ -15,7 +15,7 @@ const SHARDS_SHOWN: usize = 20;
 /// Stragglers that are told of, unless all are wanted.
 const STRAGGLERS_SHOWN: usize = 10;
 /// Characters of a worker's name or of a reason.
-const NAME_CHARS_MAX: usize = 16;
+const NAME_CHARS_MAX: usize = 20;
 /// Letters of stages, in the order of a shard's way.
 const LETTERS: [(&str, char); 8] = [
     ("receive", 'r'),

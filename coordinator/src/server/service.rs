@@ -308,7 +308,7 @@ fn stream(
         span
     });
     tokio::spawn(async move {
-        let mut told = 0u64;
+        let mut told = 0i64;
         let reading = async {
             while let Some(event) = scan.log.next(&mut cursor).await.transpose() {
                 let event = event.map(|event| pb::ScanEvent { event: Some((*event).clone()) });

@@ -1,5 +1,6 @@
 //! Traces as a receiver sees them, and as a person sees them without one.
 
+mod device;
 mod faults;
 mod logs;
 mod receivers;

@@ -79,11 +79,11 @@ fn a_profile_follows_a_scan_here_and_in_a_cluster() {
     let here = ["scan", "--dataset", "market", "--where", "rsi() > 50", "--profile"];
     let shown = home.trawl(&here).expect_code(0).stdout;
     assert!(
-        shown.contains("(embedded): 1,200 symbols") && shown.contains("kernel") && shown.contains("ATTEMPT"),
+        shown.contains("(embedded): 1 200 symbols") && shown.contains("kernel") && shown.contains("ATTEMPT"),
         "{shown}"
     );
     let shown = scan(&home, &cluster, &["--profile", "--ephemeral"], &[]).expect_code(0).stdout;
-    assert!(shown.contains("(cluster): 1,200 symbols") && shown.contains("workers") && shown.contains("w2"), "{shown}");
+    assert!(shown.contains("(cluster): 1 200 symbols") && shown.contains("workers") && shown.contains("w2"), "{shown}");
     // Of one that was not recorded too, as long as its coordinator remembers it.
     let told = profile(&home, &cluster.url, &newest(&home, &cluster));
     assert!(!lines(&told).is_empty(), "{told:#}");

@@ -49,7 +49,7 @@ struct Way {
     name: String,
     median_ms: f64,
     p90_ms: f64,
-    /// The median over rounds of its time beside the first one's in the same round, less 1, in percent.
+    /// The median over rounds of its time less the first one's in the same round, in percent of the first one's median.
     cost_percent: f64,
     /// Half of the rounds lie between these.
     cost_percent_quartiles: [f64; 2],
@@ -123,9 +123,11 @@ async fn measure(args: &Args) -> Result<Report> {
             taken.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
         }
     }
+    let usual = quantile(&sorted(taken[0].iter().copied()), 0.5);
     let ways = args.way.iter().zip(&taken).map(|((name, _), times)| {
         let all = sorted(times.iter().copied());
-        let costs = sorted(times.iter().zip(&taken[0]).map(|(mine, first)| (mine / first - 1.0) * 100.0));
+        // Differences, not quotients: noise then goes both ways alike.
+        let costs = sorted(times.iter().zip(&taken[0]).map(|(mine, first)| (mine - first) / usual * 100.0));
         Way {
             name: name.clone(),
             median_ms: quantile(&all, 0.5),

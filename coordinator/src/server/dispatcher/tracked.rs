@@ -93,13 +93,12 @@ impl Tracked {
     /// What its worker told of it.
     fn timed(&self, timings: &pb::ShardTimings) {
         let Some(span) = self.span.as_ref().filter(|_| spans::exporting()) else { return };
-        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         spans::set(
             span,
             [
-                KeyValue::new(attribute::SYMBOLS, number(timings.symbols)),
-                KeyValue::new(attribute::BARS, number(timings.bars)),
-                KeyValue::new(attribute::BYTES, number(timings.bytes)),
+                KeyValue::new(attribute::SYMBOLS, spans::number(timings.symbols)),
+                KeyValue::new(attribute::BARS, spans::number(timings.bars)),
+                KeyValue::new(attribute::BYTES, spans::number(timings.bytes)),
                 KeyValue::new(attribute::DEVICE, timings.device.clone()),
             ],
         );
@@ -159,7 +158,7 @@ impl State {
                 name::SHARD,
                 otel.kind = "client",
                 { attribute::SCAN_ID } = of.scan_name,
-                { attribute::ATTEMPT } = attempt,
+                { attribute::ATTEMPT } = spans::number(attempt),
                 { attribute::WORKER } = worker,
             );
             trace::set_parent(&span, [of.trace.as_ref(), None]);
@@ -228,7 +227,7 @@ fn describe(
             KeyValue::new(attribute::RPC_METHOD, "trawl.v1.Worker/Execute"),
             KeyValue::new(attribute::SERVER_ADDRESS, host.trim_matches(['[', ']']).to_owned()),
             KeyValue::new(attribute::STEP, i64::from(of.number) + 1),
-            KeyValue::new(attribute::SEGMENTS, i64::try_from(segments.len()).unwrap_or(i64::MAX)),
+            KeyValue::new(attribute::SEGMENTS, spans::number(segments.len() as u64)),
             KeyValue::new(attribute::PURPOSE, purpose.name()),
             KeyValue::new(attribute::HEDGE, purpose == RunPurpose::Hedge),
             KeyValue::new(attribute::QUEUE_MS, queued.as_secs_f64() * 1e3),

@@ -409,7 +409,7 @@ async fn steps(
         let (results, failures) = running.take_step();
         let allow_partial = scan.asked.allow_partial;
         let (began, span) =
-            (Instant::now(), tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = number + 1));
+            (Instant::now(), tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = i64::from(number) + 1));
         let advanced = tokio::task::spawn_blocking(move || {
             let _entered = span.entered();
             // The dispatcher may hold its share of the step before for a moment longer.

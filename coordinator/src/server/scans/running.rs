@@ -338,7 +338,7 @@ impl RunningScan {
             }
         }
         let started = Instant::now();
-        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = self.results.len());
+        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = spans::number(self.results.len() as u64));
         let mut spec = self.prepared.merge_spec();
         spec.identity.partial = partial.is_some();
         let (results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));

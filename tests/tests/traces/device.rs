@@ -1,0 +1,39 @@
+//! The stages of a device in the trace and in `trawl trace`, on one that is simulated.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use trawl_tests::otlp::Sink;
+
+/// What a simulated device has and takes; it computes with the kernels' emulator and keeps the times of a device.
+const SIMULATED: (&str, &str) = ("TRAWL_SIMULATED_DEVICE", "kernel=2");
+
+#[test]
+fn stages_of_a_device_are_told_beside_those_of_the_processors() {
+    let home = Home::new();
+    if !home.trawl(&["scan", "--help"]).expect_code(0).stdout.contains("--backend") {
+        eprintln!("SKIPPED: this build computes on processors alone");
+        return;
+    }
+    let sink = Sink::start();
+    let variables = sending(&sink.url, &[SIMULATED]);
+    let cluster = cluster(&home, 3, &variables);
+    scan(&home, &cluster, &["--shards", "per-group"], &variables).expect_code(0);
+    let stages = ["h2d", "kernel", "d2h"];
+    let trace = wait_for("whole trace with a device in it", || {
+        let trace = sink.whole_trace("scan")?;
+        let names: BTreeSet<&str> = trace.iter().map(|s| s.name.as_str()).collect();
+        stages.iter().chain(&["merge", "stream"]).all(|name| names.contains(name)).then_some(trace)
+    });
+    for stage in trace.iter().filter(|s| stages.contains(&s.name.as_str())) {
+        let execute = trace.iter().find(|s| s.span == stage.parent).expect("a parent");
+        assert_eq!(execute.name, "execute");
+        // Anchored to the host's clock: within what the host saw.
+        let inside = stage.start_ns + 50_000_000 >= execute.start_ns && stage.end_ns <= execute.end_ns + 50_000_000;
+        assert!(inside, "{stage:#?}\nis not within\n{execute:#?}");
+    }
+    assert!(trace.iter().any(|s| s.name == "h2d" && !s.get("trawl.bytes").is_empty()), "{trace:#?}");
+    let told = profile(&home, &cluster.url, &newest(&home, &cluster));
+    let summed: Vec<&str> = told["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
+    assert!(stages.iter().all(|stage| summed.contains(stage)), "{told:#}");
+}
