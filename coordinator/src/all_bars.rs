@@ -5,6 +5,7 @@
 
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
+use trawl_kernels::stages::Stages;
 use trawl_market::{MarketError, TimeMicros, format_time};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
@@ -128,9 +129,10 @@ impl Chunk<'_> {
         let input = passes.input(&self.prepared.segments);
         let run = |segment: &u32| {
             let output = match self.references {
-                Ok(references) => source
-                    .load_segment(*segment)
-                    .and_then(|bars| source.run(*segment, step, &input, self.times, &bars, references, self.cancel)),
+                Ok(references) => source.load_segment(*segment).and_then(|bars| {
+                    let mut untold = Stages::default();
+                    source.run(*segment, step, &input, self.times, &bars, references, self.cancel, &mut untold)
+                }),
                 Err(error) if error.kind() != ErrorKind::Permanent => {
                     return Err(AllBarsError::Taker(text_of(error)));
                 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, PrepareError, PreparedScan, prepare};
 use trawl_kernels::NoCancel;
+use trawl_kernels::stages::Stages;
 use trawl_market::{Store, TimeMicros, parse_time};
 use trawl_plan::catalogue::{FORMS, functions};
 use trawl_plan::graph::Kind;
@@ -75,7 +76,9 @@ fn run(document: &ScanDocument, as_of: Option<TimeMicros>) -> Result<(PreparedSc
     let source = prepared.source();
     let references = source.load_references().map_err(|e| e.to_string())?;
     let execute = |segment, step, input: &StepInputV1| {
-        source.execute(segment, step, input, &references, &NoCancel).map_err(|e| (e.kind(), e.to_string()))
+        source
+            .execute(segment, step, input, &references, &NoCancel, &mut Stages::default())
+            .map_err(|e| (e.kind(), e.to_string()))
     };
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     let (answer, _) = local::run(&prepared, options, execute, &NoProgress).map_err(|e| e.to_string())?;

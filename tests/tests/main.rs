@@ -11,6 +11,7 @@ mod cluster;
 mod compute;
 mod control;
 mod datasets;
+mod devices;
 mod diff;
 mod election;
 mod examples;

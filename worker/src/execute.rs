@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trawl_kernels::{Cancel, Precision};
+use trawl_kernels::cuda::Fault;
+use trawl_kernels::stages::Stages;
+use trawl_kernels::{Cancel, Engine, EngineError, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Plan, PointValues};
@@ -33,6 +35,9 @@ pub enum ExecuteError {
     /// Nobody wants the result any more.
     #[error("cancelled")]
     Cancelled,
+    /// The device did not give the values; another worker's may.
+    #[error("{0}")]
+    Device(Fault),
     /// The bars are not what the manifest or the plan says.
     #[error("{0}")]
     Inconsistent(String),
@@ -47,8 +52,19 @@ impl ExecuteError {
             Self::Market(error) | Self::Reference { error, .. } if error.kind() == MarketErrorKind::Retryable => {
                 ErrorKind::Retryable
             }
-            Self::Market(_) | Self::Reference { .. } | Self::Inconsistent(_) => ErrorKind::Permanent,
+            Self::Device(Fault::OutOfMemory { .. }) => ErrorKind::OutOfMemory,
+            Self::Device(fault) if fault.is_retryable() => ErrorKind::Retryable,
+            Self::Market(_) | Self::Reference { .. } | Self::Inconsistent(_) | Self::Device(_) => ErrorKind::Permanent,
             Self::Cancelled => ErrorKind::Cancelled,
+        }
+    }
+}
+
+impl From<EngineError> for ExecuteError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Cancelled(_) => Self::Cancelled,
+            EngineError::Device(fault) => Self::Device(fault),
         }
     }
 }
@@ -70,6 +86,8 @@ pub struct ScanSource {
     pub adjustment: Adjustment,
     /// Of the arithmetic.
     pub precision: Precision,
+    /// What computes. Of the same bits within one execution class.
+    pub engine: Engine,
     /// States that symbols go on from, where the scan is an update. They change no value.
     pub checkpoints: Option<Arc<Checkpoints>>,
 }
@@ -131,7 +149,7 @@ impl ScanSource {
         Ok(references)
     }
 
-    /// Loads and runs one step of one segment on the calling thread.
+    /// Loads and runs one step of one segment on the calling thread. Where its time went is recorded in `stages`.
     ///
     /// # Errors
     /// [`ExecuteError`].
@@ -142,18 +160,21 @@ impl ScanSource {
         input: &StepInputV1,
         references: &References,
         cancel: &dyn Cancel,
+        stages: &mut Stages,
     ) -> Result<SegmentResultV2, ExecuteError> {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
         let bars = self.load_segment(segment)?;
-        self.evaluate(segment, step, input, &bars, references, cancel)
+        self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
-    /// Runs one step over loaded bars.
+    /// Runs one step over loaded bars. Where its time went is recorded in `stages`.
     ///
     /// # Errors
-    /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar.
+    /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar,
+    /// [`ExecuteError::Device`].
+    #[allow(clippy::too_many_arguments)]
     pub fn evaluate(
         &self,
         segment: u32,
@@ -162,9 +183,10 @@ impl ScanSource {
         bars: &[SymbolBars],
         references: &References,
         cancel: &dyn Cancel,
+        stages: &mut Stages,
     ) -> Result<SegmentResultV2, ExecuteError> {
         let times = [self.as_of];
-        let output = self.run(segment, step, input, &times, bars, references, cancel)?;
+        let output = self.run(segment, step, input, &times, bars, references, cancel, stages)?;
         let output = match output {
             StepOutput::Times(times) => SegmentOutput::Times(times),
             StepOutput::Values(values) => SegmentOutput::Values(values),
@@ -187,6 +209,7 @@ impl ScanSource {
         bars: &[SymbolBars],
         references: &References,
         cancel: &dyn Cancel,
+        stages: &mut Stages,
     ) -> Result<StepOutput, ExecuteError> {
         let span = tracing::info_span!("compute", segment, stage = step.stage, symbols = bars.len());
         let _entered = span.enter();
@@ -204,9 +227,13 @@ impl ScanSource {
         let manifest = &self.dataset.manifest;
         let calendar = manifest.calendar();
         let dated = manifest.timeframe.parse().is_ok_and(Timeframe::is_dated);
+        // What the bars hang on, beside their frame.
+        let source = format!("{}@{} {:?} {horizon}", manifest.name, manifest.snapshot, self.adjustment);
         let run = StageRun {
             plan: &self.plan,
             precision: self.precision,
+            engine: &self.engine,
+            bars: (segment, &source),
             stage,
             number: step.stage,
             kept: self.checkpoints.as_deref(),
@@ -243,7 +270,7 @@ impl ScanSource {
             };
             return Ok(StepOutput::Times(reads.into_iter().map(times).collect()));
         }
-        let computed = run.evaluate(&needed, cancel).map_err(|_| ExecuteError::Cancelled)?;
+        let computed = run.evaluate(&needed, cancel, stages)?;
         if !last {
             return Ok(StepOutput::Values(self.values(&run, &wanted, &computed)));
         }
@@ -421,6 +448,7 @@ mod tests {
             as_of,
             adjustment: Adjustment::NONE,
             precision: Precision::F64,
+            engine: Engine::Cpu,
             checkpoints: None,
         }
     }
@@ -432,8 +460,15 @@ mod tests {
         cancel: &dyn Cancel,
     ) -> Result<Vec<SymbolRow>, ExecuteError> {
         let step = Step { stage: 0, kind: StepKind::Values };
-        let result =
-            source(plan, as_of).evaluate(3, step, &StepInputV1::default(), bars, &References::new(), cancel)?;
+        let result = source(plan, as_of).evaluate(
+            3,
+            step,
+            &StepInputV1::default(),
+            bars,
+            &References::new(),
+            cancel,
+            &mut Stages::default(),
+        )?;
         assert_eq!(result.segment, 3);
         match result.output {
             SegmentOutput::Rows(rows) => Ok(rows),

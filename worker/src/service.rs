@@ -11,7 +11,8 @@ use rayon::prelude::*;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
-use trawl_kernels::Cancel;
+use trawl_kernels::stages::Stages;
+use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
 use trawl_market::{Adjustment, Dataset, Store};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_protocol::error::{status_of, text_of};
@@ -21,7 +22,7 @@ use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
 use crate::cache::{GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
-use crate::{execution_class_in, precision_of};
+use crate::{execution_class_on, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
 const REPLIES_WAITING_MAX: usize = 64;
@@ -40,6 +41,8 @@ pub(crate) struct WorkerService {
     pub store: Store,
     pub pool: rayon::ThreadPool,
     pub cache: GroupCache,
+    /// What computes, unless the processors are asked for.
+    pub engine: Engine,
     /// Set once, when the worker begins to leave: new shards are refused, running ones finish.
     pub draining: AtomicBool,
     /// Set once, when the time for finishing is over.
@@ -98,7 +101,7 @@ impl WorkerService {
         (id, boot): (String, String),
         store: Store,
         pool: rayon::ThreadPool,
-        cache_bytes: u64,
+        (engine, cache_bytes): (Engine, u64),
         fault_delay: Duration,
     ) -> Self {
         Self {
@@ -107,6 +110,7 @@ impl WorkerService {
             store,
             pool,
             cache: GroupCache::new(cache_bytes),
+            engine,
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             shards: AtomicUsize::new(0),
@@ -152,7 +156,10 @@ impl WorkerService {
             .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
         // The class that is asked for says what the document does, or the two are not of one scan.
         let precision = precision_of(&document);
-        let (class, own) = (request.execution_class.map(ExecutionClass::from), execution_class_in(precision));
+        let class = request.execution_class.map(ExecutionClass::from);
+        let processors = class.as_ref().is_some_and(|class| class.backend == BACKEND_CPU);
+        let engine = if processors { Engine::Cpu } else { self.engine.clone() };
+        let own = execution_class_on(&engine, precision);
         if class.as_ref() != Some(&own) {
             let asked = class.map_or_else(|| "none".to_owned(), |c| c.to_string());
             return Err(invalid(format!("class '{asked}' was asked for, this worker's is '{own}' for this document")));
@@ -185,6 +192,7 @@ impl WorkerService {
             as_of: request.as_of_us,
             adjustment,
             precision,
+            engine,
             checkpoints: None,
         };
         Ok(Shard {
@@ -255,7 +263,7 @@ impl WorkerService {
         let started = Instant::now();
         let result = shard
             .source
-            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel)
+            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut Stages::default())
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
         envelope::encode(&result).map_err(Failure::from)

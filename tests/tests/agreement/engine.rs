@@ -6,6 +6,7 @@ use std::sync::Arc;
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, PreparedScan, all_bars, prepare_opened};
 use trawl_kernels::NoCancel;
+use trawl_kernels::stages::Stages;
 use trawl_market::{Dataset, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::ScanDocument;
 use trawl_protocol::StepInputV1;
@@ -87,7 +88,9 @@ pub fn engine_answer(dataset: &Dataset, document: &ScanDocument, day: i64) -> Re
     let source = prepared.source();
     let references = source.load_references().map_err(|e| e.to_string())?;
     let execute = |segment, step, input: &StepInputV1| {
-        source.execute(segment, step, input, &references, &NoCancel).map_err(|e| (e.kind(), e.to_string()))
+        source
+            .execute(segment, step, input, &references, &NoCancel, &mut Stages::default())
+            .map_err(|e| (e.kind(), e.to_string()))
     };
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     let (answer, _) = local::run(&prepared, options, execute, &NoProgress).map_err(|e| e.to_string())?;

@@ -8,6 +8,7 @@ use trawl_coordinator::{
     CHUNK_BYTES_MAX, NoProgress, PreparedScan, ShardSpec, all_bars, answer_digest, prepare, prepare_opened,
 };
 use trawl_kernels::NoCancel;
+use trawl_kernels::stages::Stages;
 use trawl_market::{Store, TimeMicros};
 use trawl_plan::ScanDocument;
 use trawl_protocol::StepInputV1;
@@ -17,7 +18,9 @@ fn digest(prepared: &PreparedScan, shards: u32) -> String {
     let source = prepared.source();
     let references = source.load_references().expect("references");
     let execute = |segment, step, input: &StepInputV1| {
-        source.execute(segment, step, input, &references, &NoCancel).map_err(|e| (e.kind(), e.to_string()))
+        source
+            .execute(segment, step, input, &references, &NoCancel, &mut Stages::default())
+            .map_err(|e| (e.kind(), e.to_string()))
     };
     let options = LocalOptions { shards: ShardSpec::Count(shards), threads: 2, ..LocalOptions::default() };
     let (answer, report) = local::run(prepared, options, execute, &NoProgress).expect("a run");
