@@ -113,6 +113,10 @@ chaos-seed seed:
 gpu *options:
     benches/gpu.sh {{ options }}
 
+# The page docs/parity.md, written anew from the declarations
+parity:
+    TRAWL_BLESS_PARITY=1 cargo test --profile ci -p trawl-kernels --test engine the_parity_page
+
 # Generated kernels on the CPU, in three orders and under sanitizers: what CI runs and more plans. `just cuda-emulate 2000`
 cuda-emulate plans="1000":
     tools/cuda_emulate {{ plans }}

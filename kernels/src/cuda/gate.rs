@@ -132,15 +132,18 @@ pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
             refused.get_or_insert(Unavailable::OldDevice { name, capability });
             continue;
         }
-        let context = CudaContext::new(ordinal)?;
+        // Of the device, not of a context: making one takes a third of a second.
+        let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
         let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: a device that the driver gave just now.
+        let shared = unsafe { result::device::get_attribute(device, shared) }?;
         return Ok(Gpu {
             ordinal,
             name,
             capability,
             memory_bytes,
             driver: driver_version()?,
-            shared_bytes: usize::try_from(context.attribute(shared)?).unwrap_or(0),
+            shared_bytes: usize::try_from(shared).unwrap_or(0),
             compiler,
         });
     }

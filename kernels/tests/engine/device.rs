@@ -105,6 +105,12 @@ fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
 }
 
 #[test]
+fn long_columns_are_laid_out_by_several_threads() {
+    let program = program(&["ema(close,9)".to_owned(), "close - open".to_owned()]);
+    world(Simulation::default(), waits()).agrees(&program, &market(&[5_000; 61], 9));
+}
+
+#[test]
 fn kernels_run_on_the_device_as_they_are_written() {
     // Of the text itself: addresses, tables and tails lie where kernels look for them.
     let launcher: Box<dyn Launcher> = Box::new(OnDemand::default());
