@@ -24,7 +24,7 @@ lint:
 bless:
     tools/bless
 
-# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition
+# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition; `just bench metrics` tells what counting costs
 bench name:
     benches/{{ name }}.sh
 
@@ -63,6 +63,7 @@ fuzz seconds="60" seed="1":
 # The pages of docs/indicators, written anew from the declarations
 docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
+    cargo run --profile ci --quiet -p trawl-telemetry --example metrics_page > docs/metrics.md
 
 # The pages about the chart, written anew from its values' comments and the program's options
 chart-docs:

@@ -1,7 +1,8 @@
-//! Generates the services from `proto/trawl.proto`; `.cargo/config.toml` says where `protoc` is.
+//! Generates the services from `proto/`; `.cargo/config.toml` says where `protoc` is.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto/trawl.proto");
-    tonic_prost_build::configure().compile_protos(&["proto/trawl.proto"], &["proto"])?;
+    let protos = ["proto/trawl.proto", "proto/externalscaler.proto"];
+    protos.iter().for_each(|proto| println!("cargo:rerun-if-changed={proto}"));
+    tonic_prost_build::configure().compile_protos(&protos, &["proto"])?;
     Ok(())
 }

@@ -42,10 +42,13 @@ Environment:
   TRAWL_BACKEND     as --backend
   TRAWL_CUDA_LIBRARIES   folders with NVIDIA's libraries, looked in first
   TRAWL_LOG         what is logged on stderr, such as info or trawl=debug [default: warn]
+  TRAWL_LOG_FORMAT  text or json
   TRAWL_NOTIFY_SECRET   signs what 'trawl scan --notify' posts
   TRAWL_TLS_CA, TRAWL_TLS_CERT, TRAWL_TLS_KEY   as --tls-ca, --tls-cert, --tls-key
   TRAWL_TOKEN_FILE  as --token-file
-  OTEL_EXPORTER_OTLP_ENDPOINT   where traces go; none are sent without it
+  TRAWL_METRICS     as --metrics of 'trawl coordinator' and 'trawl worker'
+  OTEL_EXPORTER_OTLP_ENDPOINT   where traces and servers' metrics go; none are sent without it (OTEL_EXPORTER_OTLP_PROTOCOL,
+                    _HEADERS, OTEL_TRACES_SAMPLER and the other standard variables: docs/telemetry.md)
   NO_COLOR          no colours
 
 Examples:

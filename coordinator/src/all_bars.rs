@@ -131,7 +131,7 @@ impl Chunk<'_> {
             let output = match self.references {
                 Ok(references) => source.load_segment(*segment).and_then(|bars| {
                     let mut untold = Stages::default();
-                    source.run(*segment, step, &input, self.times, &bars, references, self.cancel, &mut untold)
+                    source.run(step, &input, self.times, &bars, references, self.cancel, &mut untold)
                 }),
                 Err(error) if error.kind() != ErrorKind::Permanent => {
                     return Err(AllBarsError::Taker(text_of(error)));

@@ -11,15 +11,20 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use trawl_protocol::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, segment_digest};
+use trawl_kernels::stages::Stages;
+use trawl_protocol::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, pb, segment_digest};
+use trawl_telemetry::names::{attribute, span as name};
+use trawl_telemetry::spans;
 use trawl_worker::Step;
+use trawl_worker::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
 
 use crate::merge::{FailedSegment, merge};
 use crate::passes::{PassError, Passes};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::{
-    FailedRun, Progress, RunReport, SegmentRun, ShardRun, incomplete, is_of_snapshot, ms_since, sharing_of,
+    FailedRun, Progress, RunReport, SegmentRun, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since,
+    sharing_of,
 };
 use crate::scheduler::{AttemptId, ClassId, Command, Event, Limits, Outcome, Piece, Request, Scheduler};
 
@@ -64,12 +69,21 @@ pub enum LocalError {
 
 /// What a thread says.
 enum Said {
-    Segment { attempt: AttemptId, segment: u32, result: Result<SegmentResultV2, (ErrorKind, String)>, busy_ms: f64 },
-    End { attempt: AttemptId },
+    Segment {
+        attempt: AttemptId,
+        segment: u32,
+        result: Result<SegmentResultV2, (ErrorKind, String)>,
+        busy_ms: f64,
+        /// Of the whole shard, with its last segment.
+        timings: Option<Box<pb::ShardTimings>>,
+    },
+    End {
+        attempt: AttemptId,
+    },
 }
 
 /// Runs a scan on threads of this process: `execute` is called once for each segment and step (again if it says
-/// retryable).
+/// retryable), and records where its time went.
 ///
 /// Segments that fail are in the answer (their symbols failed, with the reason) and in the report.
 ///
@@ -78,7 +92,7 @@ enum Said {
 pub fn run(
     prepared: &PreparedScan,
     options: LocalOptions,
-    execute: impl Fn(u32, Step, &StepInputV1) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync,
+    execute: impl Fn(u32, Step, &StepInputV1, &mut Stages) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync,
     progress: &dyn Progress,
 ) -> Result<(Answer, RunReport), LocalError> {
     let pool = rayon::ThreadPoolBuilder::new()
@@ -91,7 +105,7 @@ pub fn run(
         let step = passes.step();
         // One input for all: no segment is given more than it could read.
         let input = passes.input(&prepared.segments);
-        run.pass(&pool, step, &|segment| execute(segment, step, &input));
+        run.pass(&pool, step, &|segment, stages| execute(segment, step, &input, stages));
         if let (true, Some(deadline)) = (run.over.load(Ordering::Relaxed), options.deadline) {
             return Err(LocalError::DeadlineExceeded(deadline));
         }
@@ -99,36 +113,54 @@ pub fn run(
             return run.finish();
         }
         let (results, failures) = run.take_pass();
-        passes.advance(results, &failures, options.allow_partial)?;
+        let began = Instant::now();
+        let span = tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = run.number + 1);
+        span.in_scope(|| passes.advance(results, &failures, options.allow_partial))?;
+        run.report.cross_ms += ms_since(began);
+        run.number += 1;
     }
 }
 
-/// One shard on the pool; says how each segment ended, then that the shard did.
-fn run_shard(
+/// One shard for the pool.
+struct Shard {
     attempt: AttemptId,
-    segments: &[u32],
-    execute: &Execute<'_>,
-    over: &AtomicBool,
-    (sender, parent): (&Sender<Said>, &tracing::Span),
-) {
-    let span = tracing::info_span!(parent: parent, "shard", attempt, segments = segments.len(), worker = WORKER_NAME);
+    segments: Vec<u32>,
+    span: tracing::Span,
+    timeline: Timeline,
+    asked: Asked,
+}
+
+/// One shard on the pool; says how each segment ended, then that the shard did.
+fn run_shard(shard: Shard, prepared: &PreparedScan, execute: &Execute<'_>, over: &AtomicBool, sender: &Sender<Said>) {
+    let Shard { attempt, segments, span, timeline, asked } = shard;
+    let values = prepared.plan.columns.len() as u64 + 1;
     segments.par_iter().for_each_with(sender.clone(), |sender, &segment| {
         if over.load(Ordering::Relaxed) {
             return;
         }
         let _entered = span.enter();
         let started = Instant::now();
+        timeline.begin();
+        let (symbols, bars) = prepared.size_of(segment);
+        let bytes = bars * values * size_of::<f64>() as u64;
+        let mut told = SegmentTold { cache: Some(CacheLevel::Disk), symbols, bars, bytes, ..SegmentTold::default() };
         // A panic is a mistake of this program; it costs the segment, not the scan.
-        let result = catch_unwind(AssertUnwindSafe(|| execute(segment)))
+        let result = catch_unwind(AssertUnwindSafe(|| execute(segment, &mut told.stages)))
             .unwrap_or_else(|_| Err((ErrorKind::Permanent, "internal error: the evaluation panicked".to_owned())));
+        told.failed = result.is_err();
+        let timings = timeline.take(segment, &told).map(Box::new);
         // Refused only when the run is over: then nobody wants it.
-        let _ = sender.send(Said::Segment { attempt, segment, result, busy_ms: ms_since(started) });
+        let _ = sender.send(Said::Segment { attempt, segment, result, busy_ms: ms_since(started), timings });
     });
+    timeline.finish(&span, asked);
     let _ = sender.send(Said::End { attempt });
 }
 
 /// Runs one segment of the present step.
-type Execute<'a> = dyn Fn(u32) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync + 'a;
+type Execute<'a> = dyn Fn(u32, &mut Stages) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync + 'a;
+
+/// Starts a shard: its attempt, its segments, when it is slow.
+type Start<'a> = dyn Fn(AttemptId, Vec<u32>, Option<Duration>) + 'a;
 
 /// State of one run; belongs to the thread that called [`run`].
 struct Run<'a> {
@@ -138,6 +170,10 @@ struct Run<'a> {
     scheduler: Scheduler,
     options: LocalOptions,
     step: Step,
+    /// Which of the scan's steps, from 0.
+    number: u32,
+    /// When it began.
+    began: Instant,
     /// The scheduler's scan of the present step; each has its own.
     scan: u64,
     /// The result that is being reported to the scheduler.
@@ -163,6 +199,8 @@ impl<'a> Run<'a> {
             scheduler,
             options,
             step: Step { stage: 0, kind: trawl_worker::StepKind::Values },
+            number: 0,
+            began: Instant::now(),
             scan: 0,
             held: None,
             results: Vec::with_capacity(prepared.segments.len()),
@@ -178,6 +216,7 @@ impl<'a> Run<'a> {
                 symbols: prepared.symbol_count() as u64,
                 bars: prepared.bar_count(),
                 sharing: sharing_of(&prepared.plan),
+                trace: spans::trace_id(&tracing::Span::current()).unwrap_or_default(),
                 ..RunReport::default()
             },
         }
@@ -185,7 +224,7 @@ impl<'a> Run<'a> {
 
     /// Runs every segment through one step.
     fn pass(&mut self, pool: &rayon::ThreadPool, step: Step, execute: &Execute<'_>) {
-        self.step = step;
+        (self.step, self.began) = (step, Instant::now());
         self.scan += 1;
         let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME) };
         let affinity = name_key(&self.prepared.identity.dataset);
@@ -196,9 +235,20 @@ impl<'a> Run<'a> {
         let (sender, receiver) = channel();
         pool.in_place_scope(|scope| {
             let over = Arc::clone(&self.over);
-            let start = |attempt: AttemptId, segments: Vec<u32>| {
-                let (sender, parent, over) = (sender.clone(), parent.clone(), Arc::clone(&over));
-                scope.spawn(move |_| run_shard(attempt, &segments, execute, &over, (&sender, &parent)));
+            let (prepared, number) = (self.prepared, self.number);
+            let start = |attempt: AttemptId, segments: Vec<u32>, slow_after: Option<Duration>| {
+                let span = tracing::info_span!(
+                    parent: &parent,
+                    name::SHARD,
+                    { attribute::ATTEMPT } = attempt,
+                    { attribute::WORKER } = WORKER_NAME,
+                    { attribute::STEP } = number + 1,
+                    { attribute::SHARD } = segments.first().copied(),
+                );
+                let timeline = Timeline::new(Instant::now(), segments.len(), trawl_kernels::BACKEND_CPU);
+                let shard = Shard { attempt, segments, span, timeline, asked: Asked { slow_after, hedge: false } };
+                let (sender, over) = (sender.clone(), Arc::clone(&over));
+                scope.spawn(move |_| run_shard(shard, prepared, execute, &over, &sender));
             };
             let deadline_ms = self.options.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
             // Without the segments' symbols: nothing here dies of a segment but the process itself.
@@ -215,7 +265,7 @@ impl<'a> Run<'a> {
         });
         // All threads are done: what they said last is how their shards ended.
         while let Ok(said) = receiver.try_recv() {
-            self.hear(said, &|_, _| {});
+            self.hear(said, &|_, _, _| {});
         }
     }
 
@@ -227,9 +277,14 @@ impl<'a> Run<'a> {
         (std::mem::take(&mut self.results), std::mem::take(&mut self.failures))
     }
 
-    fn hear(&mut self, said: Said, start: &dyn Fn(AttemptId, Vec<u32>)) {
+    fn hear(&mut self, said: Said, start: &Start<'_>) {
         match said {
-            Said::Segment { attempt, segment, result, busy_ms } => {
+            Said::Segment { attempt, segment, result, busy_ms, timings } => {
+                if let Some(timings) = timings
+                    && let Some(run) = self.report.shard_runs.iter_mut().rev().find(|r| r.attempt == attempt)
+                {
+                    run.timings = Some(ShardTimes::from(*timings));
+                }
                 let checked = result.and_then(|result| match self.prepared.check_step(self.step, &result) {
                     Ok(()) => Ok(result),
                     Err(message) => Err((ErrorKind::Permanent, message)),
@@ -264,12 +319,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn event(&mut self, event: Event, start: &dyn Fn(AttemptId, Vec<u32>)) {
+    fn event(&mut self, event: Event, start: &Start<'_>) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         for command in self.scheduler.step(event, now_ms) {
             match command {
                 Command::Dispatch { attempt, pieces, purpose, .. } => {
                     let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
+                    let slow_after = self.scheduler.slow_after_ms(attempt).map(Duration::from_millis);
                     self.report.shard_runs.push(ShardRun {
                         attempt,
                         worker: WORKER_NAME.to_owned(),
@@ -278,8 +334,12 @@ impl<'a> Run<'a> {
                         ended_ms: None,
                         ending: "running".to_owned(),
                         purpose: purpose.into(),
+                        step: self.number,
+                        queued_ms: ms_since(self.began),
+                        slow_after_ms: slow_after.map(ms_of),
+                        timings: None,
                     });
-                    start(attempt, segments);
+                    start(attempt, segments, slow_after);
                 }
                 Command::Accept { piece: Piece { segment, .. }, .. } => {
                     if let Some((result, run)) = self.held.take() {
@@ -320,7 +380,7 @@ impl<'a> Run<'a> {
         }
         self.report.run_ms = ms_since(self.started);
         let started = Instant::now();
-        let span = tracing::info_span!("merge", segments = self.results.len());
+        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = self.results.len());
         let mut answer = span.in_scope(|| merge(self.prepared, self.results, self.failures));
         answer.identity.partial = partial.is_some();
         self.report.merge_ms = ms_since(started);

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tracing::field::Empty;
 use trawl_kernels::{Engine, Precision};
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
@@ -13,6 +14,7 @@ use trawl_plan::{Choice, Diagnostic, Direction, Plan, ScanDocument, Schema, comp
 use trawl_protocol::limits::SEGMENTS_MAX;
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
+use trawl_telemetry::names::{attribute, span as name};
 use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, precision_of, schema_of};
 
 use crate::merge::MergeSpec;
@@ -93,7 +95,7 @@ pub fn prepare(
     document: &ScanDocument,
     as_of: Option<TimeMicros>,
 ) -> Result<PreparedScan, PrepareError> {
-    let span = tracing::info_span!("plan", dataset = tracing::field::Empty, segments = tracing::field::Empty);
+    let span = tracing::info_span!(name::PLAN, { attribute::DATASET } = Empty, { attribute::SEGMENTS } = Empty);
     let _entered = span.enter();
     prepare_opened(open(store, document)?, document, as_of)
 }
@@ -101,7 +103,7 @@ pub fn prepare(
 /// The dataset that a document names.
 fn open(store: &Store, document: &ScanDocument) -> Result<Dataset, PrepareError> {
     let reference = document.dataset.as_deref().ok_or(PrepareError::NoDataset)?;
-    tracing::Span::current().record("dataset", reference);
+    tracing::Span::current().record(attribute::DATASET, reference);
     Ok(match document.timeframe.as_deref().filter(|t| t.parse::<Timeframe>().is_ok()) {
         Some(timeframe) => store.sibling(reference, timeframe)?,
         None => store.open(reference)?,
@@ -149,7 +151,7 @@ pub(crate) fn prepare_with(
     if index.len() > SEGMENTS_MAX {
         return Err(PrepareError::TooManySegments { dataset: manifest.name.clone(), found: index.len() });
     }
-    span.record("segments", index.len());
+    span.record(attribute::SEGMENTS, index.len());
     let class = execution_class_in(precision);
     let identity = Identity {
         plan: plan.fingerprint(),
@@ -287,6 +289,17 @@ impl PreparedScan {
             ((bars as f64 * per_bar) as u64).max(1)
         };
         self.index.iter().map(|(&segment, rows)| SegmentCost { segment, cost: cost(rows) }).collect()
+    }
+
+    /// Symbols of a segment, and their bars.
+    pub(crate) fn size_of(&self, segment: u32) -> (u64, u64) {
+        let symbols = self.index.get(&segment).map_or(&[][..], Vec::as_slice);
+        (symbols.len() as u64, symbols.iter().map(|&i| self.dataset.manifest.symbols[i].rows).sum())
+    }
+
+    /// Estimated nanoseconds of one core for all segments.
+    pub fn cost_ns(&self) -> u64 {
+        self.segment_costs().iter().fold(0, |sum, segment| sum.saturating_add(segment.cost))
     }
 
     /// What merging needs to know.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use trawl_plan::{Plan, Sharing};
 use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_protocol::{ErrorKind, Failure, pb};
 
 use crate::scheduler::Purpose;
 
@@ -71,6 +71,15 @@ pub struct RunReport {
     pub retried_segments: u32,
     /// Workers that were lost while the scan ran.
     pub workers_lost: Vec<String>,
+    /// Waiting for the scan's turn, where many run at once.
+    #[serde(default)]
+    pub turn_ms: f64,
+    /// Reductions over all symbols between steps.
+    #[serde(default)]
+    pub cross_ms: f64,
+    /// Hexadecimal id of the scan's trace; empty when none is exported.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub trace: String,
     /// Of an update: what could be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdateReport>,
@@ -119,6 +128,12 @@ impl RunReport {
         self.hedges = count(self.shard_runs.iter().filter(|r| r.purpose == RunPurpose::Hedge).count());
     }
 
+    /// Whether a shard was slow, failed or was hedged: its trace is kept whatever the sampler said.
+    pub fn is_notable(&self) -> bool {
+        let odd = |run: &ShardRun| run.is_slow() || run.purpose == RunPurpose::Hedge || run.ending.contains(':');
+        !self.failed.is_empty() || !self.workers_lost.is_empty() || self.shard_runs.iter().any(odd)
+    }
+
     /// Whether every segment was answered beyond doubt: the exit code is 0 only then.
     pub fn is_complete(&self) -> bool {
         self.failed.is_empty() && !self.disputed
@@ -143,6 +158,104 @@ pub struct ShardRun {
     /// Why it was made.
     #[serde(default)]
     pub purpose: RunPurpose,
+    /// Which of the scan's steps, from 0.
+    #[serde(default)]
+    pub step: u32,
+    /// How long its segments waited for a worker.
+    #[serde(default)]
+    pub queued_ms: f64,
+    /// How long it may take before it counts as slow; none where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_after_ms: Option<f64>,
+    /// Where its time went at the worker; none of one that did not come to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timings: Option<ShardTimes>,
+}
+
+impl ShardRun {
+    /// From its dispatch to its end, or as far as is known.
+    pub fn took_ms(&self) -> Option<f64> {
+        self.ended_ms.map(|ended| (ended - self.started_ms).max(0.0))
+    }
+
+    /// Whether it took longer than was to be expected.
+    pub fn is_slow(&self) -> bool {
+        self.took_ms().zip(self.slow_after_ms).is_some_and(|(took, limit)| took >= limit)
+    }
+}
+
+/// Where a shard's time went at its worker, and what it worked on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShardTimes {
+    /// From the request's arrival until the last result was ready.
+    pub total_ms: f64,
+    pub symbols: u64,
+    pub bars: u64,
+    /// Of these bars.
+    pub bytes: u64,
+    /// Segments whose bars were in a device's memory.
+    pub from_device: u32,
+    /// Segments whose bars were in the worker's memory.
+    pub from_memory: u32,
+    /// Segments whose bars were read from files.
+    pub from_disk: u32,
+    /// `cpu`, or a device's name.
+    pub device: String,
+    /// In the order of a shard's way.
+    pub stages: Vec<StageTime>,
+}
+
+/// One kind of work of a shard.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageTime {
+    /// `receive`, `queue`, `load`, `h2d`, `kernel`, `d2h`, `encode`, `send`.
+    pub stage: String,
+    /// Of kernels: which fusion group.
+    #[serde(default)]
+    pub part: u32,
+    /// Since the request's arrival.
+    pub started_ms: f64,
+    /// Since the request's arrival.
+    pub ended_ms: f64,
+    /// Added up over threads.
+    pub busy_ms: f64,
+    /// How many times it was gone through.
+    pub count: u32,
+    /// Read, copied or written; 0 where nobody counted.
+    #[serde(default)]
+    pub bytes: u64,
+}
+
+/// Stages that are taken from one worker's word.
+const STAGES_MAX: usize = 64;
+/// Bytes of a name in a worker's word.
+const STAGE_NAME_BYTES_MAX: usize = 64;
+
+impl From<pb::ShardTimings> for ShardTimes {
+    fn from(told: pb::ShardTimings) -> Self {
+        let ms = |us: u64| us as f64 / 1e3;
+        let name = |text: String| text.chars().filter(|c| !c.is_control()).take(STAGE_NAME_BYTES_MAX).collect();
+        let stage = |s: pb::StageTiming| StageTime {
+            stage: name(s.stage),
+            part: s.part,
+            started_ms: ms(s.started_us),
+            ended_ms: ms(s.ended_us),
+            busy_ms: ms(s.busy_us),
+            count: s.count,
+            bytes: s.bytes,
+        };
+        Self {
+            total_ms: ms(told.total_us),
+            symbols: told.symbols,
+            bars: told.bars,
+            bytes: told.bytes,
+            from_device: told.from_device,
+            from_memory: told.from_memory,
+            from_disk: told.from_disk,
+            device: name(told.device),
+            stages: told.stages.into_iter().take(STAGES_MAX).map(stage).collect(),
+        }
+    }
 }
 
 /// Why a shard was dispatched.
@@ -158,6 +271,18 @@ pub enum RunPurpose {
     Hedge,
     /// To find out which of different results is right.
     Vote,
+}
+
+impl RunPurpose {
+    /// As it stands in reports and spans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::Isolation => "isolation",
+            Self::Hedge => "hedge",
+            Self::Vote => "vote",
+        }
+    }
 }
 
 impl From<Purpose> for RunPurpose {
@@ -232,5 +357,10 @@ pub(crate) fn incomplete(failed: &[FailedRun]) -> Option<Failure> {
 
 /// Milliseconds since `start`.
 pub(crate) fn ms_since(start: std::time::Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
+    ms_of(start.elapsed())
+}
+
+/// Milliseconds of a duration.
+pub(crate) fn ms_of(duration: std::time::Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }

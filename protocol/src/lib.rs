@@ -23,6 +23,12 @@ pub mod pb {
     tonic::include_proto!("trawl.v1");
 }
 
+/// Generated from `proto/externalscaler.proto`: what KEDA asks.
+#[allow(clippy::all, clippy::pedantic, missing_docs)]
+pub mod keda {
+    tonic::include_proto!("externalscaler");
+}
+
 pub use digest::{answer_digest, request_digest, segment_digest};
 pub use envelope::EnvelopeError;
 pub use error::{ErrorKind, Failure};

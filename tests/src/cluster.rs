@@ -65,12 +65,17 @@ impl Cluster {
 
     /// Starts one more worker, without waiting for it.
     pub fn start_worker(&mut self, home: &Home, environment: &[(&str, &str)]) {
+        self.start_worker_as(home, environment, &[]);
+    }
+
+    /// The same with further options of its own.
+    pub fn start_worker_as(&mut self, home: &Home, environment: &[(&str, &str)], further: &[&str]) {
         let number = self.workers.len() + 1;
         let id = format!("w{number}");
         let flags =
             ["worker", "--etcd", &self.etcd, "--cluster-name", &self.name, "--listen", "127.0.0.1:0", "--id", &id];
         let mut command = home.command(&flags);
-        command.args(&self.options.worker).envs(environment.iter().copied());
+        command.args(&self.options.worker).args(further).envs(environment.iter().copied());
         self.workers.push(Background::start(&format!("worker {id}"), &mut command));
     }
 

@@ -8,12 +8,17 @@
 pub mod certs;
 pub mod chaos;
 pub mod cluster;
+pub mod collectors;
 pub mod etcd;
 pub mod etcd_nodes;
 pub mod executable;
 pub mod home;
+pub mod jaeger;
 pub mod otlp;
+pub mod otlp_metrics;
 pub mod process;
 pub mod receiver;
 pub mod reference;
+pub mod scrape;
+pub mod tls_receiver;
 pub mod wait;

@@ -55,6 +55,23 @@ fn imported_bars_are_scanned() {
 }
 
 #[test]
+fn a_directory_stands_for_the_csv_files_in_it() {
+    let home = Home::new();
+    let folder = home.path("incoming");
+    std::fs::create_dir_all(folder.join("older.csv")).expect("a folder");
+    for (name, text) in [("BBB.csv", GOOD), ("AAA.csv", GOOD), ("CCC.CSV", GOOD), ("notes.txt", "not,a,bar\n")] {
+        home.write(&format!("incoming/{name}"), text);
+    }
+    home.write("DDD.csv", GOOD);
+    home.trawl(&["import", "incoming", "DDD.csv", "--dataset", "mine"]).expect_code(0);
+    let inspected = home.trawl(&["inspect", "mine"]).expect_code(0).stdout;
+    assert!(["AAA", "BBB", "CCC", "DDD"].iter().all(|symbol| inspected.contains(symbol)), "{inspected}");
+    std::fs::create_dir_all(home.path("empty")).expect("a folder");
+    let ended = home.trawl(&["import", "empty", "--dataset", "mine"]).expect_code(2);
+    assert!(ended.stderr.contains("no .csv or .csv.gz file is in the directory 'empty'"), "{}", ended.stderr);
+}
+
+#[test]
 fn garbage_rows_are_quarantined_and_counted() {
     let home = Home::new();
     home.write("BAD.csv", GARBAGE);

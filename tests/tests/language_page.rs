@@ -75,10 +75,8 @@ fn run(document: &ScanDocument, as_of: Option<TimeMicros>) -> Result<(PreparedSc
     })?;
     let source = prepared.source();
     let references = source.load_references().map_err(|e| e.to_string())?;
-    let execute = |segment, step, input: &StepInputV1| {
-        source
-            .execute(segment, step, input, &references, &NoCancel, &mut Stages::default())
-            .map_err(|e| (e.kind(), e.to_string()))
+    let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
+        source.execute(segment, step, input, &references, &NoCancel, stages).map_err(|e| (e.kind(), e.to_string()))
     };
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     let (answer, _) = local::run(&prepared, options, execute, &NoProgress).map_err(|e| e.to_string())?;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use trawl_market::SymbolBars;
+use trawl_telemetry::metrics::catalogue::worker::{CACHE_BUDGET, CACHE_HITS, CACHE_MISSES, CACHE_RESIDENT, CacheLevel};
 
 /// Bytes kept when nothing else is said.
 pub const CACHE_BYTES_DEFAULT: u64 = 1 << 30;
@@ -55,6 +56,7 @@ struct Held {
 impl GroupCache {
     /// Keeps at most `bytes_max`; 0 keeps nothing.
     pub fn new(bytes_max: u64) -> Self {
+        CACHE_BUDGET.of(CacheLevel::Memory).set_count(bytes_max);
         Self { bytes_max, state: Mutex::default() }
     }
 
@@ -69,8 +71,10 @@ impl GroupCache {
         load: impl FnOnce() -> Result<Vec<SymbolBars>, E>,
     ) -> Result<(Group, bool), E> {
         if let Some(group) = self.get(key) {
+            CACHE_HITS.of(CacheLevel::Memory).inc();
             return Ok((group, true));
         }
+        CACHE_MISSES.of(CacheLevel::Memory).inc();
         let group = Arc::new(load()?);
         self.keep(key, &group);
         Ok((group, false))
@@ -105,6 +109,7 @@ impl GroupCache {
         state.bytes += bytes;
         state.order.insert(state.clock, key.clone());
         state.groups.insert(key.clone(), Held { group: Arc::clone(group), bytes, used: state.clock });
+        CACHE_RESIDENT.of(CacheLevel::Memory).set_count(state.bytes);
     }
 
     /// Bytes held now.

@@ -4,9 +4,10 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use trawl_kernels::cuda::BarsSource;
-use trawl_kernels::stages::Stages;
+use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, EngineError, Precision, SymbolInput, input_begins};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
@@ -27,8 +28,8 @@ pub(crate) struct StageRun<'a> {
     pub plan: &'a Plan,
     pub precision: Precision,
     pub engine: &'a Engine,
-    /// The segment, and what its bars hang on beside their frame.
-    pub bars: (u32, &'a str),
+    /// What bars hang on beside their frame and their symbol.
+    pub bars: &'a str,
     pub stage: &'a Stage,
     /// Its place among the plan's.
     pub number: usize,
@@ -156,7 +157,8 @@ impl<'a> StageRun<'a> {
         times
     }
 
-    /// Computes every piece on the rows that are needed: `[piece][axis]`. A device's engine tells `stages` of its own.
+    /// Computes every piece on the rows that are needed: `[piece][axis]`. Each is a kernel in `stages`, unless the engine
+    /// has told of its stages itself.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -168,6 +170,7 @@ impl<'a> StageRun<'a> {
     ) -> Result<Vec<Vec<Computed>>, EngineError> {
         let mut computed: Vec<Vec<Computed>> = Vec::with_capacity(self.stage.pieces.len());
         for (p, piece) in self.stage.pieces.iter().enumerate() {
+            let (told, started) = (stages.spans().len(), Instant::now());
             let frame = self.frame(piece);
             let mut mine: Vec<Computed> = Vec::new();
             mine.resize_with(self.axes.len(), Computed::default);
@@ -183,6 +186,10 @@ impl<'a> StageRun<'a> {
                 self.whole(piece, &wanted, &needed[p], &computed, (cancel, stages), &mut mine)?;
             }
             computed.push(mine);
+            if stages.spans().len() == told {
+                let part = u32::try_from(p).unwrap_or(u32::MAX);
+                stages.record(StageSpan { stage: Work::Kernel, part, bytes: 0, started, ended: Instant::now() });
+            }
         }
         Ok(computed)
     }
@@ -230,8 +237,8 @@ impl<'a> StageRun<'a> {
     /// What a device knows bars by; of nothing where rows of a limited history are left out, which are others from bar to bar.
     fn source_of<'s>(&self, frame: &Frame, symbols: &'s [&'s str], trims: &[usize]) -> Option<BarsSource<'s>> {
         let whole = matches!(self.engine, Engine::Device(_)) && trims.iter().all(|trim| *trim == 0);
-        let (group, source) = self.bars;
-        whole.then(|| BarsSource { bars: format!("{source} {frame:?}").into(), group, symbols })
+        // Their symbols tell a segment's bars from another's.
+        whole.then(|| BarsSource { bars: format!("{} {frame:?}", self.bars).into(), group: 0, symbols })
     }
 
     /// One input along a frame, right from row `begin` on.

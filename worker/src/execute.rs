@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use trawl_kernels::cuda::Fault;
-use trawl_kernels::stages::Stages;
+use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, EngineError, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
@@ -118,8 +119,6 @@ impl ScanSource {
     /// # Errors
     /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
     pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
-        let span = tracing::info_span!("load", segment, symbols = tracing::field::Empty, bars = tracing::field::Empty);
-        let _entered = span.enter();
         let bars = self.dataset.load_group_adjusted(segment, &self.plan.columns, &self.adjustment)?;
         for symbol in &bars {
             let rows = symbol.times.len();
@@ -128,8 +127,6 @@ impl ScanSource {
                 return Err(ExecuteError::Inconsistent(what));
             }
         }
-        span.record("symbols", bars.len());
-        span.record("bars", bars.iter().map(|s| s.times.len()).sum::<usize>());
         Ok(bars)
     }
 
@@ -165,7 +162,7 @@ impl ScanSource {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
-        let bars = self.load_segment(segment)?;
+        let bars = stages.time(Work::Load, 0, 0, || self.load_segment(segment))?;
         self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
@@ -186,7 +183,7 @@ impl ScanSource {
         stages: &mut Stages,
     ) -> Result<SegmentResultV2, ExecuteError> {
         let times = [self.as_of];
-        let output = self.run(segment, step, input, &times, bars, references, cancel, stages)?;
+        let output = self.run(step, input, &times, bars, references, cancel, stages)?;
         let output = match output {
             StepOutput::Times(times) => SegmentOutput::Times(times),
             StepOutput::Values(values) => SegmentOutput::Values(values),
@@ -202,7 +199,6 @@ impl ScanSource {
     #[allow(clippy::too_many_arguments)]
     pub fn run(
         &self,
-        segment: u32,
         step: Step,
         input: &StepInputV1,
         times: &[TimeMicros],
@@ -211,8 +207,7 @@ impl ScanSource {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<StepOutput, ExecuteError> {
-        let span = tracing::info_span!("compute", segment, stage = step.stage, symbols = bars.len());
-        let _entered = span.enter();
+        let begun = Instant::now();
         let stage = self
             .plan
             .stages()
@@ -233,7 +228,7 @@ impl ScanSource {
             plan: &self.plan,
             precision: self.precision,
             engine: &self.engine,
-            bars: (segment, &source),
+            bars: &source,
             stage,
             number: step.stage,
             kept: self.checkpoints.as_deref(),
@@ -270,12 +265,17 @@ impl ScanSource {
             };
             return Ok(StepOutput::Times(reads.into_iter().map(times).collect()));
         }
+        // Higher bars and the rows that are needed belong to what is computed on.
+        stages.record(StageSpan { stage: Work::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
         let computed = run.evaluate(&needed, cancel, stages)?;
         if !last {
-            return Ok(StepOutput::Values(self.values(&run, &wanted, &computed)));
+            let values = stages.time(Work::Encode, 0, 0, || self.values(&run, &wanted, &computed));
+            return Ok(StepOutput::Values(values));
         }
         let outputs = computed.last().ok_or_else(|| ExecuteError::Inconsistent("a stage without pieces".to_owned()))?;
-        let rows = times.iter().map(|time| self.rows(&axes, bars.len(), &names, outputs, *time)).collect();
+        let rows = stages.time(Work::Encode, 0, 0, || {
+            times.iter().map(|time| self.rows(&axes, bars.len(), &names, outputs, *time)).collect()
+        });
         Ok(StepOutput::Rows(rows))
     }
 

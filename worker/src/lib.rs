@@ -10,12 +10,14 @@ pub mod cache;
 mod checkpoints;
 mod evaluate;
 mod execute;
+mod measure;
 pub mod registration;
 mod resuming;
 pub mod server;
 mod service;
 mod source;
 mod status;
+pub mod timeline;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;

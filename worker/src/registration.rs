@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use trawl_protocol::WorkerRecord;
 use trawl_protocol::control::{ControlError, ControlStore, LeaseId};
 use trawl_protocol::record::worker_key;
+use trawl_telemetry::metrics::catalogue::worker::{LEASE_FAILURES, LEASE_RENEWALS, LEASES_LOST};
 
 /// Time to live of a worker's lease.
 pub const LEASE_TTL_DEFAULT: Duration = Duration::from_secs(5);
@@ -128,6 +129,7 @@ async fn keep(
         let renewed = async {
             match store.keep_alive(lease).await {
                 Err(ControlError::LeaseOver) => {
+                    LEASES_LOST.inc();
                     tracing::warn!(worker = registration.record.id, "the lease is over, registering again");
                     put_record(&store, &key, &registration).await
                 }
@@ -135,8 +137,12 @@ async fn keep(
             }
         };
         match renewed.await {
-            Ok(kept) => (lease, wait) = (kept, period),
+            Ok(kept) => {
+                LEASE_RENEWALS.inc();
+                (lease, wait) = (kept, period);
+            }
             Err(error) => {
+                LEASE_FAILURES.inc();
                 tracing::warn!(%error, "the lease could not be renewed, trying again");
                 wait = (wait / 2).max(BACK_OFF);
             }

@@ -17,6 +17,7 @@ use trawl_protocol::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::record::DeviceRecord;
 use trawl_protocol::security::{ServerSecurity, incoming};
 use trawl_protocol::{WorkerRecord, envelope, pb};
+use trawl_telemetry::metrics::catalogue::worker::DRAINING;
 
 use crate::registration::{Registration, register};
 use crate::service::{Handle, WorkerService};
@@ -162,6 +163,7 @@ pub async fn run(
         ended = &mut serving => Some(ended),
     };
     service.draining.store(true, Ordering::Relaxed);
+    DRAINING.set(1);
     if let Some(ended) = broken {
         registered.leave().await;
         // A server that ends by itself is broken; one that panicked told so already.

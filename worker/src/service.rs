@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
-use trawl_kernels::stages::Stages;
+use trawl_kernels::stages::Stage;
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
 use trawl_market::{Adjustment, Dataset, Store};
 use trawl_plan::{ScanDocument, compile_scan};
@@ -19,10 +19,14 @@ use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
+use trawl_telemetry::metrics::catalogue::worker::{SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal};
+use trawl_telemetry::names::{attribute, span};
+use trawl_telemetry::spans;
 
 use crate::cache::{GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
-use crate::{execution_class_on, precision_of};
+use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
+use crate::{execution_class_on, measure, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
 const REPLIES_WAITING_MAX: usize = 64;
@@ -30,6 +34,8 @@ const REPLIES_WAITING_MAX: usize = 64;
 const SHARDS_MAX: usize = 64;
 /// Opened snapshots that are kept.
 const DATASETS_OPEN_MAX: usize = 8;
+/// Bytes of a time or of a value of a bar.
+const BAR_VALUE_BYTES: u64 = 8;
 /// How long a fault delay sleeps before it asks whether it is still wanted.
 const DELAY_STEP: Duration = Duration::from_millis(5);
 
@@ -89,6 +95,7 @@ struct Counted(Arc<WorkerService>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.shards.fetch_sub(1, Ordering::Relaxed);
+        SHARDS_FINISHED.inc();
     }
 }
 
@@ -131,6 +138,7 @@ impl WorkerService {
             "epoch {epoch} is over: this worker has heard of a leader of epoch {highest} (if etcd was set up anew, \
              restart the workers)"
         );
+        SHARDS_REFUSED.of(ShardRefusal::OldEpoch).inc();
         tracing::warn!(epoch, highest, "refused what a coordinator asked that leads no longer");
         Err(status_of(Code::FailedPrecondition, ErrorKind::Retryable, &message))
     }
@@ -226,15 +234,17 @@ impl WorkerService {
     }
 
     /// One segment, from bars in memory or on disk to an envelope.
-    fn segment(&self, shard: &Shard, segment: u32, cancel: &dyn Cancel) -> pb::SegmentReply {
+    fn segment(&self, shard: &Shard, segment: u32, cancel: &dyn Cancel, told: &mut SegmentTold) -> pb::SegmentReply {
         self.delay(cancel);
         let mut timings = pb::SegmentTimings::default();
-        let outcome = self.timed_segment(shard, segment, cancel, &mut timings);
+        let outcome = self.timed_segment(shard, segment, cancel, &mut timings, told);
+        // What nobody wants any more did not fail.
+        told.failed = outcome.as_ref().is_err_and(|failure| failure.kind != ErrorKind::Cancelled);
         let outcome = match outcome {
             Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
             Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
         };
-        pb::SegmentReply { segment, outcome: Some(outcome), timings: Some(timings) }
+        pb::SegmentReply { segment, outcome: Some(outcome), timings: Some(timings), shard: None }
     }
 
     fn timed_segment(
@@ -243,6 +253,7 @@ impl WorkerService {
         segment: u32,
         cancel: &dyn Cancel,
         timings: &mut pb::SegmentTimings,
+        told: &mut SegmentTold,
     ) -> Result<pb::Envelope, Failure> {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled.into());
@@ -251,22 +262,25 @@ impl WorkerService {
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
-        let (bars, resident) = self.cache.get_or_load(&key, load).map_err(Failure::from)?;
+        let (bars, resident) = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
+        told.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
         let symbols = bars.len();
         let bars = shard.part.as_ref().map_or(Some(&bars[..]), |part| bars.get(part.clone())).ok_or_else(|| {
             invalid(format!("symbols {:?} of segment {segment} were asked for, it has {symbols}", shard.part))
         })?;
         timings.symbols = bars.len() as u64;
         timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
+        (told.symbols, told.bars) = (timings.symbols, timings.bars);
+        told.bytes = timings.bars * (shard.columns.len() as u64 + 1) * BAR_VALUE_BYTES;
         let started = Instant::now();
         let result = shard
             .source
-            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut Stages::default())
+            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut told.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
-        envelope::encode(&result).map_err(Failure::from)
+        told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
     }
 
     fn delay(&self, cancel: &dyn Cancel) {
@@ -277,22 +291,34 @@ impl WorkerService {
     }
 
     /// All segments of a shard, on the compute threads; returns when the last has ended or nobody listens.
-    fn run(&self, shard: &Shard, replies: &mpsc::Sender<Result<pb::SegmentReply, Status>>, span: &tracing::Span) {
+    fn run(
+        &self,
+        shard: &Shard,
+        replies: &mpsc::Sender<Result<pb::SegmentReply, Status>>,
+        span: &tracing::Span,
+        timeline: &Timeline,
+    ) {
         let cancel = Unwanted { replies, stopped: &self.stopped };
         shard.segments.par_iter().for_each(|&segment| {
             if cancel.cancelled() {
                 return;
             }
-            let _entered = span.enter();
+            let (_entered, began) = (span.enter(), Instant::now());
+            timeline.begin();
+            let mut told = SegmentTold::default();
             // A panic is a mistake of this program; it costs the segment, not the worker.
-            let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel)));
-            let reply = reply.unwrap_or_else(|_| {
+            let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel, &mut told)));
+            let mut reply = reply.unwrap_or_else(|_| {
                 let failure = Failure::new(ErrorKind::Permanent, "internal error: the evaluation panicked");
                 let outcome = Some(pb::segment_reply::Outcome::Failure(failure.into()));
-                pb::SegmentReply { segment, outcome, timings: None }
+                pb::SegmentReply { segment, outcome, timings: None, shard: None }
             });
+            measure::segment(&reply, &told, began.elapsed());
+            reply.shard = timeline.take(segment, &told);
+            let sending = Instant::now();
             // Refused only when nobody listens any more.
             let _ = replies.blocking_send(Ok(reply));
+            timeline.sent(segment, sending);
         });
     }
 }
@@ -313,25 +339,34 @@ impl pb::worker_server::Worker for Handle {
         let service = Arc::clone(&self.0);
         service.check_epoch(request.get_ref().epoch)?;
         if service.draining.load(Ordering::Relaxed) {
+            SHARDS_REFUSED.of(ShardRefusal::Leaving).inc();
             return Err(Failure::new(ErrorKind::Retryable, "this worker is leaving").to_status());
         }
         let counted = Counted(Arc::clone(&service));
+        SHARDS_STARTED.inc();
         if service.shards.fetch_add(1, Ordering::Relaxed) >= SHARDS_MAX {
+            SHARDS_REFUSED.of(ShardRefusal::Full).inc();
             let message = format!("this worker holds {SHARDS_MAX} shards already");
             return Err(Failure::new(ErrorKind::Retryable, message).to_status());
         }
         let carried = trace::extract(request.metadata());
         let request = request.into_inner();
         let span = tracing::info_span!(
-            "shard",
+            span::EXECUTE,
             otel.kind = "server",
-            scan = request.scan_id,
-            attempt = request.attempt,
-            segments = request.segments.len(),
-            worker = service.id
+            { attribute::RPC_SYSTEM } = "grpc",
+            { attribute::RPC_METHOD } = "trawl.v1.Worker/Execute",
+            { attribute::SCAN_ID } = request.scan_id,
+            { attribute::ATTEMPT } = request.attempt,
+            { attribute::WORKER } = service.id,
         );
         // The one inside the request first: it is the same for every attempt.
         trace::set_parent(&span, [request.trace.as_ref(), carried.as_ref()]);
+        let (arrived, segments) = (Instant::now(), request.segments.len());
+        let asked = Asked {
+            slow_after: (request.slow_after_ms > 0).then(|| Duration::from_millis(request.slow_after_ms)),
+            hedge: request.hedge,
+        };
         let checking = {
             let (service, span) = (Arc::clone(&service), span.clone());
             tokio::task::spawn_blocking(move || span.in_scope(|| service.check(request)))
@@ -339,15 +374,20 @@ impl pb::worker_server::Worker for Handle {
         let shard = match checking.await {
             Ok(Ok(shard)) => shard,
             Ok(Err(failure)) => {
+                SHARDS_REFUSED.of(ShardRefusal::Invalid).inc();
                 tracing::warn!(parent: &span, %failure, "refused a shard");
+                spans::fail(&span, failure.kind.name(), failure.to_string());
+                spans::keep(&span);
                 return Err(failure.to_status());
             }
             Err(_) => return Err(Failure::new(ErrorKind::Permanent, "internal error").to_status()),
         };
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let runner = Arc::clone(&service);
+        let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision));
         service.pool.spawn(move || {
-            runner.run(&shard, &sender, &span);
+            runner.run(&shard, &sender, &span, &timeline);
+            timeline.finish(&span, asked);
             // In this order: the span ends before the stream does, so that no answer is later than its trace.
             drop(span);
             drop(counted);

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::server;
+use trawl_protocol::control::Metered;
 use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 use trawl_protocol::record::{checked_name, fresh_boot};
 use trawl_protocol::security::Role;
+use trawl_telemetry::metrics::Place;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready};
+use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
 use crate::context::Context;
 use crate::failure::UserMistake;
 
@@ -80,6 +82,9 @@ pub struct Args {
     scans_waiting_max: u32,
 
     #[command(flatten)]
+    metrics: MetricsArgs,
+
+    #[command(flatten)]
     tls: TlsArgs,
 
     /// File of users' tokens, one 'NAME ROLES SHA256HEX' a line; with it, every user needs a token
@@ -145,16 +150,18 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),
     };
+    let scrapes = args.metrics.bind()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let (health, stop) = args.cluster.health_and_stop().await?;
-        let ready = |address| {
-            health.ready();
-            say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}"));
-        };
         store.keep_fresh();
         election.keep_fresh();
-        server::run(options, store, election, ready, stop).await.map_err(anyhow::Error::from)
+        let metrics = serve_metrics(scrapes, Place::Coordinator)?;
+        let ready = |address| {
+            health.ready();
+            say_ready(&format!("ready coordinator listen={address} url={scheme}://{address}{metrics}"));
+        };
+        server::run(options, Metered(store), Metered(election), ready, stop).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

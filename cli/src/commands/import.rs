@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -40,7 +40,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// CSV files of bars, plain or gzip
+    /// CSV files of bars, plain or gzip; a directory stands for the .csv and .csv.gz files in it
     #[arg(value_name = "FILE", required_unless_present_any = ["factors", "symbols", "calendar", "complete_to"])]
     files: Vec<PathBuf>,
 
@@ -106,7 +106,7 @@ fn time(text: &str) -> Result<TimeMicros, String> {
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let options = ImportOptions {
         dataset: args.dataset,
-        files: args.files,
+        files: files_of(args.files)?,
         format: args.format,
         timeframe: args.timeframe,
         map: args.map.iter().map(|item| split_map(item)).collect::<Result<_, _>>()?,
@@ -124,6 +124,35 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text(&report, context) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The files, with those of a directory in its place, by name. Where no shell spells out `*.csv`, a directory is what can be
+/// named: in a job of a schedule, say.
+fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path);
+            continue;
+        }
+        let unreadable = |error: io::Error| UserMistake::plain(format!("cannot list '{}': {error}", path.display()));
+        let entries = path.read_dir().and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(unreadable)?;
+        let mut inside: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(|p| is_csv(p)).collect();
+        if inside.is_empty() {
+            return Err(UserMistake::with_help(
+                format!("no .csv or .csv.gz file is in the directory '{}'", path.display()),
+                "name the files, or a directory that holds them itself: directories in it are not looked into",
+            ));
+        }
+        inside.sort();
+        files.append(&mut inside);
+    }
+    Ok(files)
+}
+
+fn is_csv(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
+    (name.ends_with(".csv") || name.ends_with(".csv.gz")) && path.is_file()
 }
 
 fn split_map(item: &str) -> Result<(String, String), UserMistake> {

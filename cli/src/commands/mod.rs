@@ -26,6 +26,7 @@ mod security;
 mod serving;
 mod synth;
 mod tokens;
+mod trace;
 mod worker;
 
 /// What `trawl` is asked to do.
@@ -35,6 +36,7 @@ pub enum Command {
     Update(Box<scan::UpdateArgs>),
     List(scans::ListArgs),
     Status(scans::StatusArgs),
+    Trace(trace::Args),
     Watch(scans::WatchArgs),
     Results(scans::ResultsArgs),
     Cancel(scans::CancelArgs),
@@ -78,6 +80,7 @@ impl Command {
             Self::Update(args) => scan::run_update(*args, context),
             Self::List(args) => scans::list(&args),
             Self::Status(args) => scans::status(&args),
+            Self::Trace(args) => trace::run(&args),
             Self::Watch(args) => scans::watch(&args),
             Self::Results(args) => scans::results(&args),
             Self::Cancel(args) => scans::cancel(&args),

@@ -128,7 +128,7 @@ pub struct DrainArgs {
 }
 
 /// Asks one thing of a coordinator.
-fn ask<T>(
+pub(super) fn ask<T>(
     args: &ClientArgs,
     question: impl AsyncFnOnce(&mut Manager<'_>) -> Result<T, ClientError>,
 ) -> anyhow::Result<T> {
@@ -139,7 +139,7 @@ fn ask<T>(
     runtime.block_on(asked).map_err(of_client)
 }
 
-fn state_name(state: pb::ScanState) -> &'static str {
+pub(super) fn state_name(state: pb::ScanState) -> &'static str {
     match state {
         pb::ScanState::Unspecified => "unknown",
         pb::ScanState::Queued => "queued",

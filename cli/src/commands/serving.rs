@@ -13,6 +13,7 @@ use trawl_protocol::loopback::is_loopback;
 use trawl_protocol::record::checked_name;
 use trawl_protocol::security::Credentials;
 use trawl_telemetry::Health;
+use trawl_telemetry::metrics::{METRICS_PORT, Place, Scrapes};
 
 use super::security::{TlsArgs, credentials};
 use crate::failure::UserMistake;
@@ -154,6 +155,44 @@ pub fn advertised(text: &str) -> Result<String, String> {
         return Ok(format!("[{host}]:{port}"));
     }
     Ok(text.to_owned())
+}
+
+/// Where metrics are shown.
+#[derive(Debug, clap::Args)]
+pub struct MetricsArgs {
+    /// Show metrics on http://IP:PORT/metrics, on loopback without IP; port 0 takes a free one [default: not at all]
+    #[arg(long, value_name = "[IP:]PORT", env = "TRAWL_METRICS", hide_env = true, value_parser = metrics_address)]
+    metrics: Option<SocketAddr>,
+}
+
+impl MetricsArgs {
+    /// Takes the port, before anything else is started.
+    pub fn bind(&self) -> anyhow::Result<Option<Scrapes>> {
+        let Some(address) = self.metrics else { return Ok(None) };
+        if !address.ip().is_loopback() {
+            tracing::warn!("whoever reaches {address} may read this process's metrics, in plain text");
+        }
+        let scrapes = Scrapes::bind(address).with_context(|| format!("cannot show metrics on {address}"))?;
+        Ok(Some(scrapes))
+    }
+}
+
+/// Answers scrapes from now on; what a ready line adds of it.
+pub fn serve_metrics(scrapes: Option<Scrapes>, place: Place) -> anyhow::Result<String> {
+    let Some(scrapes) = scrapes else { return Ok(String::new()) };
+    let address = scrapes.address;
+    scrapes.serve(place).context("cannot show metrics")?;
+    Ok(format!(" metrics=http://{address}/metrics"))
+}
+
+/// For clap: a port of loopback, or an address.
+fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((std::net::Ipv4Addr::LOCALHOST, port).into());
+    }
+    any_address(text).map_err(|_| {
+        format!("'{text}' is neither a port nor an address: write {METRICS_PORT}, or 0.0.0.0:{METRICS_PORT} for others to read")
+    })
 }
 
 /// The runtime of a server.

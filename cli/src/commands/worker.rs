@@ -5,14 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use trawl_kernels::Precision;
+use trawl_protocol::control::Metered;
 use trawl_protocol::record::{checked_name, fresh_boot};
 use trawl_protocol::security::Role;
+use trawl_telemetry::metrics::Place;
 use trawl_worker::cache::CACHE_BYTES_DEFAULT;
 use trawl_worker::registration::LEASE_TTL_DEFAULT;
 use trawl_worker::server;
 
 use super::security::TlsArgs;
-use super::serving::{ClusterArgs, advertised, any_address, runtime, say_ready};
+use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
 use crate::backend::{BackendArgs, Work};
 use crate::context::Context;
 use crate::failure::UserMistake;
@@ -61,6 +63,9 @@ pub struct Args {
     backend: BackendArgs,
 
     #[command(flatten)]
+    metrics: MetricsArgs,
+
+    #[command(flatten)]
     tls: TlsArgs,
 
     /// For tests: wait before each segment, so that a fault certainly hits a scan in its middle
@@ -99,15 +104,17 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         drain_timeout: args.cluster.drain_timeout(),
         fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
     };
+    let scrapes = args.metrics.bind()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let (health, stop) = args.cluster.health_and_stop().await?;
+        store.keep_fresh();
+        let metrics = serve_metrics(scrapes, Place::Worker)?;
         let ready = |address| {
             health.ready();
-            say_ready(&format!("ready worker id={id} address={address}"));
+            say_ready(&format!("ready worker id={id} address={address}{metrics}"));
         };
-        store.keep_fresh();
-        server::run(options, store, ready, stop).await.map_err(anyhow::Error::from)
+        server::run(options, Metered(store), ready, stop).await.map_err(anyhow::Error::from)
     });
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)

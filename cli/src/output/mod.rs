@@ -8,6 +8,7 @@ pub mod json;
 pub mod read;
 pub mod staged;
 pub mod table;
+pub mod waterfall;
 
 use std::path::{Path, PathBuf};
 

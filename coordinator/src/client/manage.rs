@@ -3,7 +3,7 @@
 use tonic::transport::Channel;
 use trawl_protocol::pb::coordinator_client::CoordinatorClient;
 use trawl_protocol::security::{ClientSecurity, Connector, authorise};
-use trawl_protocol::{Failure, pb};
+use trawl_protocol::{ErrorKind, Failure, pb};
 
 use super::{ClientError, connect};
 
@@ -64,6 +64,20 @@ impl<'a> Manager<'a> {
     pub async fn status(&mut self, scan: &str) -> Result<pb::ScanInfo, ClientError> {
         let request = self.request(pb::GetScanRequest { scan_id: scan.to_owned() });
         let answer = self.client.get_scan(request).await;
+        self.answered(answer)
+    }
+
+    /// One scan, and the report of its run as JSON; empty where there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn trace(&mut self, scan: &str) -> Result<pb::TraceReply, ClientError> {
+        let request = self.request(pb::TraceRequest { scan_id: scan.to_owned() });
+        let answer = self.client.trace(request).await;
+        if answer.as_ref().is_err_and(|status| status.code() == tonic::Code::Unimplemented) {
+            let why = "this coordinator is older than this command and tells nothing of traces: upgrade it";
+            return Err(ClientError::Refused(Failure::new(ErrorKind::Invalid, why)));
+        }
         self.answered(answer)
     }
 

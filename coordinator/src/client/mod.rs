@@ -232,8 +232,9 @@ impl<'a> Following<'a> {
     /// Streams until there is an answer, or nothing was heard for too long.
     async fn follow(&mut self, mut ask: Ask) -> Result<Scanned, ClientError> {
         let (mut quiet_since, mut wait, mut turn) = (Instant::now(), RECONNECT_WAIT, 0);
-        // Before anything was accepted each coordinator is tried once: whoever waits here sees why it does not begin.
-        let mut untried = self.urls.len();
+        // Before anything was accepted each coordinator is tried once: whoever waits here sees why it does not begin. One that
+        // was there, and could not go on, tells of a cluster whose leader changes: that is waited for.
+        let (mut untried, mut met) = (self.urls.len(), false);
         loop {
             let url = self.urls[turn % self.urls.len()].clone();
             self.heard = false;
@@ -253,7 +254,8 @@ impl<'a> Following<'a> {
                 }
                 None => {
                     untried = untried.saturating_sub(1);
-                    if untried == 0 && !matches!(broken, ClientError::Broken { .. }) {
+                    met |= matches!(broken, ClientError::Broken { .. });
+                    if untried == 0 && !met {
                         return Err(broken);
                     }
                     if matches!(&ask, Ask::Submit(request) if request.ephemeral) && untried == 0 {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -15,6 +16,8 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use trawl_telemetry::metrics::catalogue::coordinator::{RESULT_PUT_BYTES, RESULT_PUT_DURATION, RESULT_PUT_FAILURES};
+use trawl_telemetry::metrics::current_trace;
 
 use super::group::{GroupName, Kind, OBJECT_BYTES_MAX, Outcome, Stored, decode_group, encode_group, seal, unseal};
 use super::records::is_scan_id;
@@ -348,8 +351,16 @@ impl ResultStore {
     }
 
     async fn put(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), object_store::Error> {
-        let payload = PutPayload::from(bytes.clone());
-        self.objects.put_opts(path, payload, PutOptions::from(mode)).await.map(|_| ())
+        let (payload, asked) = (PutPayload::from(bytes.clone()), Instant::now());
+        let put = self.objects.put_opts(path, payload, PutOptions::from(mode)).await.map(|_| ());
+        RESULT_PUT_DURATION.observe((), asked.elapsed(), current_trace());
+        match &put {
+            Ok(()) => RESULT_PUT_BYTES.add(bytes.len() as u64),
+            // Who finds an object there already has not failed.
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+            Err(_) => RESULT_PUT_FAILURES.inc(),
+        }
+        put
     }
 
     /// The object's bytes; `None` when it is not there. Longer ones than are written are cut off, and so damaged.

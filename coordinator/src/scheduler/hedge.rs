@@ -5,7 +5,7 @@
 //! stopped as soon as it has nothing left to give, and digests are compared where both answered.
 
 use super::state::Scan;
-use super::{AttemptId, Command, HEDGE_AFTER_PERCENT, HEDGE_MULTIPLE, Piece, Purpose, ScanId, Scheduler};
+use super::{AttemptId, COST_PER_MS, Command, HEDGE_AFTER_PERCENT, HEDGE_MULTIPLE, Piece, Purpose, ScanId, Scheduler};
 
 impl Scheduler {
     pub(super) fn hedge(&mut self, now_ms: u64, out: &mut Vec<Command>) {
@@ -28,11 +28,22 @@ impl Scheduler {
             let Some(state) = self.attempts.get(attempt) else { return false };
             let Some(expected_ms) = scan.paces.expected_ms(state.cost) else { return false };
             let age_ms = now_ms.saturating_sub(state.started_ms);
-            state.purpose == Purpose::Work
-                && !state.hedged
-                && age_ms >= self.limits.hedge_min_ms.max(expected_ms.saturating_mul(HEDGE_MULTIPLE))
+            state.purpose == Purpose::Work && !state.hedged && age_ms >= self.late_after_ms(expected_ms)
         };
         scan.attempts.iter().filter(late).copied().collect()
+    }
+
+    /// When an attempt that is expected to take so long is late.
+    fn late_after_ms(&self, expected_ms: u64) -> u64 {
+        self.limits.hedge_min_ms.max(expected_ms.saturating_mul(HEDGE_MULTIPLE))
+    }
+
+    /// How long an attempt may take before it counts as slow: by what others of its scan took, else by its estimated cost.
+    pub fn slow_after_ms(&self, attempt: AttemptId) -> Option<u64> {
+        let attempt = self.attempts.get(&attempt)?;
+        let paces = &self.scans.get(&attempt.scan)?.paces;
+        let expected_ms = paces.expected_ms(attempt.cost).unwrap_or(attempt.cost / COST_PER_MS);
+        Some(self.late_after_ms(expected_ms))
     }
 
     fn hedge_one(&mut self, late: AttemptId, now_ms: u64, out: &mut Vec<Command>) {

@@ -18,6 +18,8 @@ pub const HEDGE_AFTER_PERCENT: usize = 50;
 pub const HEDGE_MULTIPLE: u64 = 3;
 /// No attempt is late before: shorter waits cost less than a second attempt.
 pub const HEDGE_MIN_MS: u64 = 250;
+/// Costs are estimated in nanoseconds of one core.
+pub const COST_PER_MS: u64 = 1_000_000;
 /// Hosts that are asked for a result in doubt, besides those that gave one on their own account.
 pub const VOTES_MAX: u32 = 4;
 /// How long a result may stay in doubt before its scan ends as disputed.

@@ -260,6 +260,11 @@ impl Scheduler {
         self.fleet.get(worker).map_or(0, |w| w.in_flight.len())
     }
 
+    /// Estimated cost of every piece that is neither accepted nor failed.
+    pub fn work_left(&self) -> u64 {
+        self.scans.values().fold(0, |sum, scan| sum.saturating_add(scan.open_cost))
+    }
+
     /// Whether no scan is left.
     pub fn is_idle(&self) -> bool {
         self.scans.is_empty()
@@ -402,6 +407,7 @@ impl Scheduler {
             Standing::Open => {
                 progress.accept(host, digest);
                 scan.open -= 1;
+                scan.open_cost = scan.open_cost.saturating_sub(progress.cost);
                 out.push(Command::Accept { scan: id, piece });
                 self.release(id, piece, out);
                 self.end_if_complete(id, out);
@@ -437,6 +443,7 @@ impl Scheduler {
         }
         progress.standing = Standing::Failed;
         scan.open -= 1;
+        scan.open_cost = scan.open_cost.saturating_sub(progress.cost);
         out.push(Command::Fail { scan: id, piece, kind, attempts: progress.tries });
         self.release(id, piece, out);
         self.end_if_complete(id, out);

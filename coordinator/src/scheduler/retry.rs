@@ -157,6 +157,7 @@ impl Scheduler {
                 Some(halves) => {
                     scan.pieces.remove(&piece);
                     scan.open += 1;
+                    scan.open_cost = scan.open_cost.saturating_sub(cost).saturating_add(2 * (cost / 2).max(1));
                     for half in halves {
                         // The parts inherit the suspicion, so the next death cuts them again; a symbol has to earn it.
                         let deaths = if half.count > 1 { limits.deaths_max - 1 } else { 0 };

@@ -17,6 +17,8 @@ pub(super) struct Scan {
     pub pieces: BTreeMap<Piece, Progress>,
     /// Pieces that are neither accepted nor failed.
     pub open: usize,
+    /// What they are estimated to cost.
+    pub open_cost: u64,
     /// Accepted pieces whose result is in doubt.
     pub unsettled: BTreeSet<Piece>,
     /// What waits for a worker.
@@ -125,6 +127,7 @@ impl Scan {
         }
         Self {
             open: pieces.len(),
+            open_cost: pieces.values().fold(0, |sum, piece| sum.saturating_add(piece.cost)),
             pieces,
             unsettled: BTreeSet::new(),
             line,

@@ -56,8 +56,17 @@ pub(crate) struct Found {
 /// What an attempt says.
 #[derive(Debug)]
 pub(crate) enum Said {
-    Piece { ticket: Ticket, piece: Piece, outcome: Result<Box<Found>, Failure> },
-    End { attempt: AttemptId, ending: Ending },
+    Piece {
+        ticket: Ticket,
+        piece: Piece,
+        outcome: Result<Box<Found>, Failure>,
+        /// Of the whole shard, with its last reply.
+        timings: Option<Box<pb::ShardTimings>>,
+    },
+    End {
+        attempt: AttemptId,
+        ending: Ending,
+    },
 }
 
 /// A lazy connection to a worker; `connector` says whether it is encrypted, and checks that a worker is there.
@@ -118,11 +127,12 @@ async fn replies(
     };
     loop {
         match stream.message().await {
-            Ok(Some(reply)) => {
+            Ok(Some(mut reply)) => {
+                let timings = reply.shard.take().map(Box::new);
                 // What was not asked for is of no use.
                 let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
                 let outcome = outcome_of(reply, piece, prepared, step);
-                if said.send(Said::Piece { ticket, piece, outcome }).await.is_err() {
+                if said.send(Said::Piece { ticket, piece, outcome, timings }).await.is_err() {
                     return Ending::Done;
                 }
             }

@@ -14,6 +14,7 @@ use trawl_protocol::LeaderRecord;
 use trawl_protocol::control::{Change, ControlError, ControlStore, Entry, Guard, LeaseId, Write};
 use trawl_protocol::limits::{LEADER_RECORD_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::record::leader_key;
+use trawl_telemetry::metrics::catalogue::coordinator::{ELECTIONS_WON, LEADER, LEADER_EPOCH, TERMS_ENDED};
 
 use crate::election::{Call, Command, Election, Event, Incumbent, LEADER_LEASE_TTL_MS, Reason, Standing};
 
@@ -177,6 +178,18 @@ async fn sleep_until(at: Option<Instant>) {
 }
 
 fn say(command: &Command) {
+    match command {
+        Command::BecomeLeader { epoch } => {
+            LEADER.set(1);
+            LEADER_EPOCH.set(*epoch);
+            ELECTIONS_WON.inc();
+        }
+        Command::StepDown { .. } => {
+            LEADER.set(0);
+            TERMS_ENDED.inc();
+        }
+        _ => {}
+    }
     match command {
         Command::BecomeLeader { epoch } => tracing::info!(epoch, "leads the cluster"),
         Command::StepDown { epoch, reason: Reason::Resigned } => tracing::info!(epoch, "hands the lead over"),

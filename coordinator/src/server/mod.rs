@@ -3,7 +3,8 @@
 //! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler,
 //! `attempt` is one shard at one worker, `scans` takes each scan from its request to its end, `service` is what clients
 //! see, `proxy` passes their calls on to the coordinator that leads, `quota` is what each of them may ask for; `reign` is
-//! one term of a leader, `registry` who else stands for election.
+//! one term of a leader, `registry` who else stands for election, `work` how much is left to do, `scaler` what autoscalers
+//! ask.
 
 mod attempt;
 mod dispatcher;
@@ -13,8 +14,10 @@ mod proxy;
 mod quota;
 mod registry;
 mod reign;
+mod scaler;
 mod scans;
 mod service;
+mod work;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,8 +29,8 @@ use tokio::sync::watch;
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
-use trawl_protocol::pb;
 use trawl_protocol::security::{Connector, Expect, Role, ServerSecurity, incoming};
+use trawl_protocol::{keda, pb};
 
 use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
 use crate::scheduler::Limits;
@@ -39,6 +42,7 @@ use service::{CoordinatorService, Handle, Standing};
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
 pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
 pub use service::LISTED_MAX;
+pub use work::work_remaining;
 
 /// Pings to a client that says nothing, and how long their answer may take.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
@@ -179,16 +183,23 @@ pub async fn run(
     );
     let service = CoordinatorService::new(standing, proxy, options.boot, options.quotas);
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
-    let server = pb::coordinator_server::CoordinatorServer::new(Handle(Arc::new(service)))
+    let service = Arc::new(service);
+    let watched = scaler::watch(service.standing());
+    let scaler = scaler::Scaler::new(Arc::clone(&service), watched.demand());
+    let scaler = keda::external_scaler_server::ExternalScalerServer::new(scaler)
+        .max_decoding_message_size(scaler::MESSAGE_BYTES_MAX);
+    let server = pb::coordinator_server::CoordinatorServer::new(Handle(service))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     options.security.keep_fresh();
-    let server = options.security.access().guard(server);
+    let (server, scaler) = (options.security.access().guard(server), options.security.access().guard(scaler));
     let incoming = incoming(listener, options.security.tls);
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
         .http2_keepalive_timeout(Some(HTTP2_KEEP_ALIVE.1))
-        .serve_with_incoming_shutdown(server, incoming, async {
+        .add_service(server)
+        .add_service(scaler)
+        .serve_with_incoming_shutdown(incoming, async {
             let _ = closed.await;
         });
     let mut serving = tokio::spawn(serving);

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
+use trawl_protocol::keda::external_scaler_client::ExternalScalerClient;
 use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::loopback::is_loopback;
 use trawl_protocol::pb::coordinator_client::CoordinatorClient;
@@ -33,18 +34,26 @@ impl Proxy {
     }
 
     pub fn client_to(&self, address: &str) -> Result<CoordinatorClient<Channel>, tonic::transport::Error> {
+        Ok(CoordinatorClient::new(self.channel_to(address)?)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX))
+    }
+
+    /// For what autoscalers ask.
+    pub fn scaler_at(&self, address: &str) -> Result<ExternalScalerClient<Channel>, tonic::transport::Error> {
+        Ok(ExternalScalerClient::new(self.channel_to(address)?))
+    }
+
+    fn channel_to(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
         let mut leader = self.leader.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = match &*leader {
-            Some((known, channel)) if known == address => channel.clone(),
+        match &*leader {
+            Some((known, channel)) if known == address => Ok(channel.clone()),
             _ => {
                 let channel = channel_to(address, &self.connector)?;
                 *leader = Some((address.to_owned(), channel.clone()));
-                channel
+                Ok(channel)
             }
-        };
-        Ok(CoordinatorClient::new(channel)
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX))
+        }
     }
 
     pub fn mark(metadata: &mut MetadataMap) {

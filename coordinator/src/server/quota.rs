@@ -12,6 +12,7 @@ use trawl_protocol::ErrorKind;
 use trawl_protocol::error::status_of;
 use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY};
+use trawl_telemetry::metrics::catalogue::coordinator::{REFUSALS, Refusal};
 
 /// Scans of one caller that run at once, unless another number is set.
 pub const SCANS_PER_CALLER_MAX: u32 = 16;
@@ -79,7 +80,7 @@ impl Quotas {
         let bytes_max = self.limits.plan_bytes.unwrap_or(PLAN_BYTES_MAX);
         if bytes > bytes_max {
             let message = format!("the scan document has {bytes} bytes, {} may send {bytes_max} at most", caller.name);
-            return Err(refused(caller, ErrorKind::Invalid, &message, None));
+            return Err(refused(caller, Refusal::TooLarge, &message, None));
         }
         let running_max = self.limits.scans.unwrap_or_else(|| default_of(SCANS_PER_CALLER_MAX));
         let rate_max = self.limits.submissions_per_minute.unwrap_or_else(|| default_of(SUBMISSIONS_PER_MINUTE_MAX));
@@ -88,26 +89,28 @@ impl Quotas {
             callers.retain(|_, usage| usage.running > 0 || usage.spent_until > now);
             if callers.len() >= CALLERS_MAX {
                 let message = format!("{CALLERS_MAX} callers are busy already");
-                return Err(refused(caller, ErrorKind::Retryable, &message, Some(MINUTE)));
+                return Err(refused(caller, Refusal::Callers, &message, Some(MINUTE)));
             }
         }
         let usage = callers.get(&caller.name).copied().unwrap_or(Usage { running: 0, spent_until: now });
         if usage.running >= running_max {
             let message = format!("{} has {} scans running, {running_max} at most may", caller.name, usage.running);
-            return Err(refused(caller, ErrorKind::Retryable, &message, Some(RETRY_AFTER_RUNNING)));
+            return Err(refused(caller, Refusal::CallerScans, &message, Some(RETRY_AFTER_RUNNING)));
         }
         let spent_until = usage.spent_until.max(now) + MINUTE / rate_max.max(1);
         let ahead = spent_until.duration_since(now);
         if rate_max == 0 || ahead > MINUTE {
             let message = format!("{} has submitted too often, {rate_max} scans a minute at most may be", caller.name);
-            return Err(refused(caller, ErrorKind::Retryable, &message, Some(ahead.saturating_sub(MINUTE))));
+            return Err(refused(caller, Refusal::CallerRate, &message, Some(ahead.saturating_sub(MINUTE))));
         }
         callers.insert(caller.name.clone(), Usage { running: usage.running + 1, spent_until });
         Ok(RunningPermit { callers: Arc::clone(&self.callers), name: caller.name.clone() })
     }
 }
 
-fn refused(caller: &Caller, kind: ErrorKind, message: &str, retry_after: Option<Duration>) -> Status {
+fn refused(caller: &Caller, why: Refusal, message: &str, retry_after: Option<Duration>) -> Status {
+    REFUSALS.of(why).inc();
+    let kind = if why == Refusal::TooLarge { ErrorKind::Invalid } else { ErrorKind::Retryable };
     tracing::warn!(target: "trawl::audit", caller = caller.name, action = "submit", outcome = "refused", why = message,
         "limit");
     let Some(after) = retry_after else { return status_of(Code::ResourceExhausted, kind, message) };

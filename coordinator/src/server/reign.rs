@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc, watch};
+use tracing::Instrument as _;
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::security::Connector;
+use trawl_protocol::{pb, trace};
+use trawl_telemetry::names::{attribute, span as name};
 
 use super::dispatcher::Dispatcher;
 use super::leadership::{Leadership, Term};
@@ -76,7 +79,7 @@ pub(crate) async fn govern(
                 tracing::info!(epoch = term.epoch, "this coordinator leads");
                 let reign = async {
                     let environment = begin(&realm, &term, is_over).await;
-                    standing.send_replace(Standing::Leading(environment.clone()));
+                    standing.send_replace(Standing::Leading(Box::new(environment.clone())));
                     keep_tidy(&realm, environment).await;
                 };
                 let left = tokio::select! {
@@ -160,8 +163,10 @@ async fn adopt(environment: &Environment, recorded: Recorded) -> Option<bool> {
     let scan = Arc::new(Scan::of_record(&recorded, asked, environment.held.clone())?);
     environment.scans.adopt(Arc::clone(&scan));
     if open {
-        let (environment, recorded) = (environment.clone(), recorded);
-        tokio::spawn(drive(environment, scan, Some(recorded)));
+        // In the trace of who submitted it.
+        let span = tracing::info_span!(name::SUBMIT, { attribute::SCAN_ID } = scan.name);
+        trace::set_parent(&span, [header.trace.clone().map(pb::TraceContext::from).as_ref(), None]);
+        tokio::spawn(drive(environment.clone(), scan, Some(recorded)).instrument(span));
     }
     Some(open)
 }

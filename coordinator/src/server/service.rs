@@ -13,11 +13,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
+use tracing::field::Empty;
 use trawl_protocol::error::status_of;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
 use trawl_protocol::{ErrorKind, Failure, pb, request_digest, trace};
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
+};
+use trawl_telemetry::names::{attribute, span};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
@@ -41,7 +46,7 @@ const RETRY_AFTER_FULL_S: u64 = 5;
 #[derive(Clone)]
 pub(crate) enum Standing {
     /// It leads.
-    Leading(Environment),
+    Leading(Box<Environment>),
     /// Another does, at this address, or nobody.
     Following(Option<String>),
 }
@@ -49,7 +54,7 @@ pub(crate) enum Standing {
 /// State of a coordinator's service; shared by all requests.
 pub(crate) struct CoordinatorService {
     standing: watch::Receiver<Standing>,
-    proxy: Proxy,
+    pub(super) proxy: Proxy,
     quotas: Quotas,
     /// Makes ids of scans unique over restarts.
     boot: String,
@@ -57,6 +62,19 @@ pub(crate) struct CoordinatorService {
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<pb::ScanEvent, Status>> + Send>>;
+
+/// Which coordinator leads.
+pub(super) enum Leader {
+    /// This one.
+    Here(Box<Environment>),
+    /// The one at this address.
+    There(String),
+}
+
+/// An address under which there is nobody to ask.
+pub(super) fn of_address(error: tonic::transport::Error) -> Status {
+    retry(&format!("the leader's address is none: {error}"))
+}
 
 /// Where a call is answered.
 enum Place {
@@ -94,23 +112,20 @@ impl Call {
 }
 
 impl CoordinatorService {
+    /// What this coordinator is, as it changes.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
     pub fn new(standing: watch::Receiver<Standing>, proxy: Proxy, boot: String, quotas: QuotaLimits) -> Self {
         Self { standing, proxy, quotas: Quotas::new(quotas), boot, scans: 0.into() }
     }
 
     /// Waits until it is known who leads.
     async fn place(&self, call: &Call) -> Result<Place, Status> {
-        let mut standing = self.standing.clone();
-        let known = standing.wait_for(|s| !matches!(s, Standing::Following(None)));
-        let known = match tokio::time::timeout(LEADER_WAIT, known).await {
-            Ok(Ok(known)) => known.clone(),
-            Ok(Err(_)) => return Err(retry("this coordinator is ending")),
-            Err(_) => return Err(retry("no coordinator leads at present; is etcd there?")),
-        };
-        match known {
-            Standing::Leading(environment) => Ok(Place::Here(environment)),
-            Standing::Following(_) if call.passed_on => Err(retry("the coordinator that led is leading no longer")),
-            Standing::Following(Some(leader))
+        match self.leader(call.passed_on).await? {
+            Leader::Here(environment) => Ok(Place::Here(*environment)),
+            Leader::There(leader)
                 if call.shown.as_ref().is_some_and(Shown::has_token) && !self.proxy.may_carry_tokens(&leader) =>
             {
                 let message = format!(
@@ -119,22 +134,37 @@ impl CoordinatorService {
                 );
                 Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
             }
-            Standing::Following(leader) => {
-                let client = self.proxy.client_to(leader.as_deref().unwrap_or_default());
-                client.map(Place::There).map_err(|error| retry(&format!("the leader's address is none: {error}")))
-            }
+            Leader::There(leader) => Ok(Place::There(self.proxy.client_to(&leader).map_err(of_address)?)),
+        }
+    }
+
+    /// Who leads, once that is known; `passed_on`: somebody thought that this coordinator does.
+    pub(super) async fn leader(&self, passed_on: bool) -> Result<Leader, Status> {
+        let mut standing = self.standing.clone();
+        let known = standing.wait_for(|s| !matches!(s, Standing::Following(None)));
+        let known = match tokio::time::timeout(LEADER_WAIT, known).await {
+            Ok(Ok(known)) => known.clone(),
+            Ok(Err(_)) => return Err(retry("this coordinator is ending")),
+            Err(_) => return Err(retry("no coordinator leads at present; is etcd there?")),
+        };
+        match known {
+            Standing::Leading(environment) => Ok(Leader::Here(environment)),
+            Standing::Following(_) if passed_on => Err(retry("the coordinator that led is leading no longer")),
+            Standing::Following(leader) => Ok(Leader::There(leader.unwrap_or_default())),
         }
     }
 
     /// Limits that need no look at the document.
     fn admit(&self, caller: &Caller, request: &pb::ScanRequest) -> Result<RunningPermit, Status> {
-        check_version(request.protocol_version)?;
+        check_version(request.protocol_version).inspect_err(|_| REFUSALS.of(Refusal::Version).inc())?;
         let bytes = request.document_json.len();
         if bytes > DOCUMENT_BYTES_MAX {
+            REFUSALS.of(Refusal::TooLarge).inc();
             let message = format!("the scan document has {bytes} bytes, at most {DOCUMENT_BYTES_MAX} are taken");
             return Err(status_of(Code::ResourceExhausted, ErrorKind::Invalid, &message));
         }
         if request.idempotency_key.len() > NAME_BYTES_MAX {
+            REFUSALS.of(Refusal::TooLarge).inc();
             let message = format!("the idempotency key has more than {NAME_BYTES_MAX} bytes");
             return Err(status_of(Code::InvalidArgument, ErrorKind::Invalid, &message));
         }
@@ -166,6 +196,7 @@ impl CoordinatorService {
             match environment.scans.known(mark) {
                 Known::Same(scan) => return Ok(scan),
                 Known::Other(name) => {
+                    REFUSALS.of(Refusal::KeyReused).inc();
                     let message = format!("the idempotency key belongs to another request, scan {name}");
                     return Err(status_of(Code::AlreadyExists, ErrorKind::Invalid, &message));
                 }
@@ -174,10 +205,17 @@ impl CoordinatorService {
         }
         let number = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", self.boot);
-        let span = tracing::info_span!("submit", otel.kind = "server", scan = name);
+        let span = tracing::info_span!(
+            span::SUBMIT,
+            otel.kind = "server",
+            { attribute::RPC_SYSTEM } = "grpc",
+            { attribute::RPC_METHOD } = "trawl.v1.Coordinator/Scan",
+            { attribute::SCAN_ID } = name,
+        );
         trace::set_parent(&span, [request.trace.as_ref(), trace]);
         let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request, mark), environment.held.clone()));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
+            REFUSALS.of(Refusal::QueueFull).inc();
             let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
             let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
             status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, RETRY_AFTER_FULL_S.into());
@@ -200,7 +238,7 @@ fn retry(message: &str) -> Status {
 }
 
 /// What the coordinator that leads said; a way to it that is broken is a reason to ask again.
-fn of_leader(status: Status) -> Status {
+pub(super) fn of_leader(status: Status) -> Status {
     match Failure::from_status(&status) {
         Some(_) => status,
         None => retry(&format!("the coordinator that led does not answer: {}", status.message())),
@@ -255,29 +293,54 @@ async fn loaded(environment: &Environment, scan: &Arc<Scan>) -> Result<(), Statu
 }
 
 /// Streams a scan's events to one client. `ends_it`: the scan ends with the stream. `detached`: the first event is enough.
-fn stream(scan: Arc<Scan>, mut cursor: Cursor, ends_it: bool, detached: bool) -> Events {
+fn stream(
+    scan: Arc<Scan>,
+    mut cursor: Cursor,
+    ends_it: bool,
+    detached: bool,
+    within: Option<&pb::TraceContext>,
+) -> Events {
     let (client, events) = mpsc::channel(CLIENT_EVENTS_MAX);
+    STREAMS_OPENED.inc();
+    // A part of the client's own span: it may last longer than the scan.
+    let mut span = within.map_or_else(tracing::Span::none, |within| {
+        let span = tracing::info_span!(span::STREAM, { attribute::SCAN_ID } = scan.name, { attribute::EVENTS } = Empty);
+        trace::set_parent(&span, [Some(within), None]);
+        span
+    });
     tokio::spawn(async move {
+        let mut told = 0u64;
         let reading = async {
             while let Some(event) = scan.log.next(&mut cursor).await.transpose() {
                 let event = event.map(|event| pb::ScanEvent { event: Some((*event).clone()) });
                 let broken = event.is_err();
                 let enough = detached && matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Accepted(_)) }));
-                let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await;
-                if !matches!(sent, Ok(Ok(()))) {
-                    return false;
+                let last = matches!(&event, Ok(pb::ScanEvent { event: Some(Event::Summary(_) | Event::Refused(_)) }));
+                told += 1;
+                if last || enough || broken {
+                    // Ended before the client can have read it: the client's span ends after it.
+                    span.record(attribute::EVENTS, told);
+                    drop(std::mem::replace(&mut span, tracing::Span::none()));
                 }
-                if broken || enough {
-                    break;
+                let waits = Instant::now();
+                let sent = tokio::time::timeout(CLIENT_STALL_TIMEOUT, client.send(event)).await;
+                CLIENT_WAIT.add_time(waits.elapsed());
+                match sent {
+                    Ok(Ok(())) if broken => return StreamEnd::Broken,
+                    Ok(Ok(())) if enough => break,
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return StreamEnd::ClientGone,
+                    Err(_) => return StreamEnd::Stalled,
                 }
             }
-            true
+            StreamEnd::Complete
         };
-        let told_all = tokio::select! {
-            told_all = reading => told_all,
-            () = client.closed() => false,
+        let end = tokio::select! {
+            end = reading => end,
+            () = client.closed() => StreamEnd::ClientGone,
         };
-        if !told_all && ends_it {
+        STREAMS_ENDED.of(end).inc();
+        if matches!(end, StreamEnd::ClientGone | StreamEnd::Stalled) && ends_it {
             tracing::info!(scan = scan.name, "the client went away, its scan is cancelled");
             scan.cancel();
         }
@@ -304,29 +367,31 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
-                let detached = request.detached;
+                let (detached, context) = (request.detached, request.trace.clone());
                 let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref())?;
                 loaded(&environment, &scan).await?;
                 let ends_it = !scan.asked.durable;
-                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it)))
+                let within = carried.as_ref().or(context.as_ref());
+                Ok(Response::new(stream(scan, Cursor::default(), ends_it, detached && !ends_it, within)))
             }
         }
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
-        let call = Call::of(&request);
+        let (call, carried) = (Call::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
         check_version(request.protocol_version)?;
         match self.0.place(&call).await? {
             Place::There(mut leader) => {
-                let events = leader.watch(call.pass_on(request, None)).await.map_err(of_leader)?.into_inner();
+                let events =
+                    leader.watch(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
                 loaded(&environment, &scan).await?;
                 let have: BTreeSet<u32> = request.have.into_iter().collect();
-                Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false)))
+                Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false, carried.as_ref())))
             }
         }
     }
@@ -382,6 +447,21 @@ impl pb::coordinator_server::Coordinator for Handle {
             Place::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
                 Ok(Response::new(scan.info()))
+            }
+        }
+    }
+
+    async fn trace(&self, request: Request<pb::TraceRequest>) -> Result<Response<pb::TraceReply>, Status> {
+        let call = Call::of(&request);
+        let request = request.into_inner();
+        match self.0.place(&call).await? {
+            Place::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
+            Place::Here(environment) => {
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                // Of a scan that is done it lies beside the answer.
+                loaded(&environment, &scan).await?;
+                let report_json = scan.report_json().unwrap_or_default();
+                Ok(Response::new(pb::TraceReply { scan: Some(scan.info()), report_json }))
             }
         }
     }

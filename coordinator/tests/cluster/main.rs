@@ -4,7 +4,9 @@
 //! cannot be made to.
 
 mod devices;
+mod leaderless;
 mod refusals;
+mod scaling;
 mod scans;
 mod second_opinions;
 mod wire;

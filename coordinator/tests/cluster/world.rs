@@ -153,10 +153,10 @@ impl World {
     /// The answer that one thread gives.
     pub fn expected_answer(&self) -> Answer {
         let scan = self.prepared();
-        let execute = |segment, step, input: &StepInputV1| {
+        let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
             let source = scan.source();
             source
-                .execute(segment, step, input, &References::new(), &NoCancel, &mut Stages::default())
+                .execute(segment, step, input, &References::new(), &NoCancel, stages)
                 .map_err(|e| (e.kind(), e.to_string()))
         };
         let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1, ..LocalOptions::default() };
@@ -374,7 +374,7 @@ impl OddWorker {
             Oddity::Fails(kind) => pb::segment_reply::Outcome::Failure(Failure::new(kind, "as told").into()),
             _ => pb::segment_reply::Outcome::Result(envelope),
         };
-        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None })
+        Ok(pb::SegmentReply { segment, outcome: Some(outcome), timings: None, shard: None })
     }
 }
 

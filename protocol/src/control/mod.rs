@@ -1,10 +1,11 @@
 //! The control store: a small, watched, leased key-value store that the processes of a cluster share.
 //!
-//! One trait, two stores: [`EtcdStore`] for clusters, [`MemoryStore`] for tests. It knows keys, values and leases; what
+//! One trait, two stores: [`EtcdStore`] for clusters, [`MemoryStore`] for tests; [`Metered`] counts what is asked of one. It knows keys, values and leases; what
 //! stands in them is said elsewhere (`record`).
 
 mod etcd;
 mod memory;
+mod metered;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 
 pub use etcd::EtcdStore;
 pub use memory::{MEMORY_CALL_TIMEOUT, MemoryStore};
+pub use metered::Metered;
 
 /// Changes that wait for a slow watcher; a watch that falls further behind breaks and is listed anew.
 pub const WATCH_BACKLOG_MAX: usize = 256;

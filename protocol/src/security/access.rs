@@ -12,6 +12,7 @@ use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
+use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
 use super::files::Watched;
 use super::identity::{Identity, Role};
@@ -40,17 +41,22 @@ pub struct Rule {
 }
 
 /// Every RPC of every service. A test compares it with the `.proto` file.
-pub const RULES: [Rule; 10] = [
+pub const RULES: [Rule; 15] = [
     client("/trawl.v1.Coordinator/Scan", "submit scans", Right::Submit),
     client("/trawl.v1.Coordinator/Watch", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/Cancel", "cancel scans", Right::Submit),
     client("/trawl.v1.Coordinator/ListScans", "list scans", Right::Read),
     client("/trawl.v1.Coordinator/GetScan", "read scans", Right::Read),
+    client("/trawl.v1.Coordinator/Trace", "read scans", Right::Read),
     client("/trawl.v1.Coordinator/ListWorkers", "list workers", Right::Read),
     client("/trawl.v1.Coordinator/DrainWorker", "drain workers", Right::Admin),
     worker("/trawl.v1.Worker/Execute", "send work"),
     worker("/trawl.v1.Worker/Ping", "ping workers"),
     worker("/trawl.v1.Worker/Drain", "drain workers"),
+    scaler("/externalscaler.ExternalScaler/IsActive"),
+    scaler("/externalscaler.ExternalScaler/StreamIsActive"),
+    scaler("/externalscaler.ExternalScaler/GetMetricSpec"),
+    scaler("/externalscaler.ExternalScaler/GetMetrics"),
 ];
 
 /// What clients call. Other coordinators do too: they pass on what came to them while they do not lead.
@@ -61,6 +67,12 @@ const fn client(path: &'static str, action: &'static str, right: Right) -> Rule 
 /// What coordinators ask of workers.
 const fn worker(path: &'static str, action: &'static str) -> Rule {
     Rule { path, action, peers: &[Role::Coordinator], right: None }
+}
+
+/// What an autoscaler asks of coordinators. It tells how much there is to do and nothing of anybody's scans, and KEDA can show
+/// a certificate but no token.
+const fn scaler(path: &'static str) -> Rule {
+    Rule { path, action: "read the load", peers: &[Role::Client, Role::Coordinator], right: None }
 }
 
 /// Who calls, after it was found out.
@@ -196,6 +208,14 @@ fn denied(message: &str) -> Status {
     status_of(Code::PermissionDenied, ErrorKind::Invalid, message)
 }
 
+fn failure_of(refused: &Status) -> AuthFailure {
+    match refused.code() {
+        Code::Unimplemented => AuthFailure::UnknownCall,
+        Code::PermissionDenied => AuthFailure::Denied,
+        _ => AuthFailure::Unauthenticated,
+    }
+}
+
 /// What a stranger sent, fit for a log.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(128).collect()
@@ -278,7 +298,10 @@ where
                 request.extensions_mut().insert(caller);
                 Box::pin(self.inner.call(request))
             }
-            Err(status) => Box::pin(async move { Ok(status.into_http()) }),
+            Err(status) => {
+                AUTH_FAILURES.of(failure_of(&status)).inc();
+                Box::pin(async move { Ok(status.into_http()) })
+            }
         }
     }
 }
@@ -328,17 +351,19 @@ mod tests {
 
     #[test]
     fn every_rpc_of_every_service_has_one_rule() {
-        let proto = include_str!("../../proto/trawl.proto");
-        let (mut service, mut declared) = (String::new(), Vec::new());
-        for line in proto.lines().map(str::trim) {
+        let protos = [include_str!("../../proto/trawl.proto"), include_str!("../../proto/externalscaler.proto")];
+        let (mut package, mut service, mut declared) = (String::new(), String::new(), Vec::new());
+        for line in protos.into_iter().flat_map(str::lines).map(str::trim) {
             let word = |keyword: &str| {
                 let rest = line.strip_prefix(keyword)?;
                 Some(rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned())
             };
-            if let Some(name) = word("service ") {
+            if let Some(name) = line.strip_prefix("package ") {
+                package = name.trim_end_matches(';').to_owned();
+            } else if let Some(name) = word("service ") {
                 service = name;
             } else if let Some(name) = word("rpc ") {
-                declared.push(format!("/trawl.v1.{service}/{name}"));
+                declared.push(format!("/{package}.{service}/{name}"));
             }
         }
         let mut ruled: Vec<&str> = RULES.iter().map(|rule| rule.path).collect();

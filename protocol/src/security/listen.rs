@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
 
 use super::identity::Identity;
 use super::tls::{Credentials, Reason};
@@ -211,6 +212,7 @@ struct Refusals(Mutex<(Instant, u32)>);
 
 impl Refusals {
     fn tell(&self, address: SocketAddr, why: &str) {
+        AUTH_FAILURES.of(AuthFailure::Handshake).inc();
         if self.is_told(Instant::now()) {
             tracing::warn!(target: "trawl::audit", peer = %address, outcome = "refused", why, "connection");
         } else {

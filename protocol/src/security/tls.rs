@@ -20,6 +20,7 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
     ServerConfig, SignatureScheme,
 };
+use trawl_telemetry::metrics::catalogue::process::CERTIFICATE_EXPIRY;
 
 use super::dial::Expect;
 use super::files::{FileError, Watched};
@@ -29,6 +30,8 @@ use super::identity::{Identity, Role, issuer_of, subject_of};
 const CERTIFICATES_MAX: usize = 64;
 /// A certificate that ends sooner is warned of when it is taken into use.
 const EXPIRY_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The year 9999, when no certificate is valid.
+const FAR_FUTURE_S: u64 = 253_402_000_000;
 /// HTTP/2, which gRPC needs.
 const ALPN: &[u8] = b"h2";
 
@@ -230,6 +233,14 @@ impl Loaded {
         if let Err(error) = self.verify(&leaf, &intermediates, soon, role.is_some()) {
             let days = EXPIRY_WARNING.as_secs() / 86_400;
             tracing::warn!("'{}' ends within {days} days: {}", file.display(), self.explain(&error, &leaf));
+        }
+        // At the end of time every certificate has expired, and the verifier says since when.
+        let late = UnixTime::since_unix_epoch(Duration::from_secs(FAR_FUTURE_S));
+        if let Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) =
+            self.verify(&leaf, &intermediates, late, role.is_some())
+            && role.is_some()
+        {
+            CERTIFICATE_EXPIRY.set_time(Duration::from_secs(not_after.as_secs()));
         }
         Ok(Own { key: Arc::new(key), file: file.clone(), issuer: issuer_of(&leaf) })
     }

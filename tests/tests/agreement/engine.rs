@@ -87,10 +87,8 @@ pub fn engine_answer(dataset: &Dataset, document: &ScanDocument, day: i64) -> Re
     let prepared = prepare_opened(dataset.clone(), document, Some(day * DAY)).map_err(|e| e.to_string())?;
     let source = prepared.source();
     let references = source.load_references().map_err(|e| e.to_string())?;
-    let execute = |segment, step, input: &StepInputV1| {
-        source
-            .execute(segment, step, input, &references, &NoCancel, &mut Stages::default())
-            .map_err(|e| (e.kind(), e.to_string()))
+    let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
+        source.execute(segment, step, input, &references, &NoCancel, stages).map_err(|e| (e.kind(), e.to_string()))
     };
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     let (answer, _) = local::run(&prepared, options, execute, &NoProgress).map_err(|e| e.to_string())?;

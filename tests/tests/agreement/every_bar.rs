@@ -17,10 +17,8 @@ use trawl_tests::executable::repository;
 fn digest(prepared: &PreparedScan, shards: u32) -> String {
     let source = prepared.source();
     let references = source.load_references().expect("references");
-    let execute = |segment, step, input: &StepInputV1| {
-        source
-            .execute(segment, step, input, &references, &NoCancel, &mut Stages::default())
-            .map_err(|e| (e.kind(), e.to_string()))
+    let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
+        source.execute(segment, step, input, &references, &NoCancel, stages).map_err(|e| (e.kind(), e.to_string()))
     };
     let options = LocalOptions { shards: ShardSpec::Count(shards), threads: 2, ..LocalOptions::default() };
     let (answer, report) = local::run(prepared, options, execute, &NoProgress).expect("a run");

@@ -6,6 +6,7 @@ mod gpu;
 mod overhead;
 mod plain;
 mod screen;
+mod tracing;
 mod update;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ enum What {
     Overhead(overhead::Args),
     /// Plans on this machine's GPU: the CPU's bits, times by the device's clock, a JSON report; 8 minutes at most
     Gpu(gpu::Args),
+    /// What telling where the time goes costs a warm scan: clusters that tell more or less, in turns
+    Tracing(tracing::Args),
     /// A new bar of every symbol: the screen W1 with its state resident, beside the last bar computed from the histories
     Update(update::Args),
 }
@@ -53,6 +56,7 @@ pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
         What::Gpu(args) => gpu::run(&args),
         What::Atc(args) => atc::run(&args),
         What::Overhead(args) => overhead::run(&args),
+        What::Tracing(args) => tracing::run(&args),
         What::Update(args) => update::run(&args),
     }
 }

@@ -68,6 +68,10 @@ struct UpArgs {
     #[arg(long, value_name = "NAME", default_value = "trawl", value_parser = checked_name)]
     cluster_name: String,
 
+    /// Show metrics on loopback: the coordinator's on this port, the workers' on the next ones
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    metrics: Option<u16>,
+
     /// For tests: see 'trawl worker'
     #[arg(long, value_name = "MS", default_value_t = 0, hide = true)]
     fault_delay_ms_per_segment: u64,
@@ -107,6 +111,7 @@ impl Cluster {
 
     /// Starts everything, says how to use it, and returns only with an error: when one of the processes ends.
     async fn up(&mut self, args: &UpArgs, etcd: &Etcd, context: &Context) -> anyhow::Result<()> {
+        let ports = metrics_ports(args.metrics, args.workers)?;
         let etcd_url = match etcd {
             Etcd::Running(urls) => urls.clone(),
             Etcd::Start(binary) => {
@@ -123,6 +128,7 @@ impl Cluster {
         };
         let mut coordinator = shared("coordinator")?;
         coordinator.args(["--listen", &args.listen.to_string()]);
+        show_metrics(&mut coordinator, ports.first());
         // Its own etcd forgets the scans when it ends, so their results go with it.
         if matches!(etcd, Etcd::Start(_)) {
             coordinator.arg("--results").arg(self.scratch.path().join("results"));
@@ -134,6 +140,7 @@ impl Cluster {
         for number in 1..=args.workers {
             let mut worker = shared("worker")?;
             worker.args(["--listen", "127.0.0.1:0", "--threads", &threads, "--fault-delay-ms-per-segment", &delay]);
+            show_metrics(&mut worker, ports.get(usize::from(number)));
             self.children.push(Child::start(&format!("worker {number}"), worker)?);
         }
         let ready = self.children[coordinator].first_line(START_TIMEOUT).await?;
@@ -144,7 +151,7 @@ impl Cluster {
             registered = all_registered(&url, usize::from(args.workers)) => registered?,
             error = any_end(&mut self.children) => return Err(error),
         }
-        say_ready(&usage(&url, &etcd_url, args.workers, matches!(etcd, Etcd::Start(_)), context));
+        say_ready(&usage(&url, &etcd_url, &ports, args.workers, matches!(etcd, Etcd::Start(_)), context));
         Err(any_end(&mut self.children).await)
     }
 
@@ -185,12 +192,31 @@ async fn all_registered(url: &str, workers: usize) -> anyhow::Result<()> {
     }
 }
 
+/// The coordinator's and each worker's; none when nobody asked.
+fn metrics_ports(first: Option<u16>, workers: u16) -> anyhow::Result<Vec<u16>> {
+    let Some(first) = first else { return Ok(Vec::new()) };
+    let last = first.checked_add(workers).with_context(|| {
+        format!("--metrics {first}: there are no ports for {workers} workers after it, 65535 is the last")
+    })?;
+    Ok((first..=last).collect())
+}
+
+fn show_metrics(command: &mut tokio::process::Command, port: Option<&u16>) {
+    if let Some(port) = port {
+        command.args(["--metrics", &port.to_string()]);
+    }
+}
+
 fn threads_each(workers: u16) -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u32::try_from(cores / usize::from(workers)).unwrap_or(1).max(1)
 }
 
-fn usage(url: &str, etcd: &str, workers: u16, own_etcd: bool, context: &Context) -> String {
+fn usage(url: &str, etcd: &str, ports: &[u16], workers: u16, own_etcd: bool, context: &Context) -> String {
+    let metrics = match ports {
+        [first, .., last] => format!("metrics      http://127.0.0.1:{first}/metrics, and on the ports to {last}\n"),
+        _ => String::new(),
+    };
     let (etcd_note, data) =
         (if own_etcd { " (its own; its data go with it)" } else { "" }, context.data_root.display());
     format!(
@@ -198,7 +224,8 @@ fn usage(url: &str, etcd: &str, workers: u16, own_etcd: bool, context: &Context)
          coordinator  {url}\n\
          workers      {workers}\n\
          etcd         {etcd}{etcd_note}\n\
-         data root    {data}\n\n\
+         data root    {data}\n\
+         {metrics}\n\
          Scan with it:\n  \
          trawl scan --coordinator {url} --dataset us5 --as-of 2013-02-22 \\\n      \
          --where 'within(crosses_above(sma(close,50), sma(close,200)), 3)'\n\n\

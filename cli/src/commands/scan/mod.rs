@@ -35,6 +35,8 @@ use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::record::checked_name;
 use trawl_protocol::{Failure, Status, StepInputV1};
+use trawl_telemetry::names::{attribute, span as name};
+use trawl_telemetry::spans::{self, KeyValue};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use super::security::TlsArgs;
@@ -131,6 +133,10 @@ pub struct Args {
     #[arg(long, requires = "coordinator", conflicts_with_all = ["ephemeral", "output", "report", "all", "url"], help_heading = "Running")]
     detach: bool,
 
+    /// Print where the time went: stages, the slowest shards, and what probably held them up
+    #[arg(long, conflicts_with_all = ["explain", "why", "all_bars", "detach"], help_heading = "Output")]
+    profile: bool,
+
     /// Leave out symbols whose evaluation failed for reasons beyond the data, and say so in the answer's identity, instead of
     /// failing the scan
     #[arg(long, conflicts_with_all = ["explain", "why", "all_bars"], help_heading = "Running")]
@@ -176,9 +182,20 @@ fn deadline(text: &str) -> Result<Duration, String> {
 
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let span = tracing::info_span!("scan", mode = if args.coordinator.is_some() { "cluster" } else { "embedded" });
+    let mode = if args.coordinator.is_some() { "cluster" } else { "embedded" };
+    let span = tracing::info_span!(name::SCAN, { attribute::MODE } = mode);
     let _entered = span.enter();
-    let (document, as_of) = asked(&args)?;
+    let ran = run_scan(&args, context);
+    if ran.is_err() {
+        // What failed is kept, whatever the sampler said.
+        spans::fail(&span, "scan_failed", String::new());
+        spans::keep(&span);
+    }
+    ran
+}
+
+fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let (document, as_of) = asked(args)?;
     let (outcome, files) = match &args.coordinator {
         None => {
             let started = std::time::Instant::now();
@@ -186,17 +203,17 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             if args.explain {
                 io::stdout()
-                    .write_all(explain::text(&prepared, routed(&args, &prepared), args.threads.is_some()).as_bytes())?;
+                    .write_all(explain::text(&prepared, routed(args, &prepared), args.threads.is_some()).as_bytes())?;
                 return Ok(ExitCode::SUCCESS);
             }
             if let Some(symbol) = &args.why {
-                return explain_symbol(&args, &prepared, symbol);
+                return explain_symbol(args, &prepared, symbol);
             }
             if let Some(path) = &args.all_bars {
                 args.backend.choose(Work::OfProcessors("--all-bars runs"))?;
                 let options = LocalOptions {
                     shards: args.shards,
-                    threads: routed(&args, &prepared).threads(),
+                    threads: routed(args, &prepared).threads(),
                     ..LocalOptions::default()
                 };
                 let written = all_bars::write(&prepared, options, path)?;
@@ -214,21 +231,29 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             let files = Files::check(&args.shown)?;
-            let mut outcome = embedded(&args, &prepared, None)?;
+            let mut outcome = embedded(args, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             (outcome, files)
         }
         Some(url) if args.detach => {
-            let scan = client::submit_detached(url, &call(&args, &document, as_of)?).map_err(of_client)?;
+            let scan = client::submit_detached(url, &call(args, &document, as_of)?).map_err(of_client)?;
             println!("{scan}");
             return Ok(ExitCode::SUCCESS);
         }
         Some(url) => {
             let files = Files::check(&args.shown)?;
-            (submitted(&args, url, &document, as_of)?, files)
+            (submitted(args, url, &document, as_of)?, files)
         }
     };
-    finish(&args.shown, outcome, files)
+    let span = tracing::Span::current();
+    spans::set(&span, [KeyValue::new(attribute::SCAN_ID, outcome.report.scan.clone())]);
+    if outcome.report.is_notable() {
+        spans::keep(&span);
+    }
+    let report = args.profile.then(|| outcome.report.clone());
+    let code = finish(&args.shown, outcome, files)?;
+    report.as_ref().map_or(Ok(()), super::trace::show)?;
+    Ok(code)
 }
 
 /// What is scanned, and as of when.
@@ -323,11 +348,9 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
         (failure.kind, failure.message)
     };
     let references = source.load_references();
-    let execute = |segment, step, input: &StepInputV1| {
+    let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
         let references = references.as_ref().map_err(told)?;
-        source
-            .execute(segment, step, input, references, &NoCancel, &mut Stages::default())
-            .map_err(|error| told(&error))
+        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| told(&error))
     };
     let waiting = Waiting::new(args.shown.quiet);
     let (answer, mut report) = local::run(prepared, options, execute, &waiting)?;

@@ -64,7 +64,7 @@ fn not_here(arg: clap::Arg) -> clap::Arg {
 /// # Errors
 /// As a scan; a [`UserMistake`] for a state of another scan or precision and for a folder that cannot be used.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let span = tracing::info_span!("update");
+    let span = tracing::info_span!(trawl_telemetry::names::span::UPDATE);
     let _entered = span.enter();
     let Args { scan, state } = args;
     let (document, as_of) = asked(&scan)?;

@@ -1,12 +1,16 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers` is who is there, `send` what they are asked. A dispatcher lives as long as its coordinator's term.
+//! `workers` is who is there, `send` what they are asked, `tracked` what is told of it, `measure` what is counted. A
+//! dispatcher lives as long as its coordinator's term.
 
+mod measure;
 mod send;
+mod tracked;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +29,7 @@ use crate::scheduler::{
     AttemptId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request, ScanId,
     Scheduler, WorkerId,
 };
+use tracked::{History, Tracked};
 use workers::RegisteredWorker;
 
 /// Replies and news that wait for the dispatcher; whoever has more to say waits.
@@ -47,6 +52,13 @@ pub(crate) enum News {
         worker: String,
         segments: Vec<u32>,
         purpose: RunPurpose,
+        /// How long its segments waited for a worker.
+        queued: Duration,
+        slow_after: Option<Duration>,
+    },
+    Timed {
+        attempt: AttemptId,
+        timings: Box<pb::ShardTimings>,
     },
     Over {
         attempt: AttemptId,
@@ -85,6 +97,8 @@ pub(crate) struct Submission {
     pub prepared: Arc<PreparedScan>,
     /// Which of its segments are to be run; the others are there already.
     pub segments: Arc<BTreeSet<u32>>,
+    /// Which of the scan's steps this is, from 0.
+    pub number: u32,
     /// Where the scan is in its steps; this is one of them.
     pub passes: Arc<Passes>,
     pub shards: ShardSpec,
@@ -119,6 +133,8 @@ enum Ask {
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     asks: mpsc::Sender<Ask>,
+    /// Microseconds that workers say they computed for accepted results.
+    computed_us: Arc<AtomicU64>,
 }
 
 impl Dispatcher {
@@ -127,6 +143,7 @@ impl Dispatcher {
     pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
+        let computed_us = Arc::new(AtomicU64::new(0));
         let state = State {
             started: Instant::now(),
             epoch,
@@ -140,12 +157,19 @@ impl Dispatcher {
             quarantined: BTreeSet::new(),
             ended: VecDeque::new(),
             next: 1,
+            meter: measure::Meter::default(),
             said,
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
+            computed_us: Arc::clone(&computed_us),
         };
         tokio::spawn(state.run(asked, says, members));
-        Self { asks }
+        Self { asks, computed_us }
+    }
+
+    /// Seconds of one core that workers say they computed for results that were accepted, in this term.
+    pub fn computed(&self) -> Duration {
+        Duration::from_micros(self.computed_us.load(Ordering::Relaxed))
     }
 
     /// Hands a scan in; its news follow. `None` when the dispatcher has ended.
@@ -195,6 +219,7 @@ struct LeaveAsked {
 
 struct Scan {
     submission: Submission,
+    history: History,
     /// What the last attempt of a piece said.
     messages: BTreeMap<Piece, String>,
 }
@@ -203,6 +228,7 @@ struct Running {
     scan: ScanId,
     worker: WorkerId,
     task: AbortHandle,
+    tracked: Tracked,
 }
 
 struct State {
@@ -225,8 +251,11 @@ struct State {
     ended: VecDeque<(ScanId, String)>,
     /// Next id of a scan or a worker.
     next: u64,
+    meter: measure::Meter,
     said: mpsc::Sender<Said>,
     asks: mpsc::WeakSender<Ask>,
+    /// Read by the handles.
+    computed_us: Arc<AtomicU64>,
 }
 
 impl State {
@@ -246,7 +275,10 @@ impl State {
                 },
                 Some(said) = says.recv() => self.hear(said),
                 Some(member) = members.recv() => self.note(member),
-                _ = tick.tick() => self.step(Event::Tick),
+                _ = tick.tick() => {
+                    self.step(Event::Tick);
+                    self.measure();
+                }
             }
         }
         for running in self.attempts.values() {
@@ -276,7 +308,9 @@ impl State {
                 let joined = self.registered.values().filter(|w| w.serves());
                 let threads = joined.map(|w| w.record.threads).sum();
                 let submitted = Submitted { scan, shards: planned, threads };
-                self.scans.insert(scan, Scan { submission: *submission, messages: BTreeMap::new() });
+                self.meter.submitted(scan, &submission);
+                let history = History::new();
+                self.scans.insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new() });
                 // Before the first step: a scan without segments ends in it.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
@@ -314,27 +348,32 @@ impl State {
 
     fn hear(&mut self, said: Said) {
         match said {
-            Said::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome } => match outcome {
-                Ok(found) => {
-                    let digest = found.digest;
-                    self.held = Some((attempt, found));
-                    self.step(Event::PieceDone { scan, attempt, host, piece, digest });
-                    self.held = None;
-                }
-                Err(failure) => {
-                    if let Some(scan) = self.scans.get_mut(&scan) {
-                        scan.messages.insert(piece, failure.message);
+            Said::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings } => {
+                self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
+                match outcome {
+                    Ok(found) => {
+                        let digest = found.digest;
+                        self.held = Some((attempt, found));
+                        self.step(Event::PieceDone { scan, attempt, host, piece, digest });
+                        self.held = None;
                     }
-                    self.step(Event::PieceFailed { attempt, piece, kind: failure.kind });
+                    Err(failure) => {
+                        if let Some(scan) = self.scans.get_mut(&scan) {
+                            scan.messages.insert(piece, failure.message);
+                        }
+                        self.step(Event::PieceFailed { attempt, piece, kind: failure.kind });
+                    }
                 }
-            },
+            }
             Said::End { attempt, ending } => {
-                let Some(running) = self.attempts.remove(&attempt) else { return };
+                let Some(mut running) = self.attempts.remove(&attempt) else { return };
+                self.meter.over(attempt, &ending);
                 let text = match &ending {
                     Ending::Done => "done".to_owned(),
                     Ending::Refused(failure) => format!("refused: {failure}"),
                     Ending::Broken(why) => format!("broken: {why}"),
                 };
+                self.track_loss(attempt, running.scan, &mut running.tracked, &text);
                 self.tell(running.scan, News::Over { attempt, ending: text });
                 if let Ending::Refused(failure) = &ending {
                     tracing::warn!(attempt, %failure, "a worker refused a shard");
@@ -362,14 +401,17 @@ impl State {
 
     fn step(&mut self, event: Event) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.meter.event(&event);
         for command in self.scheduler.step(event, now_ms) {
+            self.meter.command(&command);
             match command {
                 Command::Dispatch { attempt, scan, worker, pieces, purpose } => {
                     self.dispatch(attempt, scan, worker, pieces, purpose);
                 }
                 Command::Stop { attempt } => {
-                    if let Some(running) = self.attempts.remove(&attempt) {
+                    if let Some(mut running) = self.attempts.remove(&attempt) {
                         running.task.abort();
+                        self.track_loss(attempt, running.scan, &mut running.tracked, "stopped");
                         self.tell(running.scan, News::Over { attempt, ending: "stopped".to_owned() });
                     }
                 }
@@ -411,6 +453,7 @@ impl State {
     fn accept(&mut self, scan: ScanId, piece: Piece, replaces: bool) {
         let Some((attempt, found)) = self.held.take() else { return };
         let Found { result, digest, envelope, timings } = *found;
+        self.computed_us.fetch_add(timings.load_us.saturating_add(timings.compute_us), Ordering::Relaxed);
         let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
         let run = SegmentRun {
             segment: piece.segment,

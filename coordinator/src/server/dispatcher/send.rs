@@ -6,7 +6,9 @@ use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::{ErrorKind, Failure, envelope, pb};
 use trawl_worker::StepKind;
 
+use super::tracked::Launch;
 use super::{News, Running, State};
+use crate::report::RunPurpose;
 use crate::scheduler::{AttemptId, Piece, Purpose, ScanId, WorkerId};
 use crate::server::attempt::{self, Ending, Said, Ticket};
 
@@ -19,14 +21,33 @@ impl State {
         pieces: Vec<Piece>,
         purpose: Purpose,
     ) {
-        let (Some(scan), Some(id)) = (self.scans.get(&scan_id), self.workers.get(&worker)) else { return };
+        let Some(id) = self.workers.get(&worker).filter(|_| self.scans.contains_key(&scan_id)) else { return };
         let Some(registered) = self.registered.get(id) else { return };
+        let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
+        let purpose = RunPurpose::from(purpose);
+        let (id, address) = (id.clone(), registered.record.address.clone());
+        let launch = Launch {
+            attempt,
+            scan: scan_id,
+            worker: &id,
+            address: &address,
+            segments: segments.clone(),
+            pieces: pieces.len(),
+            purpose,
+        };
+        let (tracked, queued) = self.track(launch);
+        let (Some(scan), Some(registered)) = (self.scans.get(&scan_id), self.registered.get(&id)) else { return };
         let submission = &scan.submission;
         let prepared = &submission.prepared;
-        let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
-        let purpose = purpose.into();
-        let started = News::Started { attempt, worker: id.clone(), segments: segments.clone(), purpose };
-        let _ = submission.news.send(started);
+        let (slow_after, segments_run) = (tracked.slow_after(), segments.clone());
+        let _ = submission.news.send(News::Started {
+            attempt,
+            worker: id.clone(),
+            segments: segments_run,
+            purpose,
+            queued,
+            slow_after,
+        });
         let part = pieces.iter().find(|p| **p != prepared.whole(p.segment));
         let step = submission.passes.step();
         // Only what these segments read: a shard never carries the whole market's tables.
@@ -40,7 +61,7 @@ impl State {
                     let _ = said.send(Said::End { attempt, ending }).await;
                 });
                 let task = task.abort_handle();
-                self.attempts.insert(attempt, Running { scan: scan_id, worker, task });
+                self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });
                 return;
             }
         };
@@ -55,7 +76,8 @@ impl State {
             plan_fingerprint: prepared.identity.plan.clone(),
             execution_class: Some(prepared.class().into()),
             segments,
-            trace: submission.trace.clone(),
+            // The attempt's own; where nothing is exported, what came is passed on.
+            trace: tracked.context().or_else(|| submission.trace.clone()),
             stage: u32::try_from(step.stage).unwrap_or(u32::MAX),
             times_only: step.kind == StepKind::Times,
             input: Some(input),
@@ -64,6 +86,8 @@ impl State {
             part_count: part.map_or(0, |p| p.count),
             epoch: self.epoch,
             generation: submission.generation,
+            slow_after_ms: slow_after.map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+            hedge: purpose == RunPurpose::Hedge,
         };
         let ticket = Ticket { attempt, scan: scan_id, host: registered.host };
         let running = attempt::run(
@@ -74,6 +98,6 @@ impl State {
             self.said.clone(),
         );
         let task = tokio::spawn(running).abort_handle();
-        self.attempts.insert(attempt, Running { scan: scan_id, worker, task });
+        self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });
     }
 }

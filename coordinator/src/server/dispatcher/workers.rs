@@ -11,6 +11,7 @@ use trawl_kernels::cuda::{BACKEND_CUDA, BACKEND_SIMULATED};
 use trawl_protocol::limits::{speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{WorkerRecord, envelope, pb};
+use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
 use trawl_worker::execution_class;
 
 use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};
@@ -40,6 +41,16 @@ impl RegisteredWorker {
     /// Whether it is given work.
     pub fn serves(&self) -> bool {
         self.joined.is_some() && !self.quarantined && !self.record.draining
+    }
+
+    /// Where it stands, for people and for counting.
+    pub fn state(&self) -> WorkerState {
+        match self {
+            Self { quarantined: true, .. } => WorkerState::Quarantined,
+            _ if self.record.draining => WorkerState::Draining,
+            Self { joined: None, .. } => WorkerState::Lost,
+            _ => WorkerState::Serving,
+        }
     }
 }
 
@@ -76,19 +87,13 @@ impl State {
     pub(super) fn info(&self, worker: &RegisteredWorker) -> pb::WorkerInfo {
         let in_flight = worker.joined.map_or(0, |joined| self.scheduler.in_flight(joined));
         let record = &worker.record;
-        let state = match worker {
-            RegisteredWorker { quarantined: true, .. } => "quarantined",
-            _ if record.draining => "draining",
-            RegisteredWorker { joined: None, .. } => "lost",
-            _ => "serving",
-        };
         pb::WorkerInfo {
             id: record.id.clone(),
             address: record.address.clone(),
             boot: record.boot.clone(),
             threads: record.threads,
             shards_in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
-            state: state.to_owned(),
+            state: worker.state().value().to_owned(),
             execution_class: record.class.to_string(),
         }
     }

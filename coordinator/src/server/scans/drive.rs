@@ -8,12 +8,19 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Code;
+use tracing::Instrument as _;
 use trawl_market::{MarketErrorKind, Store};
 use trawl_plan::ScanDocument;
 use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, pb, trace};
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    REFUSALS, Refusal, SCAN_DURATION, SCAN_WAIT, SCANS_ENDED, ScanEnd,
+};
+use trawl_telemetry::metrics::current_trace;
+use trawl_telemetry::names::{attribute, span as name};
+use trawl_telemetry::spans;
 
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{Answered, RunningScan, Stopped};
@@ -22,7 +29,9 @@ use crate::durable::{Recorded, pins};
 use crate::local::seconds;
 use crate::passes::{PassError, Passes};
 use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
+use crate::report::ms_since;
 use crate::server::dispatcher::{Dispatcher, Submission};
+use crate::server::work::WorkShare;
 
 /// How long what an accepted scan needs may be away when it is taken over.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -67,26 +76,42 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
         ended = drive_to_end(&environment, &scan, recorded) => ended,
         () = until_over(&environment.over) => Err(Ended::Over),
     };
-    match ended {
+    let end = match ended {
         Ok(Ok(summary)) => {
             scan.ended(Ok(&summary.answer_digest));
             scan.log.close(Event::Summary(summary));
+            ScanEnd::Done
         }
         Ok(Err(refused)) => {
             let failure = Failure::from(refused.failure.clone().unwrap_or_default());
             scan.ended(Err(&failure));
+            // What failed is kept, whatever the sampler said; what somebody cancelled did not fail.
+            if failure.kind != ErrorKind::Cancelled {
+                let span = tracing::Span::current();
+                spans::fail(&span, failure.kind.name(), failure.message.clone());
+                spans::keep(&span);
+            }
             scan.log.close(Event::Refused(refused));
+            if failure.kind == ErrorKind::Cancelled { ScanEnd::Cancelled } else { ScanEnd::Failed }
         }
-        Err(_) => scan.log.abandon(status_of(
-            Code::Unavailable,
-            ErrorKind::Retryable,
-            "this coordinator leads no longer; another goes on with the scan",
-        )),
-    }
+        Err(_) => {
+            scan.log.abandon(status_of(
+                Code::Unavailable,
+                ErrorKind::Retryable,
+                "this coordinator leads no longer; another goes on with the scan",
+            ));
+            ScanEnd::HandedOver
+        }
+    };
     if scan.was_accepted() {
+        // One that is recorded, and could not go on, was accepted all the same.
+        scan.accepted();
+        SCANS_ENDED.of(end).inc();
+        SCAN_DURATION.observe(end, scan.asked.received.elapsed(), current_trace());
         environment.scans.end(&scan.name);
     } else {
         // Refused: it never was a scan.
+        REFUSALS.of(Refusal::NotAccepted).inc();
         environment.scans.forget(&scan.name);
     }
 }
@@ -159,9 +184,14 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
         }
         _ => Accepting::none(),
     };
+    let waiting = Instant::now();
     let turn = match environment.gate.try_enter() {
-        Some(turn) => turn,
+        Some(turn) => {
+            SCAN_WAIT.observe((), Duration::ZERO, current_trace());
+            turn
+        }
         None => {
+            let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns()));
             // What was compiled would fill the memory while it waits.
             let snapshot = prepared.dataset_reference();
             scan.log.push(Event::Accepted(accepted(scan, &prepared)));
@@ -169,14 +199,17 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
             accepting.done(scan).await?;
             scan.accepted();
             let turn = tokio::select! {
-                turn = environment.gate.enter(scan.asked.priority) => turn,
+                turn = environment.gate.enter(scan.asked.priority).instrument(tracing::info_span!(name::QUEUE)) => turn,
                 () = scan.until_cancelled() => return Err(cancelled().into()),
                 () = until(scan.asked.deadline) => return Err(late(scan).into()),
             };
+            drop(waits);
+            SCAN_WAIT.observe((), asked.elapsed(), current_trace());
             prepared = self::prepared(environment, scan, Some(snapshot)).await?;
             turn
         }
     };
+    let waited = waiting.elapsed();
     let stored = match &recorded {
         Some(recorded) => {
             let mut patience = Patience::new(true);
@@ -193,7 +226,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
     if scan.log.is_empty() {
         scan.log.push(Event::Accepted(accepted(scan, &prepared)));
     }
-    let answered = steps(environment, scan, Arc::new(prepared), &mut accepting, stored).await;
+    let answered = steps(environment, scan, Arc::new(prepared), &mut accepting, (stored, waited)).await;
     drop(turn);
     // One that fails before it is recorded is recorded all the same: else it would begin anew when the commit arrives.
     accepting.done(scan).await?;
@@ -330,13 +363,13 @@ async fn steps(
     scan: &Arc<Scan>,
     prepared: Arc<PreparedScan>,
     accepting: &mut Accepting,
-    mut stored: StoredSteps,
+    (mut stored, waited): (StoredSteps, Duration),
 ) -> Result<Answered, Ended> {
     let span = tracing::Span::current();
     let mut passes = Arc::new(Passes::new(&prepared).map_err(|error| of_pass(&error))?);
     let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan));
     let head = accepted(scan, &prepared);
-    let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder);
+    let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, waited);
     let mut number = 0;
     loop {
         running.begin(number, passes.step(), passes.is_last(), stored.remove(&number).unwrap_or_default());
@@ -350,6 +383,7 @@ async fn steps(
                 generation: scan.generation(),
                 prepared: Arc::clone(&prepared),
                 segments: Arc::new(missing),
+                number,
                 passes: Arc::clone(&passes),
                 shards: scan.asked.shards,
                 priority: scan.asked.priority,
@@ -382,7 +416,10 @@ async fn steps(
         }
         let (results, failures) = running.take_step();
         let allow_partial = scan.asked.allow_partial;
+        let (began, span) =
+            (Instant::now(), tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = number + 1));
         let advanced = tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
             // The dispatcher may hold its share of the step before for a moment longer.
             let mut passes = Arc::try_unwrap(passes).unwrap_or_else(|shared| Passes::clone(&shared));
             passes.advance(results, &failures, allow_partial).map(|()| Arc::new(passes))
@@ -394,6 +431,7 @@ async fn steps(
                 return Err(Failure::new(ErrorKind::Permanent, message).into());
             }
         };
+        scan.report().cross_ms += ms_since(began);
         number += 1;
     }
 }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tonic::Status;
+use trawl_protocol::pb;
 use trawl_protocol::pb::scan_event::Event;
+use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
 
 /// Bytes of the events of all scans in memory.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +20,16 @@ pub(crate) struct Held(Arc<AtomicUsize>);
 impl Held {
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        RESULTS_HELD.add(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    fn sub(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+        RESULTS_HELD.add(-i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 
@@ -82,6 +94,14 @@ impl ScanLog {
         self.state().bytes
     }
 
+    /// What was said last of a scan that is done, unless it was put away.
+    pub fn summary(&self) -> Option<pb::Summary> {
+        match self.state().events.last().map(|event| &**event) {
+            Some(Event::Summary(summary)) => Some(summary.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether nothing was said yet.
     pub fn is_empty(&self) -> bool {
         self.state().events.is_empty()
@@ -104,7 +124,7 @@ impl ScanLog {
         }
         let bytes = weight(&event);
         state.bytes += bytes;
-        self.held.0.fetch_add(bytes, Ordering::Relaxed);
+        self.held.add(bytes);
         state.events.push(Arc::new(event));
         if last {
             (state.shown, state.end) = (true, Some(End::Said));
@@ -126,7 +146,7 @@ impl ScanLog {
         if !matches!(state.end, Some(End::Said)) {
             return;
         }
-        self.held.0.fetch_sub(state.bytes, Ordering::Relaxed);
+        self.held.sub(state.bytes);
         state.bytes = 0;
         match state.events.pop() {
             Some(last) if matches!(*last, Event::Refused(_)) => state.events = vec![last],
@@ -150,7 +170,7 @@ impl ScanLog {
         let mut state = self.state();
         if state.unloaded {
             let bytes = events.iter().map(weight).sum();
-            self.held.0.fetch_add(bytes, Ordering::Relaxed);
+            self.held.add(bytes);
             (state.bytes, state.events) = (bytes, events.into_iter().map(Arc::new).collect());
             (state.unloaded, state.shown, state.end) = (false, true, Some(End::Said));
         }
@@ -159,7 +179,7 @@ impl ScanLog {
     /// Forgets what was said: the scan begins anew.
     pub fn restart(&self, generation: u32) {
         let mut state = self.state();
-        self.held.0.fetch_sub(state.bytes, Ordering::Relaxed);
+        self.held.sub(state.bytes);
         (state.generation, state.bytes) = (generation, 0);
         state.events.clear();
     }
@@ -226,7 +246,7 @@ enum Peek {
 impl Drop for ScanLog {
     fn drop(&mut self) {
         let bytes = self.state().bytes;
-        self.held.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.held.sub(bytes);
     }
 }
 

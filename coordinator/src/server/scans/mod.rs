@@ -18,10 +18,12 @@ use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, Right};
 use trawl_protocol::{Failure, pb};
+use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED};
 
 use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
+use crate::report::{RunReport, SegmentRun};
 use crate::scheduler::Priority;
 use crate::server::ScanLimits;
 pub(crate) use drive::{Environment, drive, reload};
@@ -42,6 +44,8 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 30;
 const ENDED_KEPT_MAX: usize = 256;
 /// Bytes of their results; the oldest are forgotten first.
 const ENDED_BYTES_MAX: usize = 256 << 20;
+/// What a shard's run takes in a report, stages and all.
+const SHARD_RUN_BYTES: usize = 1024;
 /// Characters of a scan's condition in lists.
 const CONDITION_CHARS_MAX: usize = 120;
 
@@ -94,10 +98,14 @@ pub(crate) struct Scan {
     /// Who submitted it.
     pub owner: String,
     pub asked: Asked,
+    /// Who brought it to this coordinator.
+    origin: Origin,
     pub log: ScanLog,
     /// Set once, when nobody wants it any more.
     cancelled: watch::Sender<bool>,
     stand: Mutex<Stand>,
+    /// Where its time goes: written as it runs; of one that is done the log's last event has it.
+    report: Mutex<RunReport>,
 }
 
 impl Scan {
@@ -107,10 +115,32 @@ impl Scan {
             name,
             owner,
             asked,
+            origin: Origin::Client,
             log: ScanLog::new(held),
             cancelled: watch::Sender::new(false),
             stand: Mutex::new(stand),
+            report: Mutex::default(),
         }
+    }
+
+    /// What is known of its run so far.
+    fn report(&self) -> MutexGuard<'_, RunReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same as JSON; of a scan that is done, of what it said last. None where nothing is known.
+    pub fn report_json(&self) -> Option<String> {
+        if let Some(summary) = self.log.summary() {
+            return Some(summary.report_json);
+        }
+        let report = self.report();
+        (!report.mode.is_empty()).then(|| serde_json::to_string(&*report).unwrap_or_default())
+    }
+
+    /// Bytes that its report takes.
+    fn report_bytes(&self) -> usize {
+        let report = self.report();
+        report.shard_runs.len() * SHARD_RUN_BYTES + report.segment_runs.len() * size_of::<SegmentRun>()
     }
 
     fn stand(&self) -> MutexGuard<'_, Stand> {
@@ -135,7 +165,8 @@ impl Scan {
     /// Of a leader before this one: a scan that runs, or has ended.
     pub fn of_record(recorded: &Recorded, asked: Asked, held: Held) -> Option<Self> {
         let header = recorded.header.as_ref()?;
-        let scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
+        let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
+        scan.origin = Origin::Predecessor;
         {
             let mut stand = scan.stand();
             (stand.generation, stand.recorded) = (header.generation, true);
@@ -190,7 +221,9 @@ impl Scan {
 
     /// From now on it is a scan, and not only a request.
     fn accepted(&self) {
-        self.stand().accepted = true;
+        if !std::mem::replace(&mut self.stand().accepted, true) {
+            SCANS_ACCEPTED.of(self.origin).inc();
+        }
     }
 
     fn was_accepted(&self) -> bool {
@@ -211,7 +244,10 @@ impl Scan {
         let mut stand = self.stand();
         stand.ended_us = Some(now_us());
         match outcome {
-            Ok(digest) => (stand.state, stand.answer_digest) = (pb::ScanState::Done, digest.to_owned()),
+            Ok(digest) => {
+                (stand.state, stand.answer_digest) = (pb::ScanState::Done, digest.to_owned());
+                *self.report() = RunReport::default();
+            }
             Err(failure) => {
                 let cancelled = failure.kind == trawl_protocol::ErrorKind::Cancelled;
                 stand.state = if cancelled { pb::ScanState::Cancelled } else { pb::ScanState::Failed };
@@ -379,7 +415,8 @@ impl Scans {
             return;
         }
         inner.ended.push_back(name.to_owned());
-        let weigh = |name: &String, inner: &Inner| inner.scans.get(name).map_or(0, |s| s.log.bytes());
+        let weigh =
+            |name: &String, inner: &Inner| inner.scans.get(name).map_or(0, |s| s.log.bytes() + s.report_bytes());
         let mut bytes: usize = inner.ended.iter().map(|name| weigh(name, &inner)).sum();
         let mut short_lived =
             inner.ended.iter().filter(|n| inner.scans.get(*n).is_some_and(|s| !s.is_recorded())).count();
@@ -391,6 +428,7 @@ impl Scans {
             if recorded {
                 if let Some(scan) = inner.scans.get(&oldest) {
                     scan.log.unload();
+                    *scan.report() = RunReport::default();
                 }
                 at += 1;
             } else {

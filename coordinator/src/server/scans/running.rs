@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
+use trawl_telemetry::names::{attribute, span as name};
+use trawl_telemetry::spans;
 use trawl_worker::Step;
 
 use super::record::{Recorder, event_of, result_of};
@@ -15,7 +17,9 @@ use crate::durable::Outcome;
 use crate::glue::{Glue, Part};
 use crate::merge::{FailedSegment, Placed};
 use crate::prepare::PreparedScan;
-use crate::report::{FailedRun, RunReport, ShardRun, incomplete, is_of_snapshot, ms_since, sharing_of};
+use crate::report::{
+    FailedRun, RunReport, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since, sharing_of,
+};
 use crate::scheduler::{self, Digest, POISONED_MAX};
 use crate::server::dispatcher::{News, Submitted, no_worker};
 
@@ -56,11 +60,16 @@ pub(super) struct RunningScan {
     replaced: BTreeSet<u32>,
     /// Whether the step that runs gives the answer's rows.
     last: bool,
-    report: RunReport,
 }
 
 impl RunningScan {
-    pub fn new(scan: Arc<Scan>, prepared: Arc<PreparedScan>, head: pb::Accepted, recorder: Option<Recorder>) -> Self {
+    pub fn new(
+        scan: Arc<Scan>,
+        prepared: Arc<PreparedScan>,
+        head: pb::Accepted,
+        recorder: Option<Recorder>,
+        turn: Duration,
+    ) -> Self {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let report = RunReport {
             mode: "cluster".to_owned(),
@@ -71,9 +80,12 @@ impl RunningScan {
             symbols: prepared.symbol_count() as u64,
             bars: prepared.bar_count(),
             sharing: sharing_of(&prepared.plan),
-            prepare_ms: ms_since(scan.asked.received),
+            prepare_ms: ms_since(scan.asked.received) - ms_of(turn),
+            turn_ms: ms_of(turn),
+            trace: spans::trace_id(&tracing::Span::current()).unwrap_or_default(),
             ..RunReport::default()
         };
+        *scan.report() = report;
         Self {
             scan,
             prepared,
@@ -86,7 +98,6 @@ impl RunningScan {
             glue: Glue::default(),
             replaced: BTreeSet::new(),
             last: true,
-            report,
         }
     }
 
@@ -104,7 +115,7 @@ impl RunningScan {
                     let Failure { kind, message } = failure;
                     let symbols = self.prepared.symbols_of(segment);
                     let (attempts, none) = (1, Vec::new());
-                    self.report.failed.push(FailedRun {
+                    self.scan.report().failed.push(FailedRun {
                         segment,
                         kind,
                         message: message.clone(),
@@ -125,8 +136,8 @@ impl RunningScan {
 
     /// What the dispatcher says of the shards it made.
     pub fn planned(&mut self, submitted: Submitted) {
-        self.report.threads = submitted.threads;
-        self.report.shards = u32::try_from(submitted.shards).unwrap_or(u32::MAX);
+        self.scan.report().threads = submitted.threads;
+        self.scan.report().shards = u32::try_from(submitted.shards).unwrap_or(u32::MAX);
     }
 
     /// Segments of the present step that have no outcome yet.
@@ -144,7 +155,7 @@ impl RunningScan {
     pub fn take_step(&mut self) -> (Vec<SegmentResultV2>, Vec<FailedSegment>) {
         if !self.last {
             // What fails of the snapshot's own fails again in the last step.
-            self.report.failed.retain(|f| !is_of_snapshot(f.kind));
+            self.scan.report().failed.retain(|f| !is_of_snapshot(f.kind));
         }
         (std::mem::take(&mut self.results).into_values().collect(), std::mem::take(&mut self.failures))
     }
@@ -165,7 +176,7 @@ impl RunningScan {
             };
             let failure = match news {
                 Some(News::End(scheduler::Outcome::Complete { disputed })) => {
-                    self.report.disputed |= disputed;
+                    self.scan.report().disputed |= disputed;
                     return Ok(());
                 }
                 Some(News::End(scheduler::Outcome::DeadlineExceeded)) => return Err(Stopped::Late),
@@ -213,17 +224,35 @@ impl RunningScan {
     /// Keeps what is new; what became of a segment when it is whole.
     fn take(&mut self, news: News) -> Option<(u32, Outcome)> {
         match news {
-            News::Started { attempt, worker, segments, purpose } => {
-                let (started_ms, ending) = (ms_since(self.begun), "running".to_owned());
-                let ended_ms = None;
-                let run = ShardRun { attempt, worker, segments, started_ms, ended_ms, ending, purpose };
-                self.report.shard_runs.push(run);
+            News::Started { attempt, worker, segments, purpose, queued, slow_after } => {
+                let run = ShardRun {
+                    attempt,
+                    worker,
+                    segments,
+                    started_ms: ms_since(self.begun),
+                    ended_ms: None,
+                    ending: "running".to_owned(),
+                    purpose,
+                    step: self.step,
+                    queued_ms: ms_of(queued),
+                    slow_after_ms: slow_after.map(ms_of),
+                    timings: None,
+                };
+                self.scan.report().shard_runs.push(run);
+                None
+            }
+            News::Timed { attempt, timings } => {
+                let mut report = self.scan.report();
+                if let Some(run) = report.shard_runs.iter_mut().rev().find(|r| r.attempt == attempt) {
+                    run.timings = Some(ShardTimes::from(*timings));
+                }
                 None
             }
             News::Over { attempt, ending } => {
                 let ended_ms = ms_since(self.begun);
                 // The first ending counts: one that broke is stopped afterwards.
-                let run = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt && r.ended_ms.is_none());
+                let mut report = self.scan.report();
+                let run = report.shard_runs.iter_mut().find(|r| r.attempt == attempt && r.ended_ms.is_none());
                 if let Some(run) = run {
                     (run.ended_ms, run.ending) = (Some(ended_ms), ending);
                 }
@@ -233,9 +262,10 @@ impl RunningScan {
                 if replaces {
                     self.replaced.insert(piece.segment);
                     // What was replaced is not in the answer.
-                    self.report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
+                    let mut report = self.scan.report();
+                    report.segment_runs.retain(|r| (r.segment, r.first) != (run.segment, run.first));
                 }
-                self.report.segment_runs.push(run);
+                self.scan.report().segment_runs.push(run);
                 let whole = (piece == self.prepared.whole(piece.segment)).then_some((envelope, digest));
                 let part = self.glue.take(&self.prepared, piece, Ok(result), self.last)?;
                 Some(self.segment(piece.segment, part, whole))
@@ -244,20 +274,20 @@ impl RunningScan {
                 let (segment, Failure { kind, message }) = (piece.segment, failure.clone());
                 let part = piece != self.prepared.whole(segment);
                 let symbols = if part { self.prepared.symbols_of_piece(piece) } else { Vec::new() };
-                self.report.failed.push(FailedRun { segment, kind, message, attempts, symbols });
+                self.scan.report().failed.push(FailedRun { segment, kind, message, attempts, symbols });
                 let part = self.glue.take(&self.prepared, piece, Err(failure), self.last)?;
                 Some(self.segment(piece.segment, part, None))
             }
             News::Contested { segment } => {
-                self.report.contested.push(segment);
+                self.scan.report().contested.push(segment);
                 None
             }
             News::Quarantined { worker } => {
-                self.report.quarantined.push(worker);
+                self.scan.report().quarantined.push(worker);
                 None
             }
             News::WorkerLost { worker } => {
-                self.report.workers_lost.push(worker);
+                self.scan.report().workers_lost.push(worker);
                 None
             }
             News::End(_) => None,
@@ -295,17 +325,21 @@ impl RunningScan {
     /// Segments failed for reasons beyond the snapshot, and nobody asked for an answer without them; or what was found
     /// cannot be stored.
     pub async fn answer(&mut self) -> Result<Answered, Failure> {
-        let partial = incomplete(&self.report.failed);
+        let partial = incomplete(&self.scan.report().failed);
         if let (Some(failure), false) = (&partial, self.scan.asked.allow_partial) {
             return Err(failure.clone());
         }
-        self.report.run_ms = ms_since(self.begun);
-        for run in self.report.shard_runs.iter_mut().filter(|r| r.ended_ms.is_none()) {
-            // Everything is answered; the end of its stream is still on its way.
-            (run.ended_ms, run.ending) = (Some(self.report.run_ms), "done".to_owned());
+        {
+            let mut report = self.scan.report();
+            let run_ms = ms_since(self.begun);
+            report.run_ms = run_ms;
+            for run in report.shard_runs.iter_mut().filter(|r| r.ended_ms.is_none()) {
+                // Everything is answered; the end of its stream is still on its way.
+                (run.ended_ms, run.ending) = (Some(run_ms), "done".to_owned());
+            }
         }
         let started = Instant::now();
-        let span = tracing::info_span!("merge", segments = self.results.len());
+        let span = tracing::info_span!(name::MERGE, { attribute::SEGMENTS } = self.results.len());
         let mut spec = self.prepared.merge_spec();
         spec.identity.partial = partial.is_some();
         let (results, failures) = (std::mem::take(&mut self.results), std::mem::take(&mut self.failures));
@@ -318,14 +352,20 @@ impl RunningScan {
         let (answer_digest, failed_symbols, partial, results) = merged?;
         // Nobody waits while tens of thousands of rows are freed.
         drop(tokio::task::spawn_blocking(move || drop(results)));
-        self.report.merge_ms = ms_since(started);
-        self.report.close();
-        let report_json = serde_json::to_string(&self.report).unwrap_or_default();
+        let (report_json, disputed) = {
+            let mut report = self.scan.report();
+            report.merge_ms = ms_since(started);
+            report.close();
+            if report.is_notable() {
+                spans::keep(&tracing::Span::current());
+            }
+            (serde_json::to_string(&*report).unwrap_or_default(), report.disputed)
+        };
         let mut summary = pb::Summary { answer_digest, report_json, partial };
         if let Some(recorder) = &self.recorder {
             summary = recorder.answer(&self.head, summary).await?;
         }
-        Ok(Answered { summary, failed_symbols, disputed: self.report.disputed })
+        Ok(Answered { summary, failed_symbols, disputed })
     }
 }
 

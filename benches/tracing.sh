@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# What tracing costs a warm scan of 10,000 symbols on four workers of this machine, in turns within one run: nothing told
+# at all, nothing sent, everything sent (the default once a receiver is named), one trace in a hundred sent. The receiver is
+# rotel. Prints a table and keeps benches/results/tracing-DATE.json.
+#
+#   benches/tracing.sh [--repeats N]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+etcd=$(tools/get-etcd)
+python=$(tools/get-venv)
+agent=$("$python" -c "import importlib.util as u; print(u.find_spec('rotel').submodule_search_locations[0])")/rotel-agent
+cargo build --locked --release --quiet -p trawl
+trawl=$(realpath "${CARGO_TARGET_DIR:-target}")/release/trawl
+scratch=$(mktemp -d)
+export TRAWL_DATA_ROOT="$scratch/data"
+"$trawl" synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
+started=()
+trap 'for p in "${started[@]}"; do kill -INT "$p" 2>/dev/null || true; done; wait; rm -rf "$scratch"' EXIT
+free() { "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+grpc=$(free)
+"$agent" start --exporter blackhole --otlp-grpc-endpoint "127.0.0.1:$grpc" --otlp-http-endpoint "127.0.0.1:$(free)" \
+    >"$scratch/rotel" 2>&1 &
+started+=($!)
+ways=()
+cluster() { # NAME, and variables of its processes
+    local name=$1
+    shift
+    env "$@" "$trawl" cluster up --workers 4 --threads 1 --listen 127.0.0.1:0 --etcd-binary "$etcd" \
+        >"$scratch/$name" 2>"$scratch/$name.log" &
+    started+=($!)
+    for _ in $(seq 300); do grep -q '^ready cluster' "$scratch/$name" && break; sleep 0.1; done
+    ways+=(--way "$name=$(grep -m1 '^ready cluster' "$scratch/$name" | tr ' ' '\n' | sed -n 's/^url=//p')")
+}
+sent=OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:$grpc
+cluster off TRAWL_LOG=trawl=info
+cluster silent TRAWL_LOG=off
+cluster default "$sent"
+cluster one-percent "$sent" OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.01
+result=benches/results/tracing-$(date +%F).json
+"$trawl" bench tracing "${ways[@]}" --dataset big --json "$@" >"$result"
+"$python" - "$result" <<'EOF'
+import json, sys
+report = json.load(open(sys.argv[1]))
+print(f"{report['symbols']} symbols, {report['rounds']} rounds; beside 'off':")
+for way in report["ways"]:
+    low, high = way["cost_percent_quartiles"]
+    print(f"  {way['name']:12} {way['median_ms']:8.2f} ms  {way['cost_percent']:+6.2f}%  (half of the rounds {low:+.2f}% to {high:+.2f}%)")
+print(f"  recording the stages by itself: {report['record_us']:.0f} µs")
+EOF

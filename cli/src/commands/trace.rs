@@ -1,0 +1,83 @@
+//! `trawl trace SCAN`: where the time of a scan went, without any backend of traces.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use trawl_coordinator::RunReport;
+use trawl_coordinator::profile::Profile;
+use trawl_protocol::pb;
+
+use super::scans::{ClientArgs, ask, state_name};
+use crate::failure::DONE;
+use crate::output::waterfall;
+
+/// Show where the time of a scan went: stages, the slowest shards, and what probably held them up
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The scan's id, as 'trawl list' shows it
+    scan: String,
+
+    #[command(flatten)]
+    client: ClientArgs,
+
+    /// Show every shard and every straggler
+    #[arg(long)]
+    all_shards: bool,
+
+    /// Print JSON
+    #[arg(long, conflicts_with = "all_shards")]
+    json: bool,
+}
+
+/// As it is printed as JSON.
+#[derive(Serialize)]
+struct Told<'a> {
+    state: &'a str,
+    #[serde(flatten)]
+    profile: &'a Profile,
+}
+
+/// Shows a profile after a scan.
+pub fn show(report: &RunReport) -> anyhow::Result<()> {
+    let options = waterfall::Options { width: waterfall::width(), all: false, more: "" };
+    print(&format!("\n{}", waterfall::render(&Profile::of(report), options)))
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+}
+
+/// Asks the coordinator, and shows what it knows.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let scan = args.scan.clone();
+    let reply = ask(&args.client, async |manager| manager.trace(&scan).await)?;
+    let state = reply.scan.as_ref().map_or(pb::ScanState::Unspecified, pb::ScanInfo::state);
+    if reply.report_json.is_empty() {
+        let why = match state {
+            pb::ScanState::Queued => "waits for its turn, and has not begun",
+            pb::ScanState::Running => "has only just been taken up",
+            _ => {
+                "has ended without an answer, and its times are not kept any more: they are with the coordinator that \
+                 led then, as long as it has room for them"
+            }
+        };
+        anyhow::bail!("there is nothing to show of scan {}: it {why}", args.scan);
+    }
+    let report: RunReport =
+        serde_json::from_str(&reply.report_json).context("the coordinator's report cannot be read")?;
+    let profile = Profile::of(&report);
+    if args.json {
+        let told = Told { state: state_name(state), profile: &profile };
+        print(&format!("{}\n", serde_json::to_string(&told)?))?;
+        return Ok(ExitCode::from(DONE));
+    }
+    let options = waterfall::Options { width: waterfall::width(), all: args.all_shards, more: " with --all-shards" };
+    let mut text = waterfall::render(&profile, options);
+    if !matches!(state, pb::ScanState::Done) {
+        text.push_str(&format!("\nthe scan is {}\n", state_name(state)));
+    }
+    print(&text)?;
+    Ok(ExitCode::from(DONE))
+}

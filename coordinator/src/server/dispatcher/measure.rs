@@ -1,0 +1,141 @@
+//! What the dispatcher counts. It sees every command of the scheduler and every ending, and changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use trawl_protocol::ErrorKind;
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    DISPUTES, DispatchPurpose, RESULTS_REPLACED, SCANS_DOUBTED, SEGMENTS_ENDED, SHARD_DURATION, SHARDS_DISPATCHED,
+    SHARDS_ENDED, SHARDS_IN_FLIGHT, SegmentEnd, ShardEnd, WORK_ENDED, WORK_SUBMITTED, WORKER_THREADS, WORKERS,
+    WORKERS_JOINED, WORKERS_LOST, WORKERS_QUARANTINED, WorkerLoss, WorkerState,
+};
+use trawl_telemetry::metrics::{TraceId, trace_of};
+
+use super::workers::RegisteredWorker;
+use super::{State, Submission};
+use crate::scheduler::{AttemptId, Command, Event, Loss, Piece, Purpose, ScanId};
+use crate::server::attempt::Ending;
+use crate::server::work::WorkShare;
+
+/// What has to be remembered to count.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    /// When it was sent, and in which trace.
+    sent: BTreeMap<AttemptId, (Instant, Option<TraceId>)>,
+    /// Of the scans that run: their trace, and the pieces that were sent at least once.
+    scans: BTreeMap<ScanId, (Option<TraceId>, BTreeSet<Piece>)>,
+    /// Estimated nanoseconds of what was handed in and had not ended when it was looked at last.
+    left: u64,
+    /// The same, as a part of what is told.
+    work: WorkShare,
+}
+
+impl Meter {
+    /// A scan is handed in.
+    pub fn submitted(&mut self, scan: ScanId, submission: &Submission) {
+        let trace = submission.trace.as_ref().and_then(|trace| trace_of(&trace.traceparent));
+        self.scans.insert(scan, (trace, BTreeSet::new()));
+    }
+
+    /// Before the scheduler is told of it.
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::Submitted { request, .. } => {
+                let cost = request.shards.iter().fold(0u64, |sum, shard| sum.saturating_add(shard.cost));
+                WORK_SUBMITTED.add(cost);
+                self.left = self.left.saturating_add(cost);
+            }
+            Event::WorkerJoined { .. } => WORKERS_JOINED.inc(),
+            Event::WorkerLost { loss: Loss::Died, .. } => WORKERS_LOST.of(WorkerLoss::Died).inc(),
+            Event::WorkerLost { loss: Loss::Left, .. } => WORKERS_LOST.of(WorkerLoss::Left).inc(),
+            _ => {}
+        }
+    }
+
+    /// Before it is carried out.
+    pub fn command(&mut self, command: &Command) {
+        match command {
+            Command::Dispatch { attempt, scan, pieces, purpose, .. } => {
+                self.dispatched(*attempt, *scan, pieces, *purpose)
+            }
+            Command::Stop { attempt } => self.ended(*attempt, ShardEnd::Stopped),
+            Command::Accept { .. } => SEGMENTS_ENDED.of(SegmentEnd::Result).inc(),
+            Command::Replace { .. } => RESULTS_REPLACED.inc(),
+            Command::Fail { kind: ErrorKind::Poisoned, .. } => SEGMENTS_ENDED.of(SegmentEnd::Poisoned).inc(),
+            Command::Fail { .. } => SEGMENTS_ENDED.of(SegmentEnd::Failed).inc(),
+            Command::Contest { .. } => DISPUTES.inc(),
+            Command::Quarantine { .. } => WORKERS_QUARANTINED.inc(),
+            Command::Doubt { .. } => SCANS_DOUBTED.inc(),
+            Command::End { scan, .. } => drop(self.scans.remove(scan)),
+        }
+    }
+
+    fn dispatched(&mut self, attempt: AttemptId, scan: ScanId, pieces: &[Piece], purpose: Purpose) {
+        let (trace, known) = self.scans.entry(scan).or_default();
+        let again = pieces.iter().any(|piece| known.contains(piece));
+        known.extend(pieces);
+        let purpose = match purpose {
+            Purpose::Work if again => DispatchPurpose::Retry,
+            Purpose::Work => DispatchPurpose::Work,
+            Purpose::Isolation => DispatchPurpose::Isolation,
+            Purpose::Hedge => DispatchPurpose::Hedge,
+            Purpose::Vote => DispatchPurpose::Vote,
+        };
+        SHARDS_DISPATCHED.of(purpose).inc();
+        self.sent.insert(attempt, (Instant::now(), *trace));
+        SHARDS_IN_FLIGHT.set_count(self.sent.len());
+    }
+
+    /// An attempt says that it is over.
+    pub fn over(&mut self, attempt: AttemptId, ending: &Ending) {
+        self.ended(
+            attempt,
+            match ending {
+                Ending::Done => ShardEnd::Done,
+                Ending::Refused(_) => ShardEnd::Refused,
+                Ending::Broken(_) => ShardEnd::Broken,
+            },
+        );
+    }
+
+    /// The first ending counts: one that broke is stopped afterwards.
+    fn ended(&mut self, attempt: AttemptId, end: ShardEnd) {
+        let Some((sent, trace)) = self.sent.remove(&attempt) else { return };
+        SHARDS_ENDED.of(end).inc();
+        SHARD_DURATION.observe(end, sent.elapsed(), trace);
+        SHARDS_IN_FLIGHT.set_count(self.sent.len());
+    }
+
+    /// What is there now. `left`: estimated nanoseconds of one core.
+    fn now<'a>(&mut self, left: u64, workers: impl Iterator<Item = &'a RegisteredWorker>) {
+        WORK_ENDED.add(self.left.saturating_sub(left));
+        self.left = left;
+        self.work.set(left);
+        let (mut counts, mut threads) = ([0i64; WorkerState::COUNT], 0);
+        for worker in workers {
+            counts[worker.state() as usize] += 1;
+            threads += if worker.serves() { i64::from(worker.record.threads) } else { 0 };
+        }
+        for state in [WorkerState::Serving, WorkerState::Draining, WorkerState::Lost, WorkerState::Quarantined] {
+            WORKERS.of(state).set(counts[state as usize]);
+        }
+        WORKER_THREADS.set(threads);
+    }
+}
+
+impl Drop for Meter {
+    /// The term is over: nothing is this coordinator's any more.
+    fn drop(&mut self) {
+        for attempt in self.sent.keys().copied().collect::<Vec<_>>() {
+            self.ended(attempt, ShardEnd::Stopped);
+        }
+        self.now(0, std::iter::empty());
+    }
+}
+
+impl State {
+    /// Tells what there is at present.
+    pub(super) fn measure(&mut self) {
+        self.meter.now(self.scheduler.work_left(), self.registered.values());
+    }
+}

@@ -1,0 +1,240 @@
+//! What is told of attempts beside their results: a span for each, linked to the attempts before it, how long its work had
+//! waited, and when it counts as slow.
+//!
+//! It decides nothing; without an exporter it costs a few clock reads an attempt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use trawl_protocol::{Failure, pb, trace};
+use trawl_telemetry::names::{attribute, span as name};
+use trawl_telemetry::spans::{self, KeyValue, SpanContext};
+use trawl_worker::timeline::cache_name;
+
+use super::{News, State, Submission};
+use crate::report::RunPurpose;
+use crate::scheduler::{AttemptId, Piece, ScanId};
+
+/// Earlier attempts that one links to.
+const LINKS_MAX: usize = 8;
+
+/// What became of a scan's work before.
+pub(super) struct History {
+    begun: Instant,
+    /// Segments that an attempt gave back: when, and which it was.
+    given_back: BTreeMap<u32, (Instant, AttemptId)>,
+    /// Where the attempts that gave work back are to be found.
+    attempts: BTreeMap<AttemptId, SpanContext>,
+}
+
+impl History {
+    pub fn new() -> Self {
+        Self { begun: Instant::now(), given_back: BTreeMap::new(), attempts: BTreeMap::new() }
+    }
+
+    fn give_back(&mut self, attempt: AttemptId, segments: &[u32], context: Option<SpanContext>) {
+        let now = Instant::now();
+        self.given_back.extend(segments.iter().map(|segment| (*segment, (now, attempt))));
+        self.attempts.extend(context.map(|context| (attempt, context)));
+    }
+
+    /// How long these have waited, and which attempts had them before.
+    fn of(&self, segments: &[u32]) -> (Duration, Vec<SpanContext>) {
+        let (mut since, mut before) = (self.begun, BTreeSet::new());
+        if !self.given_back.is_empty() {
+            for (at, attempt) in segments.iter().filter_map(|segment| self.given_back.get(segment)) {
+                since = since.max(*at);
+                before.insert(*attempt);
+            }
+        }
+        let before = before.iter().filter_map(|attempt| self.attempts.get(attempt).cloned());
+        (since.elapsed(), before.take(LINKS_MAX).collect())
+    }
+}
+
+/// An attempt as it is told of, as long as it runs.
+pub(super) struct Tracked {
+    /// Ends with the last reply, or with the attempt.
+    span: Option<tracing::Span>,
+    segments: Vec<u32>,
+    /// Pieces that were not replied to.
+    left: usize,
+    /// Segments that failed here.
+    failed: u32,
+    started: Instant,
+    slow_after: Option<Duration>,
+    purpose: RunPurpose,
+    /// Another worker was asked as well.
+    hedged: bool,
+}
+
+/// A new attempt, before it is known how it is told of.
+pub(super) struct Launch<'a> {
+    pub attempt: AttemptId,
+    pub scan: ScanId,
+    pub worker: &'a str,
+    /// `HOST:PORT`.
+    pub address: &'a str,
+    pub segments: Vec<u32>,
+    pub pieces: usize,
+    pub purpose: RunPurpose,
+}
+
+impl Tracked {
+    /// Where it is to be found: what its request carries.
+    pub fn context(&self) -> Option<pb::TraceContext> {
+        self.span.as_ref().and_then(trace::context_of)
+    }
+
+    pub fn slow_after(&self) -> Option<Duration> {
+        self.slow_after
+    }
+
+    /// What its worker told of it.
+    fn timed(&self, timings: &pb::ShardTimings) {
+        let Some(span) = self.span.as_ref().filter(|_| spans::exporting()) else { return };
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        spans::set(
+            span,
+            [
+                KeyValue::new(attribute::SYMBOLS, number(timings.symbols)),
+                KeyValue::new(attribute::BARS, number(timings.bars)),
+                KeyValue::new(attribute::BYTES, number(timings.bytes)),
+                KeyValue::new(attribute::DEVICE, timings.device.clone()),
+            ],
+        );
+        let cache = cache_name(timings.from_device, timings.from_memory, timings.from_disk);
+        spans::set(span, cache.map(|level| KeyValue::new(attribute::CACHE, level)));
+    }
+
+    /// It is over, once; later words of its end say nothing.
+    pub fn end(&mut self, ending: &str) {
+        let Some(span) = self.span.take().filter(|_| spans::exporting()) else { return };
+        let slow = self.slow_after.is_some_and(|limit| self.started.elapsed() >= limit);
+        let (kind, why) = ending.split_once(": ").unwrap_or((ending, ""));
+        let kind = match kind {
+            "refused" => Some("refused"),
+            "broken" => Some("broken"),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            spans::fail(&span, kind, why.to_owned());
+        } else if self.failed > 0 {
+            spans::fail(&span, "segment_failed", format!("{} of {} segments failed", self.failed, self.segments.len()));
+        }
+        let ending = match kind {
+            None if self.failed > 0 => "failed",
+            Some(kind) => kind,
+            None if ending == "stopped" => "stopped",
+            None => "done",
+        };
+        spans::set(&span, [KeyValue::new(attribute::ENDING, ending), KeyValue::new(attribute::SLOW, slow)]);
+        if slow || self.hedged || self.purpose == RunPurpose::Hedge || kind.is_some() || self.failed > 0 {
+            spans::keep(&span);
+        }
+    }
+}
+
+impl State {
+    /// Begins to tell of an attempt; how long its work had waited.
+    pub(super) fn track(&mut self, launch: Launch<'_>) -> (Tracked, Duration) {
+        let Launch { attempt, scan, worker, address, segments, pieces, purpose } = launch;
+        let slow_after = self.scheduler.slow_after_ms(attempt).map(Duration::from_millis);
+        let hedge = purpose == RunPurpose::Hedge;
+        let (mut late, mut queued, mut earlier) = (Vec::new(), Duration::ZERO, Vec::new());
+        if hedge {
+            for (_, running) in self.attempts.iter_mut().filter(|(_, running)| running.scan == scan) {
+                let tracked = &mut running.tracked;
+                if tracked.segments.iter().any(|segment| segments.contains(segment)) {
+                    tracked.hedged = true;
+                    late.extend(tracked.span.as_ref().and_then(spans::context));
+                }
+            }
+        } else if let Some(scan) = self.scans.get(&scan) {
+            (queued, earlier) = scan.history.of(&segments);
+        }
+        let submission = self.scans.get(&scan).map(|scan| &scan.submission);
+        let span = submission.map_or_else(tracing::Span::none, |of| {
+            let span = tracing::info_span!(
+                name::SHARD,
+                otel.kind = "client",
+                { attribute::SCAN_ID } = of.scan_name,
+                { attribute::ATTEMPT } = attempt,
+                { attribute::WORKER } = worker,
+            );
+            trace::set_parent(&span, [of.trace.as_ref(), None]);
+            if spans::exporting() {
+                describe(&span, of, (address, &segments, purpose), (queued, slow_after));
+                late.into_iter().take(LINKS_MAX).for_each(|context| spans::link(&span, context, "hedge"));
+                earlier.into_iter().for_each(|context| spans::link(&span, context, "retry"));
+            }
+            span
+        });
+        let started = Instant::now();
+        let (span, left) = (Some(span), pieces);
+        (Tracked { span, segments, left, failed: 0, started, slow_after, purpose, hedged: false }, queued)
+    }
+
+    /// A reply of an attempt came.
+    pub(super) fn track_reply(
+        &mut self,
+        (attempt, scan): (AttemptId, ScanId),
+        piece: Piece,
+        failure: Option<&Failure>,
+        timings: Option<Box<pb::ShardTimings>>,
+    ) {
+        let Some(running) = self.attempts.get_mut(&attempt) else { return };
+        let tracked = &mut running.tracked;
+        if let Some(timings) = &timings {
+            tracked.timed(timings);
+        }
+        if failure.is_some() {
+            tracked.failed += 1;
+            let context = tracked.span.as_ref().and_then(spans::context);
+            if let Some(scan) = self.scans.get_mut(&scan) {
+                scan.history.give_back(attempt, &[piece.segment], context);
+            }
+        }
+        tracked.left = tracked.left.saturating_sub(1);
+        if tracked.left == 0 {
+            tracked.end("done");
+        }
+        if let Some(timings) = timings {
+            self.tell(scan, News::Timed { attempt, timings });
+        }
+    }
+
+    /// An attempt is over that did not answer everything: others will.
+    pub(super) fn track_loss(&mut self, attempt: AttemptId, scan: ScanId, tracked: &mut Tracked, ending: &str) {
+        let context = tracked.span.as_ref().and_then(spans::context);
+        if let (true, Some(scan)) = (tracked.left > 0, self.scans.get_mut(&scan)) {
+            scan.history.give_back(attempt, &tracked.segments, context);
+        }
+        tracked.end(ending);
+    }
+}
+
+fn describe(
+    span: &tracing::Span,
+    of: &Submission,
+    (address, segments, purpose): (&str, &[u32], RunPurpose),
+    (queued, slow_after): (Duration, Option<Duration>),
+) {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    spans::set(
+        span,
+        [
+            KeyValue::new(attribute::RPC_SYSTEM, "grpc"),
+            KeyValue::new(attribute::RPC_METHOD, "trawl.v1.Worker/Execute"),
+            KeyValue::new(attribute::SERVER_ADDRESS, host.trim_matches(['[', ']']).to_owned()),
+            KeyValue::new(attribute::STEP, i64::from(of.number) + 1),
+            KeyValue::new(attribute::SEGMENTS, i64::try_from(segments.len()).unwrap_or(i64::MAX)),
+            KeyValue::new(attribute::PURPOSE, purpose.name()),
+            KeyValue::new(attribute::HEDGE, purpose == RunPurpose::Hedge),
+            KeyValue::new(attribute::QUEUE_MS, queued.as_secs_f64() * 1e3),
+        ],
+    );
+    spans::set(span, port.parse::<u16>().ok().map(|port| KeyValue::new(attribute::SERVER_PORT, i64::from(port))));
+    spans::set(span, segments.first().map(|first| KeyValue::new(attribute::SHARD, i64::from(*first))));
+    spans::set(span, slow_after.map(|limit| KeyValue::new(attribute::SLOW_AFTER_MS, limit.as_secs_f64() * 1e3)));
+}

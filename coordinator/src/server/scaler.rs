@@ -1,0 +1,229 @@
+//! What autoscalers ask, in KEDA's words: how much the workers have before them, and whether any worker is needed.
+//!
+//! A coordinator that leads samples its own load every second ([`watch`]); one that does not passes the question on. The
+//! numbers are made in [`crate::scaler`].
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Code, Request, Response, Status};
+use trawl_protocol::error::status_of;
+use trawl_protocol::keda::external_scaler_server::ExternalScaler;
+use trawl_protocol::{ErrorKind, keda};
+
+use super::proxy::Proxy;
+use super::scans::Environment;
+use super::service::{CoordinatorService, Leader, Standing, of_address, of_leader};
+use super::work::work_remaining;
+use crate::scaler::{Demand, Goal, Reading, Sample};
+
+/// How the number is called.
+pub const METRIC: &str = "trawl-work-seconds";
+/// Longest question that is read.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// How often the load is looked at.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Streams that are told when the answer changes.
+const STREAMS_MAX: usize = 64;
+/// How often a stream is told again what it knows, so that one that broke is noticed.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The samples, and the task that takes them.
+pub(crate) struct Watched {
+    demand: Arc<Mutex<Demand>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Watched {
+    pub fn demand(&self) -> Arc<Mutex<Demand>> {
+        Arc::clone(&self.demand)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Samples the load for as long as what it returns lives. A new term begins with no past.
+pub(crate) fn watch(standing: watch::Receiver<Standing>) -> Watched {
+    let demand = Arc::new(Mutex::new(Demand::default()));
+    let kept = Arc::clone(&demand);
+    let task = tokio::spawn(async move {
+        let started = Instant::now();
+        let mut tick = tokio::time::interval(SAMPLE_INTERVAL);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let standing = standing.borrow().clone();
+            let sample = match standing {
+                Standing::Leading(environment) => Some(sample(&environment).await),
+                Standing::Following(_) => None,
+            };
+            let mut demand = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            match sample {
+                Some(sample) => demand.note(started.elapsed().as_secs(), sample),
+                None => *demand = Demand::default(),
+            }
+        }
+    });
+    Watched { demand, task }
+}
+
+async fn sample(environment: &Environment) -> Sample {
+    let workers = environment.dispatcher.list(false).await;
+    Sample {
+        work_s: work_remaining().as_secs_f64(),
+        done_s: environment.dispatcher.computed().as_secs_f64(),
+        scans: environment.scans.all().iter().filter(|scan| !scan.has_ended()).count(),
+        workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
+        threads: workers.iter().fold(0, |sum: u32, worker| sum.saturating_add(worker.threads)),
+    }
+}
+
+/// What tonic serves.
+pub(crate) struct Scaler {
+    service: Arc<CoordinatorService>,
+    demand: Arc<Mutex<Demand>>,
+    streams: Arc<Semaphore>,
+}
+
+impl Scaler {
+    pub fn new(service: Arc<CoordinatorService>, demand: Arc<Mutex<Demand>>) -> Self {
+        Self { service, demand, streams: Arc::new(Semaphore::new(STREAMS_MAX)) }
+    }
+
+    fn reading(&self, goal: &Goal) -> Reading {
+        reading(&self.demand, goal)
+    }
+
+    /// The leader, if it is another coordinator.
+    async fn elsewhere<T>(&self, request: &Request<T>) -> Result<Option<Client>, Status> {
+        match self.service.leader(Proxy::is_passed_on(request.metadata())).await? {
+            Leader::Here(_) => Ok(None),
+            Leader::There(address) => self.service.proxy.scaler_at(&address).map(Some).map_err(of_address),
+        }
+    }
+}
+
+type Client = keda::external_scaler_client::ExternalScalerClient<tonic::transport::Channel>;
+type ActiveStream = Pin<Box<dyn Stream<Item = Result<keda::IsActiveResponse, Status>> + Send>>;
+
+fn reading(demand: &Mutex<Demand>, goal: &Goal) -> Reading {
+    demand.lock().unwrap_or_else(PoisonError::into_inner).reading(goal)
+}
+
+fn goal_of(scaled: &keda::ScaledObjectRef) -> Result<Goal, Status> {
+    Goal::of(scaled.scaler_metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()))).map_err(|mistake| {
+        let of = |text: &str| text.chars().filter(|c| !c.is_control()).take(128).collect::<String>();
+        let message = format!("trigger of ScaledObject {}/{}: {mistake}", of(&scaled.namespace), of(&scaled.name));
+        status_of(Code::InvalidArgument, ErrorKind::Invalid, &message)
+    })
+}
+
+/// The same question for the leader.
+fn pass_on<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    Proxy::mark(request.metadata_mut());
+    request
+}
+
+/// A whole number that promises no less.
+fn whole(value: f64) -> i64 {
+    // Saturates; NaN does not come.
+    value.ceil() as i64
+}
+
+#[tonic::async_trait]
+impl ExternalScaler for Scaler {
+    type StreamIsActiveStream = ActiveStream;
+
+    async fn is_active(
+        &self,
+        request: Request<keda::ScaledObjectRef>,
+    ) -> Result<Response<keda::IsActiveResponse>, Status> {
+        let leader = self.elsewhere(&request).await?;
+        let scaled = request.into_inner();
+        if let Some(mut leader) = leader {
+            return leader.is_active(pass_on(scaled)).await.map_err(of_leader);
+        }
+        let result = self.reading(&goal_of(&scaled)?).active;
+        Ok(Response::new(keda::IsActiveResponse { result }))
+    }
+
+    async fn stream_is_active(
+        &self,
+        request: Request<keda::ScaledObjectRef>,
+    ) -> Result<Response<ActiveStream>, Status> {
+        let leader = self.elsewhere(&request).await?;
+        let scaled = request.into_inner();
+        if let Some(mut leader) = leader {
+            let stream = leader.stream_is_active(pass_on(scaled)).await.map_err(of_leader)?.into_inner();
+            return Ok(Response::new(Box::pin(stream.map(|told| told.map_err(of_leader)))));
+        }
+        let goal = goal_of(&scaled)?;
+        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            let message = format!("{STREAMS_MAX} streams are open already");
+            status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message)
+        })?;
+        let (tell, told) = mpsc::channel(1);
+        let (demand, mut standing) = (Arc::clone(&self.demand), self.service.standing());
+        tokio::spawn(async move {
+            let _permit = permit;
+            let mut known: Option<(bool, Instant)> = None;
+            // What another leads, another knows: whoever listens asks again.
+            while matches!(&*standing.borrow_and_update(), Standing::Leading(_)) {
+                let result = reading(&demand, &goal).active;
+                if known.is_none_or(|(before, at)| before != result || at.elapsed() >= REPEAT_INTERVAL) {
+                    if tell.send(Ok(keda::IsActiveResponse { result })).await.is_err() {
+                        return;
+                    }
+                    known = Some((result, Instant::now()));
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+                    () = tell.closed() => return,
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(told))))
+    }
+
+    async fn get_metric_spec(
+        &self,
+        request: Request<keda::ScaledObjectRef>,
+    ) -> Result<Response<keda::GetMetricSpecResponse>, Status> {
+        // It says nothing of the cluster: whoever is asked may answer.
+        let goal = goal_of(request.get_ref())?;
+        let spec = keda::MetricSpec {
+            metric_name: METRIC.to_owned(),
+            target_size: whole(goal.target_s),
+            target_size_float: goal.target_s,
+        };
+        Ok(Response::new(keda::GetMetricSpecResponse { metric_specs: vec![spec] }))
+    }
+
+    async fn get_metrics(
+        &self,
+        request: Request<keda::GetMetricsRequest>,
+    ) -> Result<Response<keda::GetMetricsResponse>, Status> {
+        let leader = self.elsewhere(&request).await?;
+        let asked = request.into_inner();
+        if let Some(mut leader) = leader {
+            return leader.get_metrics(pass_on(asked)).await.map_err(of_leader);
+        }
+        let goal = goal_of(&asked.scaled_object_ref.unwrap_or_default())?;
+        let work_s = self.reading(&goal).work_s;
+        let value = keda::MetricValue {
+            metric_name: METRIC.to_owned(),
+            metric_value: whole(work_s),
+            metric_value_float: work_s,
+        };
+        Ok(Response::new(keda::GetMetricsResponse { metric_values: vec![value] }))
+    }
+}

@@ -1,0 +1,79 @@
+//! A store whose calls are counted and timed; it changes nothing about them.
+
+use std::time::{Duration, Instant};
+
+use trawl_telemetry::metrics::catalogue::process::{ETCD_CALL_DURATION, ETCD_CALL_FAILURES, EtcdCall, EtcdFailure};
+use trawl_telemetry::metrics::current_trace;
+
+use super::{Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, Watch, Write};
+
+/// A store behind its meter.
+#[derive(Debug)]
+pub struct Metered<S>(pub S);
+
+async fn metered<T>(call: EtcdCall, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T, ControlError> {
+    let asked = Instant::now();
+    let answer = answer.await;
+    ETCD_CALL_DURATION.observe(call, asked.elapsed(), current_trace());
+    let failure = match &answer {
+        Ok(_) => return answer,
+        Err(ControlError::Unreachable { .. }) => EtcdFailure::Unreachable,
+        Err(ControlError::LeaseOver) => EtcdFailure::LeaseOver,
+        Err(ControlError::Refused(_) | ControlError::Address(_)) => EtcdFailure::Refused,
+    };
+    ETCD_CALL_FAILURES.of(failure).inc();
+    answer
+}
+
+#[tonic::async_trait]
+impl<S: ControlStore> ControlStore for Metered<S> {
+    async fn put(&self, key: &str, value: Vec<u8>, lease: Option<LeaseId>) -> Result<(), ControlError> {
+        metered(EtcdCall::Put, self.0.put(key, value, lease)).await
+    }
+    async fn delete(&self, key: &str) -> Result<(), ControlError> {
+        metered(EtcdCall::Delete, self.0.delete(key)).await
+    }
+    async fn get(&self, key: &str) -> Result<Option<Entry>, ControlError> {
+        metered(EtcdCall::Get, self.0.get(key)).await
+    }
+    async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
+        metered(EtcdCall::Commit, self.0.commit(guards, writes)).await
+    }
+    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
+        metered(EtcdCall::List, self.0.list(prefix)).await
+    }
+    async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
+        metered(EtcdCall::Watch, self.0.watch(prefix, revision)).await
+    }
+    async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError> {
+        metered(EtcdCall::Grant, self.0.grant(ttl)).await
+    }
+    async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError> {
+        metered(EtcdCall::KeepAlive, self.0.keep_alive(lease)).await
+    }
+    async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
+        metered(EtcdCall::Revoke, self.0.revoke(lease)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::MemoryStore;
+
+    #[tokio::test]
+    async fn what_fails_is_counted_by_its_reason() {
+        let store = Metered(std::sync::Arc::new(MemoryStore::default()));
+        let (calls, away) = (ETCD_CALL_DURATION.count(), ETCD_CALL_FAILURES.of(EtcdFailure::Unreachable).get());
+        store.put("a", vec![1], None).await.unwrap();
+        assert_eq!(store.get("a").await.unwrap().unwrap().value, [1]);
+        store.0.set_away(true);
+        assert!(store.get("a").await.is_err());
+        assert!(ETCD_CALL_DURATION.count() >= calls + 3);
+        assert_eq!(ETCD_CALL_FAILURES.of(EtcdFailure::Unreachable).get(), away + 1);
+        store.0.set_away(false);
+        let over = ETCD_CALL_FAILURES.of(EtcdFailure::LeaseOver).get();
+        assert_eq!(store.keep_alive(77).await, Err(ControlError::LeaseOver));
+        assert_eq!(ETCD_CALL_FAILURES.of(EtcdFailure::LeaseOver).get(), over + 1);
+    }
+}

@@ -1,0 +1,5 @@
+//! Prints `docs/metrics.md`, from the declarations.
+
+fn main() {
+    print!("{}", trawl_telemetry::metrics::page());
+}

@@ -1,0 +1,165 @@
+//! Lines of the log on stderr: text for people, JSON for machines, each with the trace it belongs to.
+
+use std::fmt::{self, Write as _};
+use std::io::IsTerminal as _;
+
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::{DefaultFields, Format, JsonFields, Writer};
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime as Clock};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, fmt as subscriber};
+
+use crate::environment::variable;
+
+/// How lines look.
+const FORMAT_VARIABLE: &str = "TRAWL_LOG_FORMAT";
+
+/// How lines of the log look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+impl LogFormat {
+    /// As the variable says; with what is wrong about it.
+    pub fn from_environment() -> (Self, Option<String>) {
+        match variable(FORMAT_VARIABLE).as_deref() {
+            None | Some("text") => (Self::Text, None),
+            Some("json") => (Self::Json, None),
+            Some(other) => (Self::Text, Some(format!("{FORMAT_VARIABLE} is '{other}'; 'text' or 'json' is expected"))),
+        }
+    }
+}
+
+/// The layer that writes lines.
+pub(crate) fn layer<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let colours = std::io::stderr().is_terminal() && variable("NO_COLOR").is_none();
+    let lines = subscriber::layer().with_ansi(colours && format == LogFormat::Text).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => Box::new(lines.event_format(Text(Format::default()))),
+        LogFormat::Json => Box::new(lines.fmt_fields(JsonFields::new()).event_format(Json)),
+    }
+}
+
+/// The trace that an event belongs to: its span's, or the one that is entered.
+fn trace_of<S, N>(context: &FmtContext<'_, S, N>) -> Option<SpanContext>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    let of_span = context.parent_span().and_then(|span| {
+        tracing::dispatcher::get_default(|dispatch| tracing_opentelemetry::get_otel_context(&span.id(), dispatch))
+    });
+    // Where the log leaves spans out, the context that is entered tells all the same.
+    let within = of_span.unwrap_or_else(opentelemetry::Context::current);
+    Some(within.span().span_context().clone()).filter(SpanContext::is_valid)
+}
+
+/// The usual line, and the ids behind it.
+struct Text(Format);
+
+impl<S> FormatEvent<S, DefaultFields> for Text
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, DefaultFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let Some(trace) = trace_of(context) else { return self.0.format_event(context, writer, event) };
+        let mut line = String::new();
+        let inner = Format::default().with_ansi(writer.has_ansi_escapes());
+        inner.format_event(context, Writer::new(&mut line), event)?;
+        writeln!(writer, "{} trace_id={} span_id={}", line.trim_end(), trace.trace_id(), trace.span_id())
+    }
+}
+
+/// One object a line: timestamp, level, target, message, fields, spans from the outermost in, trace.
+struct Json;
+
+impl<S> FormatEvent<S, JsonFields> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, JsonFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut timestamp = String::new();
+        Clock.format_time(&mut Writer::new(&mut timestamp))?;
+        let mut fields = Fields(Map::new());
+        event.record(&mut fields);
+        let mut fields = fields.0;
+        let metadata = event.metadata();
+        let mut line = Map::new();
+        line.insert("timestamp".to_owned(), timestamp.into());
+        line.insert("level".to_owned(), metadata.level().as_str().into());
+        line.insert("target".to_owned(), metadata.target().into());
+        line.insert("message".to_owned(), fields.remove("message").unwrap_or_else(|| "".into()));
+        if !fields.is_empty() {
+            line.insert("fields".to_owned(), Value::Object(fields));
+        }
+        let mut spans = Vec::new();
+        for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+            let extensions = span.extensions();
+            let kept = extensions.get::<FormattedFields<JsonFields>>();
+            let kept = kept.and_then(|text| serde_json::from_str::<Map<_, _>>(&text.fields).ok());
+            let mut told = kept.unwrap_or_default();
+            told.insert("name".to_owned(), span.name().into());
+            spans.push(Value::Object(told));
+        }
+        if !spans.is_empty() {
+            line.insert("spans".to_owned(), Value::Array(spans));
+        }
+        if let Some(trace) = trace_of(context) {
+            line.insert("trace_id".to_owned(), trace.trace_id().to_string().into());
+            line.insert("span_id".to_owned(), trace.span_id().to_string().into());
+        }
+        writeln!(writer, "{}", Value::Object(line))
+    }
+}
+
+/// Fields of an event.
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let mut text = String::new();
+        // A Debug that fails has nothing to say.
+        let _ = write!(text, "{value:?}");
+        self.0.insert(field.name().to_owned(), text.into());
+    }
+}

@@ -1,0 +1,182 @@
+//! What a coordinator counts. Scans, shards and workers are those of the terms in which it led.
+
+use crate::metrics::labels::label;
+use crate::metrics::{Counter, Gauge, Histogram};
+
+label! {
+    /// Who brought a scan.
+    pub enum Origin("origin") {
+        Client = "client",
+        /// A coordinator that led before.
+        Predecessor = "predecessor",
+    }
+}
+
+label! {
+    /// How a scan ended here.
+    pub enum ScanEnd("state") {
+        Done = "done",
+        Failed = "failed",
+        Cancelled = "cancelled",
+        /// The term was over: another coordinator goes on with it.
+        HandedOver = "handed_over",
+    }
+}
+
+label! {
+    /// Why a submission was turned down.
+    pub enum Refusal("reason") {
+        /// More bytes, or a longer key, than are taken.
+        TooLarge = "too_large",
+        /// The caller has too many scans running.
+        CallerScans = "caller_scans",
+        /// The caller submits too often.
+        CallerRate = "caller_rate",
+        /// Too many callers at once.
+        Callers = "callers",
+        /// Too many scans wait.
+        QueueFull = "queue_full",
+        Version = "version",
+        /// The key belongs to another request.
+        KeyReused = "key_reused",
+        /// It was taken in, and is none: it does not compile, its dataset is not there, it could not be recorded.
+        NotAccepted = "not_accepted",
+    }
+}
+
+label! {
+    /// Why a shard was sent.
+    pub enum DispatchPurpose("purpose") {
+        Work = "work",
+        /// Some of it was sent before.
+        Retry = "retry",
+        /// Under suspicion of killing workers.
+        Isolation = "isolation",
+        /// Another worker has it too, and is late.
+        Hedge = "hedge",
+        /// To find out which of different results is right.
+        Vote = "vote",
+    }
+}
+
+label! {
+    /// How an attempt at a shard ended.
+    pub enum ShardEnd("outcome") {
+        Done = "done",
+        /// The worker refused it, or gave it back.
+        Refused = "refused",
+        /// The connection broke: the worker counts as lost.
+        Broken = "broken",
+        /// Nobody waited for it any more.
+        Stopped = "stopped",
+    }
+}
+
+label! {
+    /// What became of a segment, or of a part of one that was bisected.
+    pub enum SegmentEnd("outcome") {
+        Result = "result",
+        Failed = "failed",
+        /// A symbol that kills workers.
+        Poisoned = "poisoned",
+    }
+}
+
+label! {
+    /// Where a worker stands.
+    pub enum WorkerState("state") {
+        Serving = "serving",
+        Draining = "draining",
+        /// Registered, but it does not answer.
+        Lost = "lost",
+        /// Its results proved wrong.
+        Quarantined = "quarantined",
+    }
+}
+
+label! {
+    /// Why a worker is gone.
+    pub enum WorkerLoss("reason") {
+        Died = "died",
+        Left = "left",
+    }
+}
+
+label! {
+    /// How a client's stream ended.
+    pub enum StreamEnd("reason") {
+        Complete = "complete",
+        ClientGone = "client_gone",
+        /// It read nothing for too long.
+        Stalled = "stalled",
+        /// This coordinator had no more of the scan.
+        Broken = "broken",
+    }
+}
+
+super::metrics! { Coordinator;
+    /// Scans that were accepted, or taken over.
+    SCANS_ACCEPTED: Counter<Origin, { Origin::COUNT }> = "trawl_scans_accepted", None;
+    /// Accepted scans that ended here; the difference to those accepted is what waits or runs.
+    SCANS_ENDED: Counter<ScanEnd, { ScanEnd::COUNT }> = "trawl_scans_ended", None;
+    /// From a scan's request to its end.
+    SCAN_DURATION: Histogram<ScanEnd, { ScanEnd::COUNT }> = "trawl_scan_duration_seconds", Seconds;
+    /// How long scans waited for their turn; 0 of those that began at once.
+    SCAN_WAIT: Histogram = "trawl_scan_wait_duration_seconds", Seconds;
+    /// Submissions that were turned down.
+    REFUSALS: Counter<Refusal, { Refusal::COUNT }> = "trawl_refusals", None;
+    /// Estimated work of the steps that were handed to the scheduler, in seconds of one core.
+    WORK_SUBMITTED: Counter = "trawl_work_submitted_seconds", Seconds;
+    /// The part of it that ended: done, failed or cancelled.
+    WORK_ENDED: Counter = "trawl_work_ended_seconds", Seconds;
+    /// Estimated work that is left, of scans that run and scans that wait, in seconds of one core; what to scale workers by.
+    WORK_REMAINING: Gauge = "trawl_work_remaining_seconds", Seconds;
+    /// Shards that were sent to workers.
+    SHARDS_DISPATCHED: Counter<DispatchPurpose, { DispatchPurpose::COUNT }> = "trawl_shards_dispatched", None;
+    /// Attempts at shards that ended.
+    SHARDS_ENDED: Counter<ShardEnd, { ShardEnd::COUNT }> = "trawl_shards_ended", None;
+    /// From a shard's dispatch to the end of the attempt.
+    SHARD_DURATION: Histogram<ShardEnd, { ShardEnd::COUNT }> = "trawl_shard_duration_seconds", Seconds;
+    /// Shards at workers now.
+    SHARDS_IN_FLIGHT: Gauge = "trawl_shards_in_flight", None;
+    /// Segments, and parts of bisected ones, that ended; each counts once a step, whoever ran it how often.
+    SEGMENTS_ENDED: Counter<SegmentEnd, { SegmentEnd::COUNT }> = "trawl_segments_ended", None;
+    /// Segments of which workers gave different results.
+    DISPUTES: Counter = "trawl_disputes", None;
+    /// Accepted results that proved wrong in time and were replaced.
+    RESULTS_REPLACED: Counter = "trawl_results_replaced", None;
+    /// Scans that ended and of which a result came to be in doubt afterwards.
+    SCANS_DOUBTED: Counter = "trawl_scans_doubted", None;
+    /// Registered workers.
+    WORKERS: Gauge<WorkerState, { WorkerState::COUNT }> = "trawl_workers", None;
+    /// Threads of the workers that are given work.
+    WORKER_THREADS: Gauge = "trawl_worker_threads", None;
+    /// Workers that joined, again after a loss too.
+    WORKERS_JOINED: Counter = "trawl_workers_joined", None;
+    /// Workers that are gone.
+    WORKERS_LOST: Counter<WorkerLoss, { WorkerLoss::COUNT }> = "trawl_workers_lost", None;
+    /// Workers whose results proved wrong: they are given nothing more.
+    WORKERS_QUARANTINED: Counter = "trawl_workers_quarantined", None;
+    /// 1 where this coordinator leads.
+    LEADER: Gauge = "trawl_leader", None;
+    /// The epoch of its present or last term; it grows from leader to leader.
+    LEADER_EPOCH: Gauge = "trawl_leader_epoch", None;
+    /// Elections that it won.
+    ELECTIONS_WON: Counter = "trawl_elections_won", None;
+    /// Terms of its own that ended.
+    TERMS_ENDED: Counter = "trawl_leader_terms_ended", None;
+    /// How long writes of one object to the result store took, failed ones too.
+    RESULT_PUT_DURATION: Histogram = "trawl_result_store_put_duration_seconds", Seconds;
+    /// Writes to the result store that failed.
+    RESULT_PUT_FAILURES: Counter = "trawl_result_store_put_failures", None;
+    /// Bytes written to the result store.
+    RESULT_PUT_BYTES: Counter = "trawl_result_store_put_bytes", Bytes;
+    /// Bytes of results in memory, for clients to read.
+    RESULTS_HELD: Gauge = "trawl_results_held_bytes", Bytes;
+    /// Streams of events that clients opened.
+    STREAMS_OPENED: Counter = "trawl_client_streams_opened", None;
+    /// Streams of clients that ended.
+    STREAMS_ENDED: Counter<StreamEnd, { StreamEnd::COUNT }> = "trawl_client_streams_ended", None;
+    /// Time that events waited for clients to read, summed over streams.
+    CLIENT_WAIT: Counter = "trawl_client_wait_seconds", Seconds;
+}

@@ -1,0 +1,108 @@
+//! What a worker counts.
+
+use std::sync::Mutex;
+
+use crate::metrics::kinds::{Facts, Metric, Said};
+use crate::metrics::labels::label;
+use crate::metrics::{Counter, Gauge, Histogram, Place, Unit};
+
+label! {
+    /// How a segment ended at a worker.
+    pub enum RunEnd("outcome") {
+        Result = "result",
+        Failed = "failed",
+        /// Nobody waited for it any more.
+        Cancelled = "cancelled",
+        /// A mistake of the program.
+        Panicked = "panicked",
+    }
+}
+
+label! {
+    /// A part of a segment's way through the engine, as in traces.
+    pub enum StageName("stage") {
+        Load = "load",
+        HostToDevice = "h2d",
+        Kernel = "kernel",
+        DeviceToHost = "d2h",
+        Encode = "encode",
+    }
+}
+
+label! {
+    /// Where bars are kept between scans.
+    pub enum CacheLevel("level") {
+        /// The process's memory.
+        Memory = "memory",
+        /// A device's memory.
+        Device = "device",
+    }
+}
+
+label! {
+    /// Why a worker turned a shard down.
+    pub enum ShardRefusal("reason") {
+        Leaving = "leaving",
+        Full = "full",
+        /// Of a leader that another has followed.
+        OldEpoch = "old_epoch",
+        /// It cannot be run here.
+        Invalid = "invalid",
+    }
+}
+
+super::metrics! { Worker;
+    /// Shards that were taken.
+    SHARDS_STARTED: Counter = "trawl_worker_shards_started", None;
+    /// Shards that ended; the difference to those taken is what runs or waits here.
+    SHARDS_FINISHED: Counter = "trawl_worker_shards_ended", None;
+    /// Shards that were turned down.
+    SHARDS_REFUSED: Counter<ShardRefusal, { ShardRefusal::COUNT }> = "trawl_worker_shards_refused", None;
+    /// Segments that were run.
+    SEGMENTS_RUN: Counter<RunEnd, { RunEnd::COUNT }> = "trawl_segments_run", None;
+    /// From the beginning of a segment to its encoded result.
+    SEGMENT_DURATION: Histogram = "trawl_segment_duration_seconds", Seconds;
+    /// Time that threads spent on evaluating plans, summed over threads.
+    COMPUTE_TIME: Counter = "trawl_compute_seconds", Seconds;
+    /// Time by stage, summed over segments.
+    STAGE_TIME: Counter<StageName, { StageName::COUNT }> = "trawl_stage_seconds", Seconds;
+    /// Symbols that were evaluated.
+    SYMBOLS: Counter = "trawl_symbols_processed", None;
+    /// Bars that were evaluated.
+    BARS: Counter = "trawl_bars_processed", None;
+    /// Bytes of those bars, in the columns that the plans read.
+    BAR_BYTES: Counter = "trawl_bars_processed_bytes", Bytes;
+    /// Groups of bars that were where they were looked for.
+    CACHE_HITS: Counter<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_hits", None;
+    /// Groups of bars that were not, and had to be fetched from the level below.
+    CACHE_MISSES: Counter<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_misses", None;
+    /// Bytes of bars that are kept.
+    CACHE_RESIDENT: Gauge<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_resident_bytes", Bytes;
+    /// Bytes of bars that may be kept.
+    CACHE_BUDGET: Gauge<CacheLevel, { CacheLevel::COUNT }> = "trawl_cache_budget_bytes", Bytes;
+    /// Renewals of this worker's lease.
+    LEASE_RENEWALS: Counter = "trawl_lease_renewals", None;
+    /// Renewals that failed, and are tried again.
+    LEASE_FAILURES: Counter = "trawl_lease_failures", None;
+    /// Times that the lease was over and the worker registered anew.
+    LEASES_LOST: Counter = "trawl_leases_lost", None;
+    /// 1 while this worker is leaving.
+    DRAINING: Gauge = "trawl_draining", None;
+    /// Devices that were given up after an error.
+    DEVICE_QUARANTINES: Counter = "trawl_device_quarantines", None;
+}
+
+/// The devices of this worker, by the id that NVIDIA's DCGM calls `UUID`.
+pub static DEVICES: Facts = Facts {
+    said: Said {
+        name: "trawl_device",
+        meaning: "A device of this worker; `gpu_uuid` is the `UUID` of NVIDIA's DCGM exporter.",
+        unit: Unit::None,
+        place: Place::Worker,
+    },
+    labels: &[("gpu_uuid", &[]), ("name", &[]), ("compute_capability", &[]), ("memory_mode", &[])],
+    rows: Mutex::new(Vec::new()),
+};
+
+/// What the macro cannot declare.
+pub(super) static MORE: &[&dyn Metric] = &[&DEVICES];

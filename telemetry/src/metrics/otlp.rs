@@ -1,0 +1,117 @@
+//! Metrics by OTLP: the SDK asks for them at intervals and sends them where the OTEL variables say.
+//!
+//! Counters and gauges are read when they are sent; histograms are handed each value, because the SDK knows no histogram
+//! that is read. It sends no exemplars: those are on `/metrics` (docs/adr/0015). A receiver that is slow or away costs
+//! metrics, and at the end of the process at most [`FLUSH_TIMEOUT`].
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Meter, MeterProvider as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+
+use super::kinds::{Metric, SECONDS_BOUNDS, Value};
+use super::{Kind, Place, Unit, of};
+use crate::environment::{Signal, Wanted, wanted};
+use crate::otlp::metric_exporter;
+
+/// How long the last metrics may take to leave.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Sends the last metrics when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Export {
+    provider: Option<SdkMeterProvider>,
+    /// Where connections to the receiver live.
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Some(provider) = self.provider.take() {
+            // The SDK knows no bound: on a thread of its own it may take as long as it likes.
+            let (tell, told) = mpsc::channel();
+            let flushing = std::thread::Builder::new().name("trawl-otlp-flush".to_owned());
+            let started = flushing.spawn(move || tell.send(provider.shutdown()));
+            if started.is_err() || !matches!(told.recv_timeout(FLUSH_TIMEOUT), Ok(Ok(()))) {
+                tracing::debug!("the last metrics could not be exported");
+            }
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Sends the metrics of this place from now on, every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000 without it), when
+/// the variables ask for it. Once per process.
+///
+/// # Errors
+/// Why that cannot be done.
+pub(crate) fn export(place: Place, resource: impl FnOnce() -> Resource) -> Result<Option<Export>, String> {
+    let protocol = match wanted(Signal::Metrics)? {
+        Wanted::Off => return Ok(None),
+        Wanted::Otlp(protocol) => protocol,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("trawl-otlp")
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    // The connection lives on the runtime that is entered while it is made.
+    let exporter = {
+        let _entered = runtime.enter();
+        metric_exporter(protocol)?
+    };
+    super::process::begin();
+    let provider = start(place, exporter, resource());
+    Ok(Some(Export { provider: Some(provider), runtime: Some(runtime) }))
+}
+
+fn start(place: Place, exporter: impl PushMetricExporter, resource: Resource) -> SdkMeterProvider {
+    let reader = PeriodicReader::builder(exporter).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader).with_resource(resource).build();
+    let meter = provider.meter("trawl");
+    of(place).for_each(|metric| register(&meter, metric));
+    provider
+}
+
+fn register(meter: &Meter, metric: &'static dyn Metric) {
+    let about = metric.about();
+    let unit = match about.unit {
+        Unit::None => "1",
+        Unit::Seconds => "s",
+        Unit::Bytes => "By",
+    };
+    let each = move |observe: &dyn Fn(f64, &[KeyValue])| {
+        for sample in metric.read() {
+            let labels: Vec<KeyValue> =
+                sample.labels.into_iter().map(|(name, value)| KeyValue::new(name, value.into_owned())).collect();
+            if let Value::Number(number) = sample.value {
+                observe(number, &labels);
+            }
+        }
+    };
+    match about.kind {
+        Kind::Counter => {
+            let counter = meter.f64_observable_counter(about.name).with_unit(unit).with_description(about.meaning);
+            counter.with_callback(move |seen| each(&|number, labels| seen.observe(number, labels))).build();
+        }
+        Kind::Gauge | Kind::Info => {
+            let gauge = meter.f64_observable_gauge(about.full_name()).with_unit(unit).with_description(about.meaning);
+            gauge.with_callback(move |seen| each(&|number, labels| seen.observe(number, labels))).build();
+        }
+        Kind::Histogram => {
+            let histogram = meter.f64_histogram(about.name).with_unit(unit).with_description(about.meaning);
+            let histogram = histogram.with_boundaries(SECONDS_BOUNDS.to_vec()).build();
+            if let Some(forward) = metric.forward() {
+                // Set before only when it was called before: then the first call counts.
+                let _ = forward.set(histogram);
+            }
+        }
+    }
+}

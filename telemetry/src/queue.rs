@@ -1,0 +1,286 @@
+//! Spans on their way to the receiver: a bounded queue, and a task that sends batches.
+//!
+//! Whoever ends a span never waits. What does not fit and what the receiver does not take is counted and lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// What became of spans.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    dropped: AtomicU64,
+    delivered: AtomicU64,
+}
+
+/// Of this process, since it began.
+pub(crate) static COUNTS: Counts = Counts { dropped: AtomicU64::new(0), delivered: AtomicU64::new(0) };
+
+/// Spans that this process did not deliver: the queue was full, or the receiver away. Never goes back.
+pub fn dropped_spans() -> u64 {
+    COUNTS.dropped.load(Ordering::Relaxed)
+}
+
+/// Spans that a receiver took. Never goes back.
+pub fn delivered_spans() -> u64 {
+    COUNTS.delivered.load(Ordering::Relaxed)
+}
+
+/// Bounds of the queue; each follows its standard variable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// `OTEL_BSP_MAX_QUEUE_SIZE`.
+    pub queue_spans_max: usize,
+    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`.
+    pub batch_spans_max: usize,
+    /// `OTEL_BSP_SCHEDULE_DELAY`: how long the first span of a batch waits for others.
+    pub delay: Duration,
+    /// `OTEL_BSP_EXPORT_TIMEOUT`: how long a batch may take.
+    pub export_timeout: Duration,
+}
+
+impl Bounds {
+    /// From the environment; what cannot be read is as if it were not set.
+    pub fn from_environment() -> Self {
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let count = |name, default: usize| {
+            number(name).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(default)
+        };
+        let ms = |name, default| Duration::from_millis(number(name).unwrap_or(default));
+        Self {
+            queue_spans_max: count("OTEL_BSP_MAX_QUEUE_SIZE", 2048),
+            batch_spans_max: count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
+            delay: ms("OTEL_BSP_SCHEDULE_DELAY", 5_000),
+            export_timeout: ms("OTEL_BSP_EXPORT_TIMEOUT", 30_000),
+        }
+    }
+}
+
+enum Message {
+    Span(Box<SpanData>),
+    /// Sends what there is, and says so.
+    Flush(std::sync::mpsc::SyncSender<()>),
+}
+
+/// The end that spans are put into. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    sender: mpsc::Sender<Message>,
+    counts: &'static Counts,
+}
+
+impl Queue {
+    /// Starts the task on the runtime that is entered.
+    pub fn start(exporter: impl SpanExporter + 'static, bounds: Bounds, counts: &'static Counts) -> Self {
+        let (sender, receiver) = mpsc::channel(bounds.queue_spans_max);
+        tokio::spawn(Sending { exporter, bounds, receiver, counts, batch: Vec::new(), failing: false }.run());
+        Self { sender, counts }
+    }
+
+    /// Takes a span, or counts it as lost. Never waits.
+    pub fn push(&self, span: SpanData) {
+        if self.sender.try_send(Message::Span(Box::new(span))).is_err() {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until what is in the queue was sent, or `bound` is over: whether it was sent.
+    pub fn flush(&self, bound: Duration) -> bool {
+        let started = std::time::Instant::now();
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let mut message = Message::Flush(done);
+        // A full queue takes it a moment later.
+        while let Err(error) = self.sender.try_send(message) {
+            match error {
+                mpsc::error::TrySendError::Full(back) if started.elapsed() < bound => message = back,
+                _ => return false,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        is_done.recv_timeout(bound.saturating_sub(started.elapsed())).is_ok()
+    }
+}
+
+/// State of the task.
+struct Sending<E> {
+    exporter: E,
+    bounds: Bounds,
+    receiver: mpsc::Receiver<Message>,
+    counts: &'static Counts,
+    batch: Vec<SpanData>,
+    /// Whether the last batch was lost: it is told once, not with every batch.
+    failing: bool,
+}
+
+impl<E: SpanExporter> Sending<E> {
+    async fn run(mut self) {
+        let mut due = Instant::now();
+        loop {
+            let message = if self.batch.is_empty() {
+                self.receiver.recv().await
+            } else {
+                match timeout_at(due, self.receiver.recv()).await {
+                    Ok(message) => message,
+                    Err(_) => {
+                        self.send().await;
+                        continue;
+                    }
+                }
+            };
+            match message {
+                None => return self.send().await,
+                Some(Message::Span(span)) => {
+                    if self.batch.is_empty() {
+                        due = Instant::now() + self.bounds.delay;
+                    }
+                    self.batch.push(*span);
+                    if self.batch.len() >= self.bounds.batch_spans_max {
+                        self.send().await;
+                    }
+                }
+                Some(Message::Flush(done)) => {
+                    self.send().await;
+                    let _ = done.try_send(());
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut self.batch);
+        let count = batch.len() as u64;
+        let sent = match timeout(self.bounds.export_timeout, self.exporter.export(batch)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", self.bounds.export_timeout.as_secs_f64())),
+        };
+        match sent {
+            Ok(()) => {
+                self.counts.delivered.fetch_add(count, Ordering::Relaxed);
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!(lost = self.counts.dropped.load(Ordering::Relaxed), "traces are delivered again");
+                }
+            }
+            Err(why) => {
+                let lost = self.counts.dropped.fetch_add(count, Ordering::Relaxed) + count;
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(lost, why, "traces cannot be delivered; nothing else waits for them");
+                }
+            }
+        }
+    }
+}
+
+/// A queue without a task, and what is in it so far.
+#[cfg(test)]
+pub(crate) fn recorded(spans_max: usize) -> (Queue, impl Fn() -> Vec<SpanData>) {
+    use std::sync::{Arc, Mutex};
+    let (sender, receiver) = mpsc::channel(spans_max);
+    let shared = Arc::new(Mutex::new((receiver, Vec::new())));
+    let sent = move || {
+        let mut guard = shared.lock().unwrap();
+        let (receiver, spans) = &mut *guard;
+        while let Ok(Message::Span(span)) = receiver.try_recv() {
+            spans.push(*span);
+        }
+        spans.clone()
+    };
+    (Queue { sender, counts: Box::leak(Box::default()) }, sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use opentelemetry::trace::{Span as _, Tracer as _, TracerProvider as _};
+    use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+
+    use super::*;
+    use crate::keep::Keeper;
+
+    /// What a receiver does with one batch after the other.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Does {
+        Takes,
+        Refuses,
+        Hangs,
+    }
+
+    #[derive(Debug, Clone)]
+    struct Receiver(Arc<Mutex<(Vec<Does>, Vec<usize>)>>);
+
+    impl SpanExporter for Receiver {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            let does = {
+                let mut state = self.0.lock().unwrap();
+                state.1.push(batch.len());
+                if state.0.is_empty() { Does::Takes } else { state.0.remove(0) }
+            };
+            match does {
+                Does::Takes => Ok(()),
+                Does::Refuses => Err(OTelSdkError::InternalFailure("garbage".to_owned())),
+                Does::Hangs => std::future::pending().await,
+            }
+        }
+    }
+
+    fn spans(count: usize) -> Vec<SpanData> {
+        let (queue, sent) = recorded(count);
+        let provider = SdkTracerProvider::builder().with_span_processor(Keeper::new(queue)).build();
+        (0..count).for_each(|_| provider.tracer("t").start("x").end());
+        sent()
+    }
+
+    #[test]
+    fn nobody_waits_for_a_receiver_that_hangs_and_what_is_lost_is_counted() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let batches = vec![Does::Takes, Does::Refuses, Does::Hangs, Does::Takes];
+        let receiver = Receiver(Arc::new(Mutex::new((batches, Vec::new()))));
+        let bounds = Bounds {
+            queue_spans_max: 8,
+            batch_spans_max: 4,
+            delay: Duration::from_secs(3600),
+            export_timeout: Duration::from_millis(50),
+        };
+        let queue = {
+            let _inside = runtime.enter();
+            Queue::start(receiver.clone(), bounds, Box::leak(Box::default()))
+        };
+        let counts = queue.counts;
+        let counted = || (counts.delivered.load(Ordering::Relaxed), counts.dropped.load(Ordering::Relaxed));
+        let far = Duration::from_secs(30);
+        for span in spans(4) {
+            queue.push(span);
+        }
+        assert!(queue.flush(far));
+        assert_eq!(counted(), (4, 0));
+        spans(3).into_iter().for_each(|span| queue.push(span));
+        assert!(queue.flush(far), "what is refused is over too");
+        assert_eq!(counted(), (4, 3));
+        spans(3).into_iter().for_each(|span| queue.push(span));
+        let started = std::time::Instant::now();
+        assert!(!queue.flush(Duration::from_millis(1)), "it hangs");
+        assert!(started.elapsed() < far);
+        assert!(queue.flush(far));
+        assert_eq!(counted(), (4, 6), "given up after its time");
+        spans(1).into_iter().for_each(|span| queue.push(span));
+        assert!(queue.flush(far));
+        assert_eq!(counted(), (5, 6));
+        assert_eq!(receiver.0.lock().unwrap().1, [4, 3, 3, 1]);
+    }
+
+    #[test]
+    fn a_full_queue_loses_and_counts() {
+        let (queue, sent) = recorded(2);
+        spans(5).into_iter().for_each(|span| queue.push(span));
+        assert_eq!(sent().len(), 2);
+        assert_eq!(queue.counts.dropped.load(Ordering::Relaxed), 3);
+    }
+}

@@ -1,0 +1,127 @@
+//! Receivers that this project did not write understand what is sent; and what the standard variables ask for is done.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use trawl_tests::collectors::{Rotel, Told};
+use trawl_tests::otlp::Sink;
+use trawl_tests::tls_receiver::TlsReceiver;
+
+#[test]
+fn a_receiver_of_others_takes_the_same_tree_by_grpc_and_by_http() {
+    let Some(rotel) = Rotel::start() else { return };
+    let home = Home::new();
+    home.synth("market", 1200, 100);
+    for (url, protocol) in [(&rotel.grpc, "grpc"), (&rotel.http, "http/protobuf")] {
+        let before: BTreeSet<String> = rotel.spans().into_iter().map(|s| s.trace).collect();
+        let variables =
+            sending(url, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")]);
+        let cluster = Cluster::start_with(&home, 3, &etcd::endpoint(), &variables);
+        scan(&home, &cluster, &["--shards", "per-group"], &variables).expect_code(0);
+        let trace = wait::until(EXPORT_BOUND, || newer(&rotel, &before));
+        let trace =
+            trace.unwrap_or_else(|| panic!("by {protocol} rotel was told of no whole trace:\n{}", rotel.said()));
+        let services: BTreeSet<&str> = trace.iter().map(|s| s.service.as_str()).collect();
+        assert_eq!(services, BTreeSet::from(["trawl", "trawl-coordinator", "trawl-worker"]), "{protocol}");
+        let shard = trace.iter().find(|s| s.name == "shard").expect("a shard");
+        assert_eq!(shard.kind, "SPAN_KIND_CLIENT");
+        for attribute in
+            ["trawl.scan.id: Str(", "trawl.worker: Str(w", "trawl.symbols: Int(", "rpc.system.name: Str(grpc)"]
+        {
+            assert!(shard.attributes.iter().any(|a| a.starts_with(attribute)), "{attribute} of {shard:#?}");
+        }
+        let execute = trace.iter().find(|s| s.name == "execute").expect("a worker's span");
+        assert_eq!(execute.kind, "SPAN_KIND_SERVER");
+    }
+}
+
+/// The whole trace of a scan that rotel had not told of before, once the workers' stages are in it.
+fn newer(rotel: &Rotel, before: &BTreeSet<String>) -> Option<Vec<Told>> {
+    let all = rotel.spans();
+    let root = all.iter().find(|s| s.name == "scan" && s.parent.is_empty() && !before.contains(&s.trace))?;
+    let trace: Vec<Told> = all.iter().filter(|s| s.trace == root.trace).cloned().collect();
+    let ids: BTreeSet<&str> = trace.iter().map(|s| s.span.as_str()).collect();
+    let whole = trace.iter().all(|s| s.parent.is_empty() || ids.contains(s.parent.as_str()));
+    let named = |name: &str| trace.iter().any(|s| s.name == name);
+    (whole && named("execute") && named("kernel") && named("merge") && named("stream")).then_some(trace)
+}
+
+fn embedded(home: &Home, variables: &[(&str, &str)]) -> Ended {
+    let command = ["scan", "--dataset", "us5", "--where", "close > 0", "--quiet"];
+    process::run(home.command(&command).envs(variables.iter().copied())).expect_code(0)
+}
+
+#[test]
+fn http_goes_over_tls_to_whom_a_variable_trusts_with_its_headers() {
+    let home = Home::new();
+    let receiver = TlsReceiver::start(&home.data_root());
+    let ca = receiver.ca.display().to_string();
+    let variables = sending(
+        &receiver.url,
+        &[
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20sesame"),
+            ("OTEL_SERVICE_NAME", "screening"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=lab"),
+        ],
+    );
+    let trusting = [&variables[..], &[("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.as_str())]].concat();
+    let ended = embedded(&home, &trusting);
+    let asked = wait_for("request", || receiver.asked().into_iter().next());
+    assert_eq!(asked.line, "POST /v1/traces HTTP/1.1");
+    let header = |name: &str| asked.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+    assert_eq!(header("content-type"), Some("application/x-protobuf"));
+    assert_eq!(header("authorization"), Some("Bearer sesame"));
+    let holds = |text: &str| asked.body.windows(text.len()).any(|window| window == text.as_bytes());
+    for text in ["scan", "kernel", "screening", "lab", "trawl.scan.mode"] {
+        assert!(holds(text), "{text} is not in what was sent");
+    }
+    assert!(!holds("trawl-worker") && !format!("{}{}", ended.stdout, ended.stderr).contains("sesame"));
+    // Whom nobody trusts is told nothing, and the scan does not care.
+    let before = receiver.asked().len();
+    let ended = embedded(&home, &variables);
+    assert_eq!(receiver.asked().len(), before);
+    assert!(
+        ended.stderr.contains("traces cannot be delivered") && !ended.stderr.contains("sesame"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn what_the_variables_turn_off_is_not_sent() {
+    let sink = Sink::start();
+    let home = Home::new();
+    for off in
+        [[("OTEL_SDK_DISABLED", "true")], [("OTEL_TRACES_EXPORTER", "none")], [("OTEL_TRACES_SAMPLER", "always_off")]]
+    {
+        embedded(&home, &sending(&sink.url, &off));
+    }
+    embedded(&home, &sending(&sink.url, &[]));
+    wait_for("whole trace", || sink.whole_trace("scan"));
+    let traces: BTreeSet<String> = sink.spans().into_iter().map(|s| s.trace).collect();
+    assert_eq!(traces.len(), 1, "only of the last scan: {:#?}", sink.spans());
+}
+
+#[test]
+fn without_the_variables_nothing_is_exported_and_nothing_said() {
+    let home = Home::new();
+    let ended = embedded(&home, &[]);
+    let said = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
+    assert!(!said.contains("otel") && !said.contains("opentelemetry") && !said.contains("trace"), "{said}");
+}
+
+#[test]
+fn a_variable_that_says_what_cannot_be_is_told_and_the_scan_runs() {
+    let home = Home::new();
+    for (name, value, told) in [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "'grpc' or 'http/protobuf' is expected"),
+        ("OTEL_TRACES_EXPORTER", "zipkin", "'otlp' or 'none' is expected"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "nowhere.pem", "nowhere.pem, which is of no use"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key.pem", "go together"),
+        ("TRAWL_LOG_FORMAT", "xml", "'text' or 'json' is expected"),
+    ] {
+        let ended = embedded(&home, &sending("http://127.0.0.1:1", &[(name, value)]));
+        assert!(ended.stderr.contains(name) && ended.stderr.contains(told), "{name}: {}", ended.stderr);
+    }
+}

@@ -1,0 +1,97 @@
+//! `trawl trace` and `--profile`: where the time went, without any receiver.
+
+use super::*;
+use trawl_tests::process::Background;
+
+fn lines(profile: &serde_json::Value) -> &Vec<serde_json::Value> {
+    profile["shards"].as_array().expect("shards")
+}
+
+/// Workers whose shards were late because they are slow, by `trawl trace`.
+fn slow_workers(profile: &serde_json::Value) -> Vec<&str> {
+    let slow = |line: &&serde_json::Value| line["straggler"]["cause"] == "slow-worker";
+    lines(profile).iter().filter(slow).filter_map(|line| line["worker"].as_str()).collect()
+}
+
+#[test]
+fn a_slowed_worker_is_shown_as_the_cause() {
+    let home = Home::new();
+    let mut cluster = cluster(&home, 2, &[]);
+    // Warm, so that nothing but the worker is slow.
+    scan(&home, &cluster, &[], &[]).expect_code(0);
+    cluster.start_worker_as(&home, &[], &["--fault-delay-ms-per-segment", "500"]);
+    cluster.wait_for_workers(3);
+    scan(&home, &cluster, &["--shards", "per-group"], &[]).expect_code(0);
+    let id = newest(&home, &cluster);
+    let told = profile(&home, &cluster.url, &id);
+    assert_eq!((told["state"].as_str(), told["mode"].as_str()), (Some("done"), Some("cluster")));
+    let slow = slow_workers(&told);
+    let by_w3 = slow.iter().filter(|worker| **worker == "w3").count();
+    assert!(by_w3 > 0 && by_w3 * 2 > slow.len(), "{told:#}");
+    assert_eq!(lines(&told)[0]["worker"], "w3", "the slowest stands first: {told:#}");
+    let others = lines(&told).iter().filter(|line| line["worker"] != "w3" && line["ending"] == "done");
+    for line in others {
+        let stages: Vec<&str> = line["stages"].as_array().unwrap().iter().filter_map(|s| s["stage"].as_str()).collect();
+        assert_eq!(stages[..2], ["receive", "queue"], "{line:#}");
+        assert!(["load", "kernel", "encode"].iter().all(|stage| stages.contains(stage)), "{line:#}");
+        assert!(line["bars"].as_u64() > Some(0) && line["device"] == "cpu", "{line:#}");
+    }
+    let shown = home.trawl(&["trace", &id, "--coordinator", &cluster.url]).expect_code(0).stdout;
+    assert!(shown.contains("slow-worker: w3 ") && shown.contains("time by stage"), "{shown}");
+    let first = shown.lines().skip_while(|l| !l.contains("ATTEMPT")).nth(1).expect("a shard");
+    assert!(first.contains("  w3 "), "{shown}");
+    // As wide as the page, whatever that is.
+    for columns in ["60", "140"] {
+        let mut command = home.command(&["trace", &id, "--all-shards", "--coordinator", &cluster.url]);
+        let shown = process::run(command.env("COLUMNS", columns)).expect_code(0).stdout;
+        let widest = shown.lines().map(|l| l.chars().count()).max().unwrap_or(0);
+        assert!(widest <= columns.parse().unwrap() && widest > 50, "{widest}\n{shown}");
+    }
+}
+
+#[test]
+fn where_the_time_went_is_known_after_a_restart_as_long_as_the_answer_is() {
+    let home = Home::new();
+    let mut cluster = cluster(&home, 1, &[]);
+    scan(&home, &cluster, &[], &[]).expect_code(0);
+    let id = newest(&home, &cluster);
+    let before = profile(&home, &cluster.url, &id);
+    assert!(lines(&before).iter().all(|line| !line["stages"].as_array().unwrap().is_empty()), "{before:#}");
+    cluster.coordinator.kill();
+    let endpoint = etcd::endpoint();
+    let flags = ["coordinator", "--etcd", &endpoint, "--cluster-name", &cluster.name, "--listen", "127.0.0.1:0"];
+    let mut again = Background::start("coordinator 2", &mut home.command(&flags));
+    let url = again.wait_for_line(EXPORT_BOUND, |line| {
+        let words = line.strip_prefix("ready coordinator ")?;
+        words.split_whitespace().find_map(|word| word.strip_prefix("url=")).map(str::to_owned)
+    });
+    let after = wait_for("trace", || {
+        let told = home.trawl(&["trace", &id, "--json", "--coordinator", &url]);
+        (told.code == Some(0)).then(|| serde_json::from_str::<serde_json::Value>(&told.stdout).expect("JSON"))
+    });
+    assert_eq!(after, before);
+}
+
+#[test]
+fn a_profile_follows_a_scan_here_and_in_a_cluster() {
+    let home = Home::new();
+    let cluster = cluster(&home, 2, &[]);
+    let here = ["scan", "--dataset", "market", "--where", "rsi() > 50", "--profile"];
+    let shown = home.trawl(&here).expect_code(0).stdout;
+    assert!(
+        shown.contains("(embedded): 1,200 symbols") && shown.contains("kernel") && shown.contains("ATTEMPT"),
+        "{shown}"
+    );
+    let shown = scan(&home, &cluster, &["--profile", "--ephemeral"], &[]).expect_code(0).stdout;
+    assert!(shown.contains("(cluster): 1,200 symbols") && shown.contains("workers") && shown.contains("w2"), "{shown}");
+    // Of one that was not recorded too, as long as its coordinator remembers it.
+    let told = profile(&home, &cluster.url, &newest(&home, &cluster));
+    assert!(!lines(&told).is_empty(), "{told:#}");
+    let ended = home.trawl(&["trace", "nothing-1", "--coordinator", &cluster.url]);
+    assert_ne!(ended.code, Some(0));
+    assert!(
+        ended.stderr.contains("no scan 'nothing-1' is known here; 'trawl list' shows those that are"),
+        "{}",
+        ended.stderr
+    );
+}

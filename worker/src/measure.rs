@@ -1,0 +1,46 @@
+//! What a worker counts of its segments. It changes nothing about them.
+
+use std::time::Duration;
+
+use trawl_kernels::stages::Stage;
+use trawl_protocol::{ErrorKind, Failure, pb};
+use trawl_telemetry::metrics::catalogue::worker::{
+    BAR_BYTES, BARS, COMPUTE_TIME, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME, SYMBOLS, StageName,
+};
+use trawl_telemetry::metrics::current_trace;
+
+use crate::timeline::SegmentTold;
+
+/// A segment has ended, by its reply and by what was told of it on the way. Call it inside the shard's span.
+pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Duration) {
+    let end = match &reply.outcome {
+        Some(pb::segment_reply::Outcome::Result(_)) => RunEnd::Result,
+        // Only a panic has no timings.
+        _ if reply.timings.is_none() => RunEnd::Panicked,
+        Some(pb::segment_reply::Outcome::Failure(failure)) => match Failure::from(failure.clone()).kind {
+            ErrorKind::Cancelled => RunEnd::Cancelled,
+            _ => RunEnd::Failed,
+        },
+        None => RunEnd::Failed,
+    };
+    SEGMENTS_RUN.of(end).inc();
+    SEGMENT_DURATION.observe((), took, current_trace());
+    for span in told.stages.spans() {
+        STAGE_TIME.of(named(span.stage)).add_time(span.ended.saturating_duration_since(span.started));
+    }
+    let Some(timings) = &reply.timings else { return };
+    COMPUTE_TIME.add_time(Duration::from_micros(timings.compute_us));
+    SYMBOLS.add(timings.symbols);
+    BARS.add(timings.bars);
+    BAR_BYTES.add(told.bytes);
+}
+
+fn named(stage: Stage) -> StageName {
+    match stage {
+        Stage::Load => StageName::Load,
+        Stage::HostToDevice => StageName::HostToDevice,
+        Stage::Kernel => StageName::Kernel,
+        Stage::DeviceToHost => StageName::DeviceToHost,
+        Stage::Encode => StageName::Encode,
+    }
+}
