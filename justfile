@@ -110,6 +110,14 @@ chaos-seed seed:
     cargo build --profile ci -p trawl
     TRAWL_CHAOS_SEED={{ seed }} TRAWL_ETCD=$(tools/get-etcd) cargo test --profile ci -p trawl-tests --test integration chaos:: -- --nocapture
 
+# Parity and speed on this machine's GPU, 8 minutes at most; keeps benches/results/gpu-DATE.json
+gpu *options:
+    benches/gpu.sh {{ options }}
+
+# The page docs/parity.md, written anew from the declarations
+parity:
+    TRAWL_BLESS_PARITY=1 cargo test --profile ci -p trawl-kernels --test engine the_parity_page
+
 # Generated kernels on the CPU, in three orders and under sanitizers: what CI runs and more plans. `just cuda-emulate 2000`
 cuda-emulate plans="1000":
     tools/cuda_emulate {{ plans }}

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backend;
 mod bar_csv;
 mod commands;
 mod context;
@@ -38,6 +39,8 @@ Exit codes:
 
 Environment:
   TRAWL_DATA_ROOT   where datasets live, as --data-root
+  TRAWL_BACKEND     as --backend
+  TRAWL_CUDA_LIBRARIES   folders with NVIDIA's libraries, looked in first
   TRAWL_LOG         what is logged on stderr, such as info or trawl=debug [default: warn]
   TRAWL_LOG_FORMAT  text or json
   TRAWL_NOTIFY_SECRET   signs what 'trawl scan --notify' posts

@@ -31,7 +31,7 @@ pub use merge::{FailedSegment, MergeSpec, merge, merge_results};
 pub use planner::ShardSpec;
 pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport, UpdateReport};
-pub use routing::{Route, route};
+pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
 pub use trawl_protocol::answer_digest;
 pub use why::{Explained, PartValue, Question, WhyError};

@@ -210,6 +210,7 @@ impl<'a> Run<'a> {
             report: RunReport {
                 mode: "embedded".to_owned(),
                 precision: prepared.identity.precision.clone(),
+                backend: prepared.identity.backend.clone(),
                 threads: count(threads),
                 segments: count(prepared.segments.len()),
                 symbols: prepared.symbol_count() as u64,

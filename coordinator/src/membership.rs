@@ -190,6 +190,7 @@ mod tests {
             class: ExecutionClass { engine: word(), numerics: word(), backend: word(), precision: word() },
             threads: 1,
             cache_bytes: 0,
+            device: None,
             draining: false,
         }
     }

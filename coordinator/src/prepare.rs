@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tracing::field::Empty;
-use trawl_kernels::Precision;
+use trawl_kernels::{Engine, Precision};
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
 };
 use trawl_plan::{Choice, Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
+use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, precision_of, schema_of};
@@ -203,9 +204,28 @@ impl PreparedScan {
         self
     }
 
-    /// What executing a step of the scan needs.
+    /// The same scan on another backend: another identity. What is not of 64 bits is the processors' everywhere.
+    pub fn on(mut self, backend: &str) -> Self {
+        if self.precision == Precision::F64 {
+            backend.clone_into(&mut self.identity.backend);
+        }
+        self
+    }
+
+    /// What pins the bits of its answer.
+    pub fn class(&self) -> ExecutionClass {
+        ExecutionClass {
+            engine: self.identity.engine.clone(),
+            numerics: self.identity.numerics.clone(),
+            backend: self.identity.backend.clone(),
+            precision: self.identity.precision.clone(),
+        }
+    }
+
+    /// What executing a step of the scan needs; on the processors unless another engine is put in.
     pub fn source(&self) -> ScanSource {
         ScanSource {
+            engine: Engine::Cpu,
             plan: Arc::clone(&self.plan),
             dataset: self.dataset.clone(),
             as_of: self.as_of,

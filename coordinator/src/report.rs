@@ -38,6 +38,12 @@ pub struct RunReport {
     /// Number type of the arithmetic; empty in reports of coordinators that do not say.
     #[serde(default)]
     pub precision: String,
+    /// What computed: `cpu`, `cuda`; empty in reports of coordinators that do not say.
+    #[serde(default)]
+    pub backend: String,
+    /// Why that, where the one who reports chose it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub backend_reason: String,
     /// Shards the scan was cut into at first.
     pub shards: u32,
     /// Segments of the scan.

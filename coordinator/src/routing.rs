@@ -43,10 +43,15 @@ impl fmt::Display for Route {
 /// The route for a scan where up to `available` threads may run: no more of them than there are segments, and none that
 /// would have too little to do.
 pub fn route(prepared: &PreparedScan, available: usize) -> Route {
+    by_cost(estimated_ns(prepared), prepared.segments.len(), available)
+}
+
+/// Nanoseconds of one core that reading and computing a scan takes, estimated.
+pub fn estimated_ns(prepared: &PreparedScan) -> f64 {
     let computing: f64 = prepared.segment_costs().iter().map(|s| s.cost as f64).sum();
     let columns = (prepared.plan.columns.len() + 1) as f64;
     let reading = prepared.bar_count() as f64 * columns * VALUE_BYTES * READ_NS_PER_BYTE;
-    by_cost(computing + reading, prepared.segments.len(), available)
+    computing + reading
 }
 
 fn by_cost(ns: f64, segments: usize, available: usize) -> Route {

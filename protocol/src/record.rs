@@ -12,7 +12,7 @@ pub struct ExecutionClass {
     pub engine: String,
     /// Changes whenever the same plan over the same bars could give other bits.
     pub numerics: String,
-    /// `cpu`.
+    /// `cpu`, `cuda`.
     pub backend: String,
     /// `f64`.
     pub precision: String,
@@ -55,9 +55,21 @@ pub struct WorkerRecord {
     pub threads: u32,
     /// Bytes of bars it keeps in memory at most.
     pub cache_bytes: u64,
+    /// What computes, where that is not its processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceRecord>,
     /// Whether it is leaving: it finishes what it has and is to be given nothing more.
     #[serde(default)]
     pub draining: bool,
+}
+
+/// A device of a worker's, as it registers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceRecord {
+    /// Such as `NVIDIA H200`.
+    pub name: String,
+    /// Bytes of its memory that the worker may take.
+    pub memory_bytes: u64,
 }
 
 /// What the coordinator that leads says about itself, JSON under [`leader_key`]. The store's revision when the key was
@@ -147,6 +159,7 @@ mod tests {
             },
             threads: 2,
             cache_bytes: 3,
+            device: Some(DeviceRecord { name: "d".into(), memory_bytes: 4 }),
             draining: false,
         };
         let mut json = serde_json::to_value(&record).unwrap();

@@ -12,6 +12,7 @@ mod compute;
 mod control;
 mod datasets;
 mod deploy;
+mod devices;
 mod diff;
 mod election;
 mod examples;

@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use trawl_kernels::cuda::BarsSource;
 use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
-use trawl_kernels::{Cancel, Cancelled, Precision, SymbolInput, input_begins};
+use trawl_kernels::{Cancel, Engine, EngineError, Precision, SymbolInput, input_begins};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
@@ -26,6 +27,9 @@ const NONE: usize = usize::MAX;
 pub(crate) struct StageRun<'a> {
     pub plan: &'a Plan,
     pub precision: Precision,
+    pub engine: &'a Engine,
+    /// What bars hang on beside their frame and their symbol.
+    pub bars: &'a str,
     pub stage: &'a Stage,
     /// Its place among the plan's.
     pub number: usize,
@@ -157,13 +161,13 @@ impl<'a> StageRun<'a> {
     /// has told of its stages itself.
     ///
     /// # Errors
-    /// [`Cancelled`].
+    /// [`EngineError`].
     pub fn evaluate(
         &self,
         needed: &Needed,
         cancel: &dyn Cancel,
         stages: &mut Stages,
-    ) -> Result<Vec<Vec<Computed>>, Cancelled> {
+    ) -> Result<Vec<Vec<Computed>>, EngineError> {
         let mut computed: Vec<Vec<Computed>> = Vec::with_capacity(self.stage.pieces.len());
         for (p, piece) in self.stage.pieces.iter().enumerate() {
             let (told, started) = (stages.spans().len(), Instant::now());
@@ -174,12 +178,12 @@ impl<'a> StageRun<'a> {
                 self.axes_of(frame).filter(|&a| needed[p][a] < self.axes[a].rows(&frame.bars)).collect();
             if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
                 for &a in &wanted {
-                    mine[a] = self.forming(piece, a, timeframe, needed[p][a], cancel)?;
+                    mine[a] = self.forming(piece, a, timeframe, needed[p][a], cancel, stages)?;
                 }
             } else if let Some(kept) = self.kept.filter(|kept| kept.keeps(self.number, p)) {
                 self.whole_resuming((p, piece), &wanted, &needed[p], &computed, kept, cancel, &mut mine)?;
             } else {
-                self.whole(piece, &wanted, &needed[p], &computed, cancel, &mut mine)?;
+                self.whole(piece, &wanted, &needed[p], &computed, (cancel, stages), &mut mine)?;
             }
             computed.push(mine);
             if stages.spans().len() == told {
@@ -197,9 +201,9 @@ impl<'a> StageRun<'a> {
         wanted: &[usize],
         needed: &[usize],
         computed: &[Vec<Computed>],
-        cancel: &dyn Cancel,
+        (cancel, stages): (&dyn Cancel, &mut Stages),
         mine: &mut [Computed],
-    ) -> Result<(), Cancelled> {
+    ) -> Result<(), EngineError> {
         let frame = self.frame(piece);
         let trims: Vec<usize> = wanted.iter().map(|&a| self.trim(piece, &self.axes[a], needed[a])).collect();
         let columns: Vec<Vec<Cow<'_, [f64]>>> = wanted
@@ -220,11 +224,21 @@ impl<'a> StageRun<'a> {
             })
             .collect();
         let from: Vec<usize> = wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim).collect();
-        let values = self.precision.evaluate_from(&piece.program, &inputs, &from, cancel)?;
+        let symbols: Vec<&str> = wanted.iter().map(|&a| &*self.axes[a].bars.symbol).collect();
+        let source = self.source_of(frame, &symbols, &trims);
+        let (engine, program) = (self.engine, &piece.program);
+        let values = engine.evaluate_from(self.precision, program, &inputs, &from, source.as_ref(), cancel, stages)?;
         for (&a, outputs) in wanted.iter().zip(values) {
             mine[a] = Computed { from: needed[a], outputs };
         }
         Ok(())
+    }
+
+    /// What a device knows bars by; of nothing where rows of a limited history are left out, which are others from bar to bar.
+    fn source_of<'s>(&self, frame: &Frame, symbols: &'s [&'s str], trims: &[usize]) -> Option<BarsSource<'s>> {
+        let whole = matches!(self.engine, Engine::Device(_)) && trims.iter().all(|trim| *trim == 0);
+        // Their symbols tell a segment's bars from another's.
+        whole.then(|| BarsSource { bars: format!("{} {frame:?}", self.bars).into(), group: 0, symbols })
     }
 
     /// One input along a frame, right from row `begin` on.
@@ -313,7 +327,8 @@ impl<'a> StageRun<'a> {
         timeframe: &str,
         from: usize,
         cancel: &dyn Cancel,
-    ) -> Result<Computed, Cancelled> {
+        stages: &mut Stages,
+    ) -> Result<Computed, EngineError> {
         let (frame, axis) = (self.frame(piece), &self.axes[a]);
         let whole = Frame {
             subject: frame.subject.clone(),
@@ -353,7 +368,10 @@ impl<'a> StageRun<'a> {
                     visible: columns.first().map_or(0, Vec::len),
                 })
                 .collect();
-            for values in self.precision.evaluate_last(&piece.program, &inputs, cancel)? {
+            let last: Vec<usize> = inputs.iter().map(|input| input.visible.saturating_sub(1)).collect();
+            let (engine, program) = (self.engine, &piece.program);
+            for values in engine.evaluate_from(self.precision, program, &inputs, &last, None, cancel, stages)? {
+                let values = values.iter().map(|series| series.last().copied().unwrap_or(f64::NAN));
                 outputs.iter_mut().zip(values).for_each(|(series, value)| series.push(value));
             }
         }

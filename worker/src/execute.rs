@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use trawl_kernels::cuda::Fault;
 use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
-use trawl_kernels::{Cancel, Precision};
+use trawl_kernels::{Cancel, Engine, EngineError, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, MarketErrorKind, SymbolBars, TimeMicros, Timeframe, higher_bars};
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Plan, PointValues};
@@ -35,6 +36,9 @@ pub enum ExecuteError {
     /// Nobody wants the result any more.
     #[error("cancelled")]
     Cancelled,
+    /// The device did not give the values; another worker's may.
+    #[error("{0}")]
+    Device(Fault),
     /// The bars are not what the manifest or the plan says.
     #[error("{0}")]
     Inconsistent(String),
@@ -49,8 +53,19 @@ impl ExecuteError {
             Self::Market(error) | Self::Reference { error, .. } if error.kind() == MarketErrorKind::Retryable => {
                 ErrorKind::Retryable
             }
-            Self::Market(_) | Self::Reference { .. } | Self::Inconsistent(_) => ErrorKind::Permanent,
+            Self::Device(Fault::OutOfMemory { .. }) => ErrorKind::OutOfMemory,
+            Self::Device(fault) if fault.is_retryable() => ErrorKind::Retryable,
+            Self::Market(_) | Self::Reference { .. } | Self::Inconsistent(_) | Self::Device(_) => ErrorKind::Permanent,
             Self::Cancelled => ErrorKind::Cancelled,
+        }
+    }
+}
+
+impl From<EngineError> for ExecuteError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Cancelled(_) => Self::Cancelled,
+            EngineError::Device(fault) => Self::Device(fault),
         }
     }
 }
@@ -72,6 +87,8 @@ pub struct ScanSource {
     pub adjustment: Adjustment,
     /// Of the arithmetic.
     pub precision: Precision,
+    /// What computes. Of the same bits within one execution class.
+    pub engine: Engine,
     /// States that symbols go on from, where the scan is an update. They change no value.
     pub checkpoints: Option<Arc<Checkpoints>>,
 }
@@ -152,7 +169,8 @@ impl ScanSource {
     /// Runs one step over loaded bars. Where its time went is recorded in `stages`.
     ///
     /// # Errors
-    /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar.
+    /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar,
+    /// [`ExecuteError::Device`].
     #[allow(clippy::too_many_arguments)]
     pub fn evaluate(
         &self,
@@ -204,9 +222,13 @@ impl ScanSource {
         let manifest = &self.dataset.manifest;
         let calendar = manifest.calendar();
         let dated = manifest.timeframe.parse().is_ok_and(Timeframe::is_dated);
+        // What the bars hang on, beside their frame.
+        let source = format!("{}@{} {:?} {horizon}", manifest.name, manifest.snapshot, self.adjustment);
         let run = StageRun {
             plan: &self.plan,
             precision: self.precision,
+            engine: &self.engine,
+            bars: &source,
             stage,
             number: step.stage,
             kept: self.checkpoints.as_deref(),
@@ -245,7 +267,7 @@ impl ScanSource {
         }
         // Higher bars and the rows that are needed belong to what is computed on.
         stages.record(StageSpan { stage: Work::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
-        let computed = run.evaluate(&needed, cancel, stages).map_err(|_| ExecuteError::Cancelled)?;
+        let computed = run.evaluate(&needed, cancel, stages)?;
         if !last {
             let values = stages.time(Work::Encode, 0, 0, || self.values(&run, &wanted, &computed));
             return Ok(StepOutput::Values(values));
@@ -426,6 +448,7 @@ mod tests {
             as_of,
             adjustment: Adjustment::NONE,
             precision: Precision::F64,
+            engine: Engine::Cpu,
             checkpoints: None,
         }
     }

@@ -24,7 +24,7 @@ pub use evaluate::calendar_period;
 pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
 pub use source::schema_of;
 
-use trawl_kernels::Precision;
+use trawl_kernels::{Engine, Precision};
 use trawl_plan::ScanDocument;
 use trawl_protocol::record::ExecutionClass;
 
@@ -38,12 +38,18 @@ pub fn execution_class() -> ExecutionClass {
     execution_class_in(Precision::F64)
 }
 
-/// What bits this build's answers have in a precision. Every worker computes in all of them.
+/// What bits this build's answers have in a precision on this machine's processors. Every worker computes in all of them,
+/// one with a device too.
 pub fn execution_class_in(precision: Precision) -> ExecutionClass {
+    execution_class_on(&Engine::Cpu, precision)
+}
+
+/// What bits this build's answers have in a precision on an engine.
+pub fn execution_class_on(engine: &Engine, precision: Precision) -> ExecutionClass {
     ExecutionClass {
         engine: trawl_protocol::limits::ENGINE.to_owned(),
         numerics: trawl_kernels::NUMERICS_ID.to_owned(),
-        backend: trawl_kernels::BACKEND_CPU.to_owned(),
+        backend: engine.backend(precision).to_owned(),
         precision: precision.name().to_owned(),
     }
 }

@@ -201,6 +201,7 @@ mod tests {
             class: crate::execution_class(),
             threads: 1,
             cache_bytes: 0,
+            device: None,
             draining: false,
         };
         let lease_ttl = Duration::from_millis(150);

@@ -10,9 +10,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use trawl_kernels::{Engine, Precision};
 use trawl_market::Store;
 use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_protocol::record::DeviceRecord;
 use trawl_protocol::security::{ServerSecurity, incoming};
 use trawl_protocol::{WorkerRecord, envelope, pb};
 use trawl_telemetry::metrics::catalogue::worker::DRAINING;
@@ -48,6 +50,8 @@ pub struct Options {
     pub threads: usize,
     /// Bytes of bars kept in memory.
     pub cache_bytes: u64,
+    /// What computes.
+    pub engine: Engine,
     /// How long a lost worker counts as present.
     pub lease_ttl: Duration,
     /// How long the control store is waited for at the start.
@@ -75,6 +79,9 @@ pub enum ServerError {
     /// The control store.
     #[error("cannot register: {0}")]
     Register(#[from] ControlError),
+    /// The device failed for good; what the worker had was handed back.
+    #[error("the device is lost ({0}): the work was handed back; start this worker anew")]
+    DeviceLost(String),
     /// The server broke.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
@@ -103,18 +110,23 @@ pub async fn run(
         boot: options.boot.clone(),
         protocol_version: PROTOCOL_VERSION,
         result_schema: format!("{:016x}", envelope::schema_fingerprint()),
-        class: crate::execution_class(),
+        class: crate::execution_class_on(&options.engine, Precision::F64),
         threads: u32::try_from(pool.current_num_threads()).unwrap_or(u32::MAX),
         cache_bytes: options.cache_bytes,
+        device: device_of(&options.engine),
         draining: false,
     };
     let service = Arc::new(WorkerService::new(
         (options.id, options.boot),
         Store::new(options.data_root),
         pool,
-        options.cache_bytes,
+        (options.engine.clone(), options.cache_bytes),
         options.fault_delay,
     ));
+    let (tell_lost, lost) = tokio::sync::oneshot::channel::<String>();
+    if let Engine::Device(executor) = &options.engine {
+        executor.on_lost(move |why| drop(tell_lost.send(why.to_owned())));
+    }
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let server = pb::worker_server::WorkerServer::new(Handle(Arc::clone(&service)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -138,9 +150,16 @@ pub async fn run(
     };
     let registered = register(control, registration).await?;
     ready(address);
+    let mut device_lost = None;
     let broken = tokio::select! {
         () = stop => None,
         () = service.leave.notified() => None,
+        // Without a device nobody ever tells.
+        Ok(why) = lost => {
+            tracing::error!(why, "the device is lost: this worker hands its work back and ends");
+            device_lost = Some(why);
+            None
+        }
         ended = &mut serving => Some(ended),
     };
     service.draining.store(true, Ordering::Relaxed);
@@ -156,7 +175,13 @@ pub async fn run(
     registered.leave().await;
     let _ = close.send(());
     let _ = tokio::time::timeout(STOP_TIMEOUT, serving).await;
-    Ok(())
+    device_lost.map_or(Ok(()), |why| Err(ServerError::DeviceLost(why)))
+}
+
+/// A device as it is registered.
+fn device_of(engine: &Engine) -> Option<DeviceRecord> {
+    let Engine::Device(executor) = engine else { return None };
+    Some(DeviceRecord { name: executor.facts().name.clone(), memory_bytes: executor.device_memory_bytes() })
 }
 
 /// Lets running shards finish, and cancels those that take too long.

@@ -11,8 +11,8 @@ use rayon::prelude::*;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
-use trawl_kernels::Cancel;
 use trawl_kernels::stages::Stage;
+use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
 use trawl_market::{Adjustment, Dataset, Store};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_protocol::error::{status_of, text_of};
@@ -26,7 +26,7 @@ use trawl_telemetry::spans;
 use crate::cache::{GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
-use crate::{execution_class_in, measure, precision_of};
+use crate::{execution_class_on, measure, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
 const REPLIES_WAITING_MAX: usize = 64;
@@ -47,6 +47,8 @@ pub(crate) struct WorkerService {
     pub store: Store,
     pub pool: rayon::ThreadPool,
     pub cache: GroupCache,
+    /// What computes, unless the processors are asked for.
+    pub engine: Engine,
     /// Set once, when the worker begins to leave: new shards are refused, running ones finish.
     pub draining: AtomicBool,
     /// Set once, when the time for finishing is over.
@@ -106,7 +108,7 @@ impl WorkerService {
         (id, boot): (String, String),
         store: Store,
         pool: rayon::ThreadPool,
-        cache_bytes: u64,
+        (engine, cache_bytes): (Engine, u64),
         fault_delay: Duration,
     ) -> Self {
         Self {
@@ -115,6 +117,7 @@ impl WorkerService {
             store,
             pool,
             cache: GroupCache::new(cache_bytes),
+            engine,
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             shards: AtomicUsize::new(0),
@@ -161,7 +164,10 @@ impl WorkerService {
             .map_err(|error| invalid(format!("the scan document cannot be read: {error}")))?;
         // The class that is asked for says what the document does, or the two are not of one scan.
         let precision = precision_of(&document);
-        let (class, own) = (request.execution_class.map(ExecutionClass::from), execution_class_in(precision));
+        let class = request.execution_class.map(ExecutionClass::from);
+        let processors = class.as_ref().is_some_and(|class| class.backend == BACKEND_CPU);
+        let engine = if processors { Engine::Cpu } else { self.engine.clone() };
+        let own = execution_class_on(&engine, precision);
         if class.as_ref() != Some(&own) {
             let asked = class.map_or_else(|| "none".to_owned(), |c| c.to_string());
             return Err(invalid(format!("class '{asked}' was asked for, this worker's is '{own}' for this document")));
@@ -194,6 +200,7 @@ impl WorkerService {
             as_of: request.as_of_us,
             adjustment,
             precision,
+            engine,
             checkpoints: None,
         };
         Ok(Shard {
@@ -377,7 +384,7 @@ impl pb::worker_server::Worker for Handle {
         };
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let runner = Arc::clone(&service);
-        let timeline = Timeline::new(arrived, segments, trawl_kernels::BACKEND_CPU);
+        let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision));
         service.pool.spawn(move || {
             runner.run(&shard, &sender, &span, &timeline);
             timeline.finish(&span, asked);

@@ -15,6 +15,7 @@ mod completions;
 mod compute;
 mod coordinator;
 mod datasets;
+mod devices;
 mod diff;
 mod import;
 mod indicators;
@@ -49,6 +50,7 @@ pub enum Command {
     Synth(synth::Args),
     Datasets(datasets::Args),
     Inspect(inspect::Args),
+    Devices(devices::Args),
     Bench(bench::Args),
     Cluster(cluster::Args),
     Worker(worker::Args),
@@ -91,6 +93,7 @@ impl Command {
             Self::Import(args) => import::run(args, context),
             Self::Synth(args) => synth::run(args, context),
             Self::Datasets(args) => datasets::run(args, context),
+            Self::Devices(args) => devices::run(&args),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Bench(args) => bench::run(args, context),
             Self::Cluster(args) => cluster::run(args, context),

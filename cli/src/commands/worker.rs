@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use trawl_kernels::Precision;
 use trawl_protocol::control::Metered;
 use trawl_protocol::record::{checked_name, fresh_boot};
 use trawl_protocol::security::Role;
@@ -14,14 +15,17 @@ use trawl_worker::server;
 
 use super::security::TlsArgs;
 use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
+use crate::backend::{BackendArgs, Work};
 use crate::context::Context;
 use crate::failure::UserMistake;
 
 const AFTER_HELP: &str = "\
 A worker registers in etcd under a lease and computes what coordinators send it. It reads datasets under its data root, \
 which has to hold the same datasets as the coordinator's. Ctrl-C or SIGTERM: it takes itself out of etcd, finishes what \
-runs (--drain-timeout-s at most) and exits 0. When it is ready it prints one line: ready worker id=ID address=IP:PORT. \
-The environment sets every option too: --threads by TRAWL_THREADS, only --etcd by TRAWL_ETCD_ENDPOINTS.";
+runs (--drain-timeout-s at most) and exits 0. With --backend auto it computes on a GPU where 'trawl devices' finds one \
+that can be used; one that is lost while it works ends the worker, which hands its work back first and exits 1. When it \
+is ready it prints one line: ready worker id=ID address=IP:PORT. The environment sets every option too: --threads by \
+TRAWL_THREADS, only --etcd by TRAWL_ETCD_ENDPOINTS.";
 
 /// Run a worker of a cluster: it registers in etcd and computes what coordinators send
 #[derive(Debug, clap::Args)]
@@ -56,6 +60,9 @@ pub struct Args {
     lease_ttl_s: u64,
 
     #[command(flatten)]
+    backend: BackendArgs,
+
+    #[command(flatten)]
     metrics: MetricsArgs,
 
     #[command(flatten)]
@@ -76,6 +83,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
+    let chosen = args.backend.choose(Work::Server)?;
+    tracing::info!(backend = chosen.engine.backend(Precision::F64), reason = chosen.reason, "computes");
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
     let boot = fresh_boot();
     let id = args.id.unwrap_or_else(|| format!("w-{boot}"));
@@ -89,6 +98,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         data_root: context.data_root.clone(),
         threads: args.threads.map_or(0, usize::from),
         cache_bytes: args.cache_bytes,
+        engine: chosen.engine,
         lease_ttl: Duration::from_secs(args.lease_ttl_s),
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),

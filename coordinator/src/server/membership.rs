@@ -159,6 +159,7 @@ mod tests {
             class: execution_class(),
             threads: 1,
             cache_bytes: 0,
+            device: None,
             draining: false,
         }
     }

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -262,6 +262,7 @@ fn asked(request: pb::ScanRequest, mark: Option<RequestMark>) -> Asked {
     };
     let allowed = request.deadline_ms.map(Duration::from_millis);
     Asked {
+        backend: OnceLock::new(),
         document_json: request.document_json,
         as_of_us: request.as_of_us,
         shards: match request.shards.and_then(|s| s.spec) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
 use trawl_coordinator::client::{ClientError, ScanCall, Scanned, scan};
@@ -16,8 +17,8 @@ use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::server::leadership;
 use trawl_coordinator::{NoProgress, PreparedScan, ShardSpec, answer_digest, prepare, server};
-use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
+use trawl_kernels::{Engine, NoCancel};
 use trawl_market::{Store, SynthOptions, synthesise};
 use trawl_plan::ScanDocument;
 use trawl_protocol::control::{ControlStore as _, MemoryStore};
@@ -25,7 +26,8 @@ use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::record::worker_key;
 use trawl_protocol::security::ServerSecurity;
 use trawl_protocol::{
-    ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord, envelope, pb,
+    Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord,
+    envelope, pb,
 };
 use trawl_worker::{References, Step, StepKind, execution_class};
 
@@ -145,6 +147,11 @@ impl World {
 
     /// Digest of the answer that one thread gives.
     pub fn expected(&self) -> String {
+        answer_digest(&self.expected_answer())
+    }
+
+    /// The answer that one thread gives.
+    pub fn expected_answer(&self) -> Answer {
         let scan = self.prepared();
         let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
             let source = scan.source();
@@ -155,7 +162,7 @@ impl World {
         let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1, ..LocalOptions::default() };
         let (answer, report) = local::run(&scan, options, execute, &NoProgress).unwrap();
         assert!(report.is_complete() && report.segments > 3, "{report:?}");
-        answer_digest(&answer)
+        answer
     }
 
     pub async fn scan(&self, shards: ShardSpec) -> Result<Scanned, ClientError> {
@@ -200,6 +207,18 @@ impl World {
 
     /// A real worker that waits before each segment.
     pub async fn slow_worker(&mut self, id: &str, fault_delay: Duration) -> String {
+        let (address, running) = self.worker_on(id, fault_delay, Engine::Cpu).await;
+        tokio::spawn(async move { running.await.unwrap().unwrap() });
+        address
+    }
+
+    /// A real worker that computes on `engine`: its address, and how it ends.
+    pub async fn worker_on(
+        &mut self,
+        id: &str,
+        fault_delay: Duration,
+        engine: Engine,
+    ) -> (String, JoinHandle<Result<(), trawl_worker::server::ServerError>>) {
         let options = trawl_worker::server::Options {
             listen: "127.0.0.1:0".parse().unwrap(),
             advertise: None,
@@ -210,6 +229,7 @@ impl World {
             data_root: self.data.path().to_owned(),
             threads: 1,
             cache_bytes: 1 << 20,
+            engine,
             lease_ttl: Duration::from_secs(5),
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
@@ -218,12 +238,12 @@ impl World {
         let (ready, bound) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let shared = Arc::clone(&self.control);
-        tokio::spawn(async move {
+        let running = tokio::spawn(async move {
             let ready = |address| ready.send(address).unwrap();
-            trawl_worker::server::run(options, shared, ready, async { drop(stopped.await) }).await.unwrap();
+            trawl_worker::server::run(options, shared, ready, async { drop(stopped.await) }).await
         });
         self.stops.push(stop);
-        bound.await.unwrap().to_string()
+        (bound.await.unwrap().to_string(), running)
     }
 
     /// A worker that does as it is told; registered under a record that `change` may spoil.
@@ -238,6 +258,7 @@ impl World {
             class: execution_class(),
             threads: 1,
             cache_bytes: 0,
+            device: None,
             draining: false,
         };
         change(&mut record);

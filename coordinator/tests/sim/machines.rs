@@ -119,6 +119,7 @@ impl World {
             class: ExecutionClass { engine: word(), numerics: word(), backend: word(), precision: word() },
             threads: 1,
             cache_bytes: 0,
+            device: None,
             draining: state.draining,
         };
         let (key, value) = (worker_key(CLUSTER, &record.id), serde_json::to_vec(&record).unwrap());

@@ -14,6 +14,10 @@ use super::transfer::{Held, Lent, OwnMark};
 use crate::SymbolInput;
 use crate::stages::{Stage, StageSpan, Stages};
 
+/// Cells that one thread writes at most: 2 MiB.
+const LAID_ALONE_MAX: usize = 1 << 18;
+/// Threads that write more.
+const LAYING_THREADS: usize = 4;
 /// Nobody's lane.
 const NOBODY: usize = usize::MAX;
 
@@ -162,7 +166,7 @@ impl Batch {
                 None => {
                     let held = Arc::new(self.lent.allocate(cells)?);
                     let market = &self.market;
-                    let mut fill = |first: usize, to: &mut [u64]| market.lay(symbols, column, first, to, f64::to_bits);
+                    let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
                     self.lent.send(held.memory(), cells, &mut fill)?;
                     self.bytes_in += (cells * CELL_BYTES) as u64;
                     if let Some((_, key)) = key {
@@ -195,7 +199,6 @@ impl Batch {
         let mut fill = |first: usize, to: &mut [u64]| to.copy_from_slice(&numbers.cells[first..first + to.len()]);
         self.lent.send(told.memory(), numbers.cells.len(), &mut fill)?;
         self.bytes_in += (numbers.cells.len() * CELL_BYTES) as u64;
-        self.marks.push(self.lent.mark()?);
         let pointers =
             |columns: Vec<u64>, out: &Held, scratch: Option<&Held>, (tail, table): (usize, usize)| Pointers {
                 columns,
@@ -226,9 +229,16 @@ impl Batch {
             let scratch = if launch.scratch_len > 0 { Some(self.lent.allocate(launch.scratch_len)?) } else { None };
             let pointers = pointers(columns, &out, scratch.as_ref(), *places);
             let function = task.ready.functions[number];
+            // Right before the first kernel: memory that had to be found first is not the kernel's time.
+            if self.marks.len() == 1 {
+                self.marks.push(self.lent.mark()?);
+            }
             self.lent.device.launch(self.lent.stream, function, &call.lowered, launch, &pointers)?;
             made[number] = Some(Arc::new(out));
             task.ready.uses.over[number].iter().for_each(|other| made[*other] = None);
+        }
+        if self.marks.len() == 1 {
+            self.marks.push(self.lent.mark()?);
         }
         self.tell(task, &made, &mut |held, cell| {
             let Some((lowered, function, launch, places)) = &identity else {
@@ -393,6 +403,20 @@ impl Drop for Batch {
             let _ = self.lent.settle();
         }
     }
+}
+
+/// Writes cells of a column, many of them on several threads. Not rayon's: one of its threads that waits takes other work,
+/// which may want the stream that this one holds.
+fn lay(market: &Market, symbols: &[SymbolInput<'_>], column: usize, first: usize, to: &mut [u64]) {
+    if to.len() < LAID_ALONE_MAX {
+        return market.lay(symbols, column, first, to, f64::to_bits);
+    }
+    let share = to.len().div_ceil(LAYING_THREADS).next_multiple_of(GROUP_LANES);
+    std::thread::scope(|scope| {
+        for (number, part) in to.chunks_mut(share).enumerate() {
+            scope.spawn(move || market.lay(symbols, column, first + number * share, part, f64::to_bits));
+        }
+    });
 }
 
 /// Of which symbols a market's lanes are, and how long.

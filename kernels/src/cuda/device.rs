@@ -176,6 +176,18 @@ pub trait Device: Send + Sync + Debug {
         cells: usize,
     ) -> Result<(), Fault>;
 
+    /// Copies within the device, later.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    fn copy_within(
+        &self,
+        stream: Stream,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        cells: usize,
+    ) -> Result<(), Fault>;
+
     /// Code of a kernel for this device. Touches no memory of the device and may take seconds.
     ///
     /// # Errors

@@ -263,6 +263,23 @@ impl Device for Cuda {
         .map_err(told)
     }
 
+    fn copy_within(
+        &self,
+        stream: Stream,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        let fits = |(memory, at): (&Memory, usize)| at.checked_add(cells).is_some_and(|end| end <= memory.cells);
+        if !fits(from) || !fits(to) {
+            return Err(Fault::Failed("a copy beyond its memory".to_owned()));
+        }
+        self.bind()?;
+        let (bytes, stream) = (cells * CELL_BYTES, stream.0 as sys::CUstream);
+        // SAFETY: both ends are within their memory.
+        unsafe { result::memcpy_dtod_async(to.0.at(to.1), from.0.at(from.1), bytes, stream) }.map_err(told)
+    }
+
     fn compile(&self, kernel: &Kernel) -> Result<Vec<u8>, Fault> {
         let made = self.compiler.compile(kernel, self.facts.architecture());
         Ok(made.map_err(|e| Fault::Failed(e.to_string()))?.cubin)

@@ -87,6 +87,8 @@ pub struct Executor {
     pool: Arc<Pool>,
     programs: Programs,
     resident: ResidentColumns,
+    /// Held by the one call that waits for other calls' memory: two would wake each other for nothing.
+    tight: Mutex<()>,
     lost: OnceLock<String>,
     on_lost: Mutex<Option<OnLost>>,
 }
@@ -127,6 +129,7 @@ impl Executor {
             budget,
             device,
             options,
+            tight: Mutex::default(),
             lost: OnceLock::new(),
             on_lost: Mutex::default(),
         })
@@ -281,14 +284,29 @@ impl Executor {
                     waiting.push_front(middle..groups.end);
                     waiting.push_front(groups.start..middle);
                 }
-                Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
-                    let needed_bytes = needed_bytes.max(self.bytes_of(&call, &groups));
-                    return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
-                }
+                Err(Fault::OutOfMemory { .. }) => under_way.push_back(self.start_when_others_end(&mut call, groups)?),
                 Err(fault) => return Err(fault),
             }
         }
         Ok(call.values)
+    }
+
+    /// Starts a batch of one group that found no memory although nothing of its call is under way: other calls' batches end.
+    fn start_when_others_end(&self, call: &mut Call<'_>, groups: Range<usize>) -> Result<Batch, Fault> {
+        let _alone = self.tight.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let returns = self.pool.returns();
+            let Some(lent) = self.pool.lend(true)? else { continue };
+            match self.start(call, groups.clone(), lent) {
+                Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
+                    if !self.resident.let_go_of_one() && !self.pool.wait_for_return(returns) {
+                        let needed_bytes = needed_bytes.max(self.bytes_of(call, &groups));
+                        return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
+                    }
+                }
+                started => return started,
+            }
+        }
     }
 
     /// Groups of symbols by batch.

@@ -1,7 +1,7 @@
 //! Whether there is a GPU that plans can run on, asked in one place. The driver's bindings panic where the library or one
 //! of its functions is missing: nothing calls them that has not passed here.
 
-use cudarc::driver::{CudaContext, DriverError, sys};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use super::compiler::{CompileError, Compiler};
 use super::library::{Search, open};
@@ -85,11 +85,73 @@ impl From<DriverError> for Unavailable {
     }
 }
 
+/// A device that the driver tells of, whether plans can run on it or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub ordinal: usize,
+    pub name: String,
+    /// Major and minor compute capability.
+    pub capability: (i32, i32),
+    pub memory_bytes: u64,
+}
+
+/// Every device that the driver tells of. Never panics, whatever is missing.
+///
+/// # Errors
+/// [`Unavailable`].
+pub fn devices(search: &Search) -> Result<Vec<Seen>, Unavailable> {
+    let count = driver(search)?;
+    (0..count).map(seen).collect()
+}
+
+fn seen(ordinal: usize) -> Result<Seen, Unavailable> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+    let name = result::device::get_name(device)?;
+    // SAFETY: a device that the driver gave just now.
+    let (memory, major, minor) = unsafe {
+        let attribute = |which| result::device::get_attribute(device, which);
+        (result::device::total_mem(device)?, attribute(MAJOR)?, attribute(MINOR)?)
+    };
+    Ok(Seen { ordinal, name, capability: (major, minor), memory_bytes: memory as u64 })
+}
+
 /// The first device that plans can run on, or why there is none. Never panics, whatever is missing.
 ///
 /// # Errors
 /// [`Unavailable`].
 pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
+    let count = driver(search)?;
+    let compiler = Compiler::find(search)?;
+    let mut refused = None;
+    for ordinal in 0..count {
+        let Seen { name, capability, memory_bytes, .. } = seen(ordinal)?;
+        if capability < CAPABILITY_LEAST {
+            refused.get_or_insert(Unavailable::OldDevice { name, capability });
+            continue;
+        }
+        // Of the device, not of a context: making one takes a third of a second.
+        let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+        let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: a device that the driver gave just now.
+        let shared = unsafe { result::device::get_attribute(device, shared) }?;
+        return Ok(Gpu {
+            ordinal,
+            name,
+            capability,
+            memory_bytes,
+            driver: driver_version()?,
+            shared_bytes: usize::try_from(shared).unwrap_or(0),
+            compiler,
+        });
+    }
+    Err(refused.unwrap_or_else(|| Unavailable::NoDevice("it counts none".to_owned())))
+}
+
+/// Looks for the driver, and how many devices it has.
+fn driver(search: &Search) -> Result<usize, Unavailable> {
     if let Some(driver) = search.find("cuda") {
         open(&driver);
     }
@@ -106,23 +168,7 @@ pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
     if count < 1 {
         return Err(Unavailable::NoDevice("it counts none".to_owned()));
     }
-    let compiler = Compiler::find(search)?;
-    let ordinal = 0;
-    let context = CudaContext::new(ordinal)?;
-    let (name, capability) = (context.name()?, context.compute_capability()?);
-    if capability < CAPABILITY_LEAST {
-        return Err(Unavailable::OldDevice { name, capability });
-    }
-    let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-    Ok(Gpu {
-        ordinal,
-        name,
-        capability,
-        memory_bytes: context.total_mem()? as u64,
-        driver: driver_version()?,
-        shared_bytes: usize::try_from(context.attribute(shared)?).unwrap_or(0),
-        compiler,
-    })
+    Ok(usize::try_from(count).unwrap_or(0))
 }
 
 /// The version of CUDA that the driver brings.

@@ -35,7 +35,7 @@ pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use driver::Cuda;
 pub use executor::{Executor, ExecutorOptions, Source as BarsSource};
-pub use gate::{Gpu, Unavailable, gpu_available};
+pub use gate::{Gpu, Seen, Unavailable, devices, gpu_available};
 pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
 pub use library::{LIBRARIES_VARIABLE, Search};
 pub use lower::{Kernel, LowerError, Lowered};

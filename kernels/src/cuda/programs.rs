@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 use trawl_plan::graph::{Node, NodeId};
 use trawl_plan::{Input, Program};
@@ -52,6 +54,8 @@ struct Loader {
     functions: Mutex<HashMap<u128, Function>>,
     /// Kernels that were given to the thread and are not loaded yet, or failed.
     asked: Mutex<HashSet<u128>>,
+    /// Nobody wants kernels any more.
+    over: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,6 +112,9 @@ impl Loader {
 
     fn compile_all(&self, kernels: &Receiver<Kernel>) {
         for kernel in kernels {
+            if self.over.load(Ordering::Relaxed) {
+                return;
+            }
             // A kernel that does not compile is not asked for again: its programs go on a primitive at a time.
             if self.get(&kernel).is_ok() {
                 locked(&self.asked).remove(&kernel.fingerprint);
@@ -120,7 +127,21 @@ impl Loader {
 pub(super) struct Programs {
     loader: Arc<Loader>,
     known: Mutex<HashMap<u64, Vec<Known>>>,
-    background: SyncSender<Kernel>,
+    /// Taken when the last handle goes.
+    background: Option<SyncSender<Kernel>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Programs {
+    /// Waits for the kernel that is being compiled: a process that ends under the compiler may crash.
+    fn drop(&mut self) {
+        self.loader.over.store(true, Ordering::Relaxed);
+        drop(self.background.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked told so already.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl std::fmt::Debug for Programs {
@@ -130,18 +151,24 @@ impl std::fmt::Debug for Programs {
 }
 
 impl Programs {
-    /// Starts the thread that compiles; it ends with the last handle.
+    /// Starts the thread that compiles.
     ///
     /// # Errors
     /// No thread could be started.
     pub fn new(device: Arc<dyn Device>, cache: Cache) -> Result<Self, Fault> {
-        let loader = Arc::new(Loader { device, cache, functions: Mutex::default(), asked: Mutex::default() });
+        let loader = Arc::new(Loader {
+            device,
+            cache,
+            functions: Mutex::default(),
+            asked: Mutex::default(),
+            over: AtomicBool::new(false),
+        });
         let (background, kernels) = sync_channel(WAITING_MAX);
         let compiling = Arc::clone(&loader);
         let thread = std::thread::Builder::new().name("trawl-nvrtc".to_owned());
         let started = thread.spawn(move || compiling.compile_all(&kernels));
-        started.map_err(|e| Fault::Failed(format!("the thread that compiles: {e}")))?;
-        Ok(Self { loader, known: Mutex::default(), background })
+        let thread = started.map_err(|e| Fault::Failed(format!("the thread that compiles: {e}")))?;
+        Ok(Self { loader, known: Mutex::default(), background: Some(background), thread: Some(thread) })
     }
 
     /// Kernels for a program. With `wait` the fused ones, however long that takes.
@@ -201,7 +228,7 @@ impl Programs {
         for call in &sequence.calls {
             let kernel = &call.lowered.kernel;
             if locked(&self.loader.asked).insert(kernel.fingerprint)
-                && self.background.try_send(kernel.clone()).is_err()
+                && self.background.as_ref().is_none_or(|thread| thread.try_send(kernel.clone()).is_err())
             {
                 locked(&self.loader.asked).remove(&kernel.fingerprint);
             }

@@ -105,6 +105,7 @@ impl Simulation {
 
 enum Work {
     CopyIn { from: (u64, usize), to: u64, cells: usize },
+    CopyWithin { from: u64, to: u64, cells: usize },
     CopyOut { from: u64, to: (u64, usize), cells: usize },
     Launch(Box<(Lowered, Launch, Pointers)>, bool),
     Release(u64),
@@ -259,6 +260,11 @@ impl Simulated {
                     let values = state.staging[from.0 as usize][from.1..from.1 + cells].to_vec();
                     state.copied_in_bytes += (cells * CELL_BYTES) as u64;
                     cells_at(&mut state.memory, to, cells).map(|to| to.copy_from_slice(&values))
+                }
+                Work::CopyWithin { from, to, cells } => {
+                    let values = cells_at(&mut state.memory, from, cells).map(|from| from.to_vec());
+                    values
+                        .and_then(|values| cells_at(&mut state.memory, to, cells).map(|to| to.copy_from_slice(&values)))
                 }
                 Work::CopyOut { from, to, cells } => {
                     let State { memory, staging, .. } = state;
@@ -442,6 +448,17 @@ impl Device for Simulated {
     ) -> Result<(), Fault> {
         let work = Work::CopyOut { from: from.0.at(from.1), to: (to.0.address, to.1), cells };
         self.put(stream, Some(2), self.copying(cells), work)
+    }
+
+    fn copy_within(
+        &self,
+        stream: Stream,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        let work = Work::CopyWithin { from: from.0.at(from.1), to: to.0.at(to.1), cells };
+        self.put(stream, Some(1), self.copying(cells), work)
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Vec<u8>, Fault> {

@@ -220,6 +220,8 @@ pub(super) struct Pool {
 struct PoolState {
     idle: Vec<Track>,
     made: usize,
+    /// How often a track came back.
+    returns: u64,
 }
 
 /// A track that goes back to its pool.
@@ -257,6 +259,27 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// How often a track came back so far.
+    pub fn returns(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).returns
+    }
+
+    /// Waits until a track came back since `returns` was told, beside the caller's own, and so memory; false when none is lent.
+    pub fn wait_for_return(&self, returns: u64) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if state.returns > returns.saturating_add(1) {
+                return true;
+            }
+            if state.idle.len() == state.made {
+                return false;
+            }
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 impl Deref for Lent {
     type Target = Track;
 
@@ -275,7 +298,11 @@ impl Drop for Lent {
     fn drop(&mut self) {
         // SAFETY: taken once, here, where nobody looks at it any more.
         let track = unsafe { ManuallyDrop::take(&mut self.track) };
-        self.pool.state.lock().unwrap_or_else(PoisonError::into_inner).idle.push(track);
-        self.pool.returned.notify_one();
+        let mut state = self.pool.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.idle.push(track);
+        state.returns += 1;
+        drop(state);
+        // Some wait for a track, others for memory.
+        self.pool.returned.notify_all();
     }
 }

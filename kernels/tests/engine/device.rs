@@ -105,6 +105,12 @@ fn values_are_those_of_the_cpu_in_one_batch_and_in_many() {
 }
 
 #[test]
+fn long_columns_are_laid_out_by_several_threads() {
+    let program = program(&["ema(close,9)".to_owned(), "close - open".to_owned()]);
+    world(Simulation::default(), waits()).agrees(&program, &market(&[5_000; 61], 9));
+}
+
+#[test]
 fn kernels_run_on_the_device_as_they_are_written() {
     // Of the text itself: addresses, tables and tails lie where kernels look for them.
     let launcher: Box<dyn Launcher> = Box::new(OnDemand::default());
@@ -120,6 +126,7 @@ fn kernels_run_on_the_device_as_they_are_written() {
     let world = on(Arc::clone(&device), ExecutorOptions::default());
     world.agrees(&program, &bars);
     assert!(!world.executor.is_fused(&program));
+    // Else its executor would wait for its compiler for ever.
     device.let_go();
 }
 
@@ -336,7 +343,8 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
 #[test]
 fn threads_share_a_device() {
     let (program, bars) = (plan(), bars());
-    let world = world(Simulation { memory_bytes: 8 << 20, ..Simulation::default() }, small());
+    // Room for little more than one group at a time: each waits until others are done.
+    let world = world(Simulation { memory_bytes: 1_200_000, ..Simulation::default() }, small());
     std::thread::scope(|scope| {
         (0..8).for_each(|_| drop(scope.spawn(|| world.agrees(&program, &bars))));
     });

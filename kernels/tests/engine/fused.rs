@@ -208,6 +208,37 @@ fn every_function_of_the_catalogue_is_run_by_the_gpu() {
     assert_eq!(found, listed, "what the GPU does not run is listed at MISSING: {missing:#?}");
 }
 
+/// The page that says of each function how a GPU's values agree with the processors'.
+fn parity_page() -> String {
+    let mut page = "# How a GPU's values agree with the processors'\n\n\
+        Written by a test from the declarations (`TRAWL_BLESS_PARITY=1 cargo test -p trawl-kernels parity_page`); what is said\n\
+        here is tested on the emulator for every line (`kernels/tests/engine/fused.rs`), and shown on a device by `trawl bench gpu`.\n\n\
+        *Bit for bit*: every step runs in f64, in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
+        powers are those of Rust's libm, written again. No step is computed in parallel over time, so nothing is promised less than\n\
+        that: 1e-12 stands nowhere. f32 is the processors' ([precision.md](precision.md)).\n\n\
+        | Function | Outputs | Agreement |\n|---|---|---|\n"
+        .to_owned();
+    let mut all: Vec<&Function> = functions().collect();
+    all.sort_by_key(|function| function.name);
+    for function in all {
+        let missing = MISSING.iter().find(|(name, _)| *name == function.name);
+        let agreement = missing.map_or("bit for bit".to_owned(), |(_, why)| format!("not on a GPU: {why}"));
+        page += &format!("| `{}` | {} | {agreement} |\n", function.name, function.outputs.len());
+    }
+    page
+}
+
+#[test]
+fn the_parity_page_is_what_the_declarations_say() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/parity.md");
+    let page = parity_page();
+    if std::env::var_os("TRAWL_BLESS_PARITY").is_some() {
+        std::fs::write(path, &page).expect("docs/parity.md");
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == page, "docs/parity.md is old: run this test with TRAWL_BLESS_PARITY=1 (just parity)");
+}
+
 #[test]
 fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
     let plans: Vec<(Vec<String>, Program, Sequence)> = catalogue()

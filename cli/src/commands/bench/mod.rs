@@ -2,6 +2,7 @@
 //! by scripts (`just bench screen`).
 
 mod atc;
+mod gpu;
 mod overhead;
 mod plain;
 mod screen;
@@ -30,6 +31,8 @@ enum What {
     Atc(atc::AtcArgs),
     /// What a cluster adds to its workers' computing: client-seen times, recorded and not, and many scans at once
     Overhead(overhead::Args),
+    /// Plans on this machine's GPU: the CPU's bits, times by the device's clock, a JSON report; 8 minutes at most
+    Gpu(gpu::Args),
     /// What telling where the time goes costs a warm scan: clusters that tell more or less, in turns
     Tracing(tracing::Args),
     /// A new bar of every symbol: the screen W1 with its state resident, beside the last bar computed from the histories
@@ -50,6 +53,7 @@ struct Machine {
 pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
     match args.what {
         What::Screen(args) => screen::run(&args),
+        What::Gpu(args) => gpu::run(&args),
         What::Atc(args) => atc::run(&args),
         What::Overhead(args) => overhead::run(&args),
         What::Tracing(args) => tracing::run(&args),

@@ -25,10 +25,10 @@ use trawl_coordinator::client::{self, ClientError, ScanCall};
 use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::{
-    NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, route,
+    NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, estimated_ns, route,
 };
-use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
+use trawl_kernels::{NoCancel, Precision};
 use trawl_market::format_time;
 use trawl_plan::{Diagnostic, ScanDocument, suggest};
 use trawl_protocol::error::text_of;
@@ -40,6 +40,7 @@ use trawl_telemetry::spans::{self, KeyValue};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use super::security::TlsArgs;
+use crate::backend::{BackendArgs, Work};
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::output::heading_clashes;
@@ -105,6 +106,9 @@ pub struct Args {
     /// Give up when the scan is not done within so many seconds
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = deadline, conflicts_with_all = ["explain", "why", "all_bars"], help_heading = "Running")]
     deadline: Option<Duration>,
+
+    #[command(flatten)]
+    backend: BackendArgs,
 
     #[command(flatten)]
     shown: ShownArgs,
@@ -206,6 +210,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
                 return explain_symbol(args, &prepared, symbol);
             }
             if let Some(path) = &args.all_bars {
+                args.backend.choose(Work::OfProcessors("--all-bars runs"))?;
                 let options = LocalOptions {
                     shards: args.shards,
                     threads: routed(args, &prepared).threads(),
@@ -332,7 +337,11 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
         deadline: args.deadline,
         allow_partial: args.allow_partial,
     };
-    let source = ScanSource { checkpoints, ..prepared.source() };
+    let work = if checkpoints.is_some() { Work::OfProcessors("an update runs") } else { work_of(prepared) };
+    let chosen = args.backend.choose(work)?;
+    let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
+    let prepared = &on_backend;
+    let source = ScanSource { checkpoints, engine: chosen.engine.clone(), ..prepared.source() };
     // Told as a worker of a cluster tells it: the reason is part of the answer.
     let told = |error: &ExecuteError| {
         let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));
@@ -344,9 +353,16 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
         source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| told(&error))
     };
     let waiting = Waiting::new(args.shown.quiet);
-    let (answer, report) = local::run(prepared, options, execute, &waiting)?;
+    let (answer, mut report) = local::run(prepared, options, execute, &waiting)?;
+    report.backend_reason = chosen.reason;
     let manifest = &prepared.dataset.manifest;
-    Ok(Outcome { answer, report, synthetic: manifest.synthetic, timeframe: manifest.timeframe.clone() })
+    let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.clone());
+    Ok(Outcome { answer, report, synthetic, timeframe, engine: chosen.engine })
+}
+
+/// How much there is to do, for who chooses what computes it.
+fn work_of(prepared: &PreparedScan) -> Work {
+    Work::Scan { estimated_ns: estimated_ns(prepared), is_f64: prepared.precision == Precision::F64 }
 }
 
 /// What is asked of a coordinator.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::{RunReport, answer_digest};
+use trawl_kernels::Engine;
 use trawl_protocol::{Answer, Status};
 
 use crate::failure::{DONE, NOT_DONE, UserMistake};
@@ -40,7 +41,7 @@ pub struct ShownArgs {
 impl From<Scanned> for Outcome {
     fn from(scanned: Scanned) -> Self {
         let Scanned { answer, report, synthetic, timeframe } = scanned;
-        Self { answer, report, synthetic, timeframe }
+        Self { answer, report, synthetic, timeframe, engine: Engine::Cpu }
     }
 }
 
@@ -72,11 +73,13 @@ pub struct Outcome {
     pub report: RunReport,
     pub synthetic: bool,
     pub timeframe: String,
+    /// What computed here. Kept until all is shown: the compiler of a device ends its work before the device goes.
+    pub engine: Engine,
 }
 
 /// Shows an answer: files, a table, a notification; [`NOT_DONE`] when a symbol failed.
 pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
-    let Outcome { answer, report, synthetic, timeframe } = outcome;
+    let Outcome { answer, report, synthetic, timeframe, engine: _engine } = outcome;
     let written = match files.answer {
         Some(file) => file.write(&answer, &answer_digest(&answer))?,
         None => Vec::new(),

@@ -41,7 +41,9 @@ Examples:
     mut_arg("coordinator", not_here),
     mut_arg("all_bars", not_here),
     mut_arg("explain", not_here),
-    mut_arg("why", not_here)
+    mut_arg("why", not_here),
+    mut_arg("backend", not_here),
+    mut_arg("device_memory", not_here)
 )]
 pub struct Args {
     #[command(flatten)]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
+use trawl_kernels::BACKEND_CPU;
 use trawl_protocol::security::Connector;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, pb};
 
@@ -25,8 +26,8 @@ use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, ClassId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
-    ScanId, Scheduler, WorkerId,
+    AttemptId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request, ScanId,
+    Scheduler, WorkerId,
 };
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
@@ -40,8 +41,6 @@ const PING_BACK_OFF: Duration = Duration::from_millis(250);
 /// Longest wait between pings.
 const PING_BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
-/// The one class that a coordinator dispatches to, its own build's: workers of another are not joined.
-const CLASS: ClassId = 0;
 /// The reason of a symbol that kills workers; it enters the answer, so it names none of them.
 const POISONED: &str = "evaluating this symbol kills the worker that does it";
 
@@ -122,6 +121,7 @@ pub(crate) struct Submitted {
 
 enum Ask {
     Submit(Box<Submission>, oneshot::Sender<Submitted>),
+    Backend(oneshot::Sender<String>),
     Cancel(ScanId),
     List { all: bool, reply: oneshot::Sender<Vec<pb::WorkerInfo>> },
     Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
@@ -177,6 +177,13 @@ impl Dispatcher {
         let (reply, replied) = oneshot::channel();
         self.asks.send(Ask::Submit(Box::new(submission), reply)).await.ok()?;
         replied.await.ok()
+    }
+
+    /// What a scan that is accepted now is computed on: a device where a worker that serves has one.
+    pub async fn backend(&self) -> String {
+        let (reply, replied) = oneshot::channel();
+        let _ = self.asks.send(Ask::Backend(reply)).await;
+        replied.await.unwrap_or_else(|_| BACKEND_CPU.to_owned())
     }
 
     /// Ends a scan that nobody wants any more.
@@ -294,7 +301,7 @@ impl State {
                 let request = Request {
                     shards,
                     symbols: submission.segments.iter().map(|&s| (s, prepared.whole(s).count)).collect(),
-                    class: CLASS,
+                    class: self.class_for(&submission.prepared),
                     priority: submission.priority,
                     deadline_ms: deadline.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
                 };
@@ -311,6 +318,7 @@ impl State {
                     self.step(Event::Cancelled { scan });
                 }
             }
+            Ask::Backend(reply) => drop(reply.send(self.backend())),
             Ask::Cancel(scan) => self.step(Event::Cancelled { scan }),
             Ask::List { all, reply } => {
                 let workers = self.registered.values().filter(|worker| all || worker.serves());

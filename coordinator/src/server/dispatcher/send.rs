@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::{ErrorKind, Failure, envelope, pb};
-use trawl_worker::{StepKind, execution_class_in};
+use trawl_worker::StepKind;
 
 use super::tracked::Launch;
 use super::{News, Running, State};
@@ -74,7 +74,7 @@ impl State {
             dataset: prepared.dataset_reference(),
             as_of_us: prepared.as_of,
             plan_fingerprint: prepared.identity.plan.clone(),
-            execution_class: Some(execution_class_in(prepared.precision).into()),
+            execution_class: Some(prepared.class().into()),
             segments,
             // The attempt's own; where nothing is exported, what came is passed on.
             trace: tracked.context().or_else(|| submission.trace.clone()),

@@ -6,15 +6,19 @@
 
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
+use trawl_kernels::BACKEND_CPU;
+use trawl_kernels::cuda::{BACKEND_CUDA, BACKEND_SIMULATED};
 use trawl_protocol::limits::{speaks, spoken};
+use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{WorkerRecord, envelope, pb};
 use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
 use trawl_worker::execution_class;
 
-use super::{Ask, CLASS, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};
+use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};
 use crate::membership::Member;
 use crate::planner::{Shard, WorkerSeat, name_key, plan_shards};
-use crate::scheduler::{Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
+use crate::prepare::PreparedScan;
+use crate::scheduler::{ClassId, Event, HostId, Loss, Piece, SHARDS_IN_FLIGHT_PER_WORKER, ScanId, WorkerId};
 use crate::server::attempt;
 
 /// A worker whose record is in the store.
@@ -52,13 +56,31 @@ impl RegisteredWorker {
 
 impl State {
     pub(super) fn shards_of(&self, submission: &Submission) -> Vec<Shard> {
-        let serving = self.registered.values().filter(|worker| worker.serves());
+        let class = self.class_for(&submission.prepared);
+        let mine = |worker: &&RegisteredWorker| worker.serves() && class_of(&worker.record) == class;
+        let serving = self.registered.values().filter(mine);
         let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id) });
         let seats: Vec<WorkerSeat> = serving.filter_map(seat).collect();
         let affinity = name_key(&submission.prepared.identity.dataset);
         let mut costs = submission.prepared.segment_costs();
         costs.retain(|cost| submission.segments.contains(&cost.segment));
         plan_shards(&costs, &seats, submission.shards, affinity)
+    }
+
+    /// What a scan that is accepted now is computed on: a device where a worker that serves has one.
+    pub(super) fn backend(&self) -> String {
+        let serving = self.registered.values().filter(|worker| worker.serves());
+        let best = serving.map(|worker| class_of(&worker.record)).max();
+        BACKENDS[usize::try_from(best.unwrap_or(0)).unwrap_or(0)].to_owned()
+    }
+
+    /// The workers that a scan goes to: those of its backend. Every worker computes on its processors too, so a scan that is
+    /// theirs goes to workers with devices where there are no others.
+    pub(super) fn class_for(&self, prepared: &PreparedScan) -> ClassId {
+        let class = class_named(&prepared.identity.backend).unwrap_or(0);
+        let serves = |class: ClassId| self.registered.values().any(|w| w.serves() && class_of(&w.record) == class);
+        let others = (1..BACKENDS.len() as ClassId).find(|other| class == 0 && serves(*other));
+        if class > 0 || serves(0) { class } else { others.unwrap_or(0) }
     }
 
     /// What is told of a worker.
@@ -159,9 +181,9 @@ impl State {
         if let Some(registered) = self.registered.get_mut(id) {
             registered.joined = Some(worker);
             registered.pinging = None;
-            let host = registered.host;
+            let (host, class) = (registered.host, class_of(&registered.record));
             self.workers.insert(worker, id.to_owned());
-            self.step(Event::WorkerJoined { worker, host, class: CLASS, slots: SHARDS_IN_FLIGHT_PER_WORKER });
+            self.step(Event::WorkerJoined { worker, host, class, slots: SHARDS_IN_FLIGHT_PER_WORKER });
         }
     }
 
@@ -221,6 +243,17 @@ impl State {
     }
 }
 
+/// What workers may compute on, by the scheduler's number of the class; the later ones first where there are several.
+const BACKENDS: [&str; 3] = [BACKEND_CPU, BACKEND_SIMULATED, BACKEND_CUDA];
+
+fn class_named(backend: &str) -> Option<ClassId> {
+    BACKENDS.iter().position(|known| *known == backend).and_then(|class| ClassId::try_from(class).ok())
+}
+
+fn class_of(record: &WorkerRecord) -> ClassId {
+    class_named(&record.class.backend).unwrap_or(0)
+}
+
 /// Why a registered worker cannot be given this coordinator's work.
 fn unusable(record: &WorkerRecord) -> Option<String> {
     let version = record.protocol_version;
@@ -231,7 +264,9 @@ fn unusable(record: &WorkerRecord) -> Option<String> {
     if !known.contains(&record.result_schema) {
         return Some(format!("its results have schema {}, expected {}", record.result_schema, known.join(" or ")));
     }
-    if record.class != execution_class() {
+    // Whatever it computes on, as long as we know it.
+    let own = ExecutionClass { backend: record.class.backend.clone(), ..execution_class() };
+    if record.class != own || class_named(&record.class.backend).is_none() {
         return Some(format!("its class is '{}', this coordinator's '{}'", record.class, execution_class()));
     }
     None

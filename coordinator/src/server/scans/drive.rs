@@ -292,13 +292,21 @@ async fn prepared(
         permit = Arc::clone(&environment.preparing).acquire_owned() => permit,
         () = scan.until_cancelled() => return Err(cancelled().into()),
     };
-    let (store, scan, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
+    let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
     let preparing = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        span.in_scope(|| prepare_document(&store, &scan.asked.document_json, scan.asked.as_of_us, snapshot.as_deref()))
+        let asked = &owned.asked;
+        span.in_scope(|| prepare_document(&store, &asked.document_json, asked.as_of_us, snapshot.as_deref()))
     });
+    let backend = match scan.asked.backend.get() {
+        Some(backend) => backend.clone(),
+        None => {
+            let chosen = environment.dispatcher.backend().await;
+            scan.asked.backend.get_or_init(|| chosen).clone()
+        }
+    };
     match preparing.await {
-        Ok(prepared) => prepared.map_err(Ended::Failed),
+        Ok(prepared) => prepared.map(|prepared| prepared.on(&backend)).map_err(Ended::Failed),
         Err(_) => Err(Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared").into()),
     }
 }

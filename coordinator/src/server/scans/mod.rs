@@ -10,7 +10,7 @@ mod record;
 mod running;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -54,6 +54,8 @@ const CONDITION_CHARS_MAX: usize = 120;
 pub(crate) struct Asked {
     /// Canonical JSON of the document.
     pub document_json: String,
+    /// What computes: chosen once, when it is accepted.
+    pub backend: OnceLock<String>,
     pub as_of_us: Option<i64>,
     pub shards: ShardSpec,
     pub priority: Priority,

@@ -1,7 +1,7 @@
 //! What of a scan is written down: its acceptance, its results, its end; and what is read of one that was begun before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
@@ -60,7 +60,7 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
         dataset: prepared.dataset_reference(),
         as_of_us: prepared.as_of,
         adjustment: prepared.identity.adjustment.clone(),
-        class: trawl_worker::execution_class_in(prepared.precision),
+        class: prepared.class(),
         plan: prepared.identity.plan.clone(),
         segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
         symbols: prepared.symbol_count() as u64,
@@ -103,6 +103,7 @@ impl Asked {
         let received = Instant::now();
         Self {
             document_json,
+            backend: OnceLock::from(header.class.backend.clone()),
             as_of_us: Some(header.as_of_us),
             shards: header.shards.into(),
             priority: header.priority.into(),
@@ -255,7 +256,7 @@ pub(super) async fn resume(
     let stored: BTreeMap<u32, BTreeSet<u32>> =
         contents.stages.iter().map(|(step, found)| (*step, found.segments.keys().copied().collect())).collect();
     let situation = Situation::Ready {
-        class: trawl_worker::execution_class_in(prepared.precision),
+        class: prepared.class(),
         plan: prepared.identity.plan.clone(),
         segments: prepared.segments.to_vec(),
     };
@@ -268,12 +269,8 @@ pub(super) async fn resume(
         Decision::Restart { generation, why } => {
             tracing::warn!(scan = scan.name, generation, why, "begins a scan anew");
             scan.begin_generation(generation);
-            let next = Header {
-                generation,
-                class: trawl_worker::execution_class_in(prepared.precision),
-                plan: prepared.identity.plan.clone(),
-                ..header.clone()
-            };
+            let next =
+                Header { generation, class: prepared.class(), plan: prepared.identity.plan.clone(), ..header.clone() };
             match archive.ledger.restart(&next).await.map_err(|error| of_ledger(&error))? {
                 Written::Done => Ok(StoredSteps::new()),
                 Written::Over | Written::NotLeader => Err(Ended::Over),

@@ -74,6 +74,7 @@ impl RunningScan {
         let report = RunReport {
             mode: "cluster".to_owned(),
             precision: prepared.identity.precision.clone(),
+            backend: prepared.identity.backend.clone(),
             scan: scan.name.clone(),
             segments: count(prepared.segments.len()),
             symbols: prepared.symbol_count() as u64,

@@ -1,0 +1,178 @@
+//! What computes: this machine's processors or a GPU. Chosen once, before anything runs, and told with its reason.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use trawl_kernels::Engine;
+use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Search, Simulated, Simulation};
+
+use crate::failure::UserMistake;
+
+/// Below so many nanoseconds of one core a scan in this process is done before a device is ready: opening one takes
+/// about half a second.
+const WORTH_A_DEVICE_NS: f64 = 2e9;
+/// For tests: a simulated device in place of a GPU, and what goes wrong on it.
+const SIMULATED_VARIABLE: &str = "TRAWL_SIMULATED_DEVICE";
+
+/// What may compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Backend {
+    /// A GPU where there is one and it is worth it
+    Auto,
+    /// This machine's processors
+    Cpu,
+    /// An NVIDIA GPU; an error where none can be used
+    Cuda,
+}
+
+/// Options of what computes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BackendArgs {
+    /// What computes in this process; 'trawl devices' says what there is
+    #[arg(long, value_enum, default_value = "auto", env = "TRAWL_BACKEND", hide_env = true, help_heading = "Running")]
+    backend: Backend,
+
+    /// Bytes of the GPU's memory to take [default: nine tenths of what is free]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(DEVICE_MEMORY_MIN..), help_heading = "Running")]
+    device_memory: Option<u64>,
+}
+
+/// Less holds no group of symbols.
+const DEVICE_MEMORY_MIN: u64 = 1 << 20;
+
+/// What is to be computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// Whatever comes.
+    Server,
+    /// Something that the processors alone do: what, as a sentence begins.
+    OfProcessors(&'static str),
+    /// One scan.
+    Scan { estimated_ns: f64, is_f64: bool },
+}
+
+/// What was chosen, and why.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    pub engine: Engine,
+    pub reason: String,
+}
+
+impl Chosen {
+    /// The processors.
+    fn cpu(reason: impl Into<String>) -> Self {
+        Self { engine: Engine::Cpu, reason: reason.into() }
+    }
+}
+
+impl BackendArgs {
+    /// Chooses; opens the device if it is one.
+    ///
+    /// # Errors
+    /// A [`UserMistake`] where a GPU was asked for that cannot be used.
+    pub fn choose(&self, work: Work) -> Result<Chosen, UserMistake> {
+        let asked = self.backend == Backend::Cuda;
+        match work {
+            _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("it was asked for")),
+            Work::OfProcessors(what) if asked => {
+                let message = format!("--backend cuda: {what} on the processors alone");
+                return Err(UserMistake::with_help(message, "leave --backend cuda out"));
+            }
+            Work::OfProcessors(what) => return Ok(Chosen::cpu(format!("{what} on the processors alone"))),
+            Work::Scan { is_f64: false, .. } if asked => {
+                let message = "--backend cuda: a GPU computes in f64 alone";
+                return Err(UserMistake::with_help(message, "leave --precision f32 or --backend cuda out"));
+            }
+            Work::Scan { is_f64: false, .. } => return Ok(Chosen::cpu("a GPU computes in f64 alone")),
+            Work::Scan { estimated_ns, .. } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
+                return Ok(Chosen::cpu("the scan is done before a GPU is ready"));
+            }
+            _ => {}
+        }
+        match self.open() {
+            Ok(executor) => {
+                let facts = executor.facts();
+                let reason =
+                    if asked { "it was asked for".to_owned() } else { format!("there is one: {}", facts.name) };
+                Ok(Chosen { engine: Engine::Device(Arc::new(executor)), reason })
+            }
+            Err(why) if asked => Err(UserMistake::with_help(
+                format!("--backend cuda: {why}"),
+                "'trawl devices' says what was looked for; --backend auto computes on the processors instead",
+            )),
+            Err(why) => Ok(Chosen::cpu(why)),
+        }
+    }
+
+    fn open(&self) -> Result<Executor, String> {
+        let options = ExecutorOptions { device_memory_bytes: self.device_memory, ..ExecutorOptions::default() };
+        let device = device()?;
+        let simulated = device.facts().backend != cuda::BACKEND_CUDA;
+        let cache = if simulated { Cache::in_memory() } else { kernel_cache() };
+        Executor::new(device, cache, options).map_err(|fault| fault.to_string())
+    }
+}
+
+/// The device that is used here.
+///
+/// # Errors
+/// Why there is none.
+pub fn device() -> Result<Arc<dyn Device>, String> {
+    if let Some(simulation) = simulation()? {
+        return Ok(Arc::new(Simulated::new(simulation)));
+    }
+    let gpu = cuda::gpu_available(&Search::of_environment()).map_err(|why| why.to_string())?;
+    let device = cuda::Cuda::open(&gpu).map_err(|fault| fault.to_string())?;
+    Ok(Arc::new(device))
+}
+
+/// What a test's environment asks for.
+pub fn simulation() -> Result<Option<Simulation>, String> {
+    match std::env::var(SIMULATED_VARIABLE) {
+        Ok(text) => Simulation::parse(&text).map(Some).map_err(|why| format!("{SIMULATED_VARIABLE}: {why}")),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Compiled kernels, kept between processes where there is a folder for them that is ours alone.
+pub fn kernel_cache() -> Cache {
+    let Some(folder) = cache_folder() else { return Cache::in_memory() };
+    Cache::in_folder(&folder).unwrap_or_else(|error| {
+        tracing::warn!(%error, "kernels are compiled anew in every process");
+        Cache::in_memory()
+    })
+}
+
+/// `$XDG_CACHE_HOME/trawl/kernels`, else `~/.cache/trawl/kernels`.
+fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    caches.map(|caches| caches.join("trawl").join("kernels"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(backend: Backend) -> BackendArgs {
+        BackendArgs { backend, device_memory: None }
+    }
+
+    #[test]
+    fn what_was_chosen_is_told_with_its_reason() {
+        let scan = |estimated_ns, is_f64| Work::Scan { estimated_ns, is_f64 };
+        let cpu = |backend, work| {
+            let chosen = args(backend).choose(work).unwrap();
+            assert!(matches!(chosen.engine, Engine::Cpu), "{chosen:?}");
+            chosen.reason
+        };
+        assert_eq!(cpu(Backend::Cpu, Work::Server), "it was asked for");
+        assert_eq!(cpu(Backend::Auto, scan(1e6, true)), "the scan is done before a GPU is ready");
+        assert_eq!(cpu(Backend::Auto, scan(1e12, false)), "a GPU computes in f64 alone");
+        assert_eq!(cpu(Backend::Auto, Work::OfProcessors("it runs")), "it runs on the processors alone");
+        for (work, why) in [(scan(1e12, false), "f64 alone"), (Work::OfProcessors("it runs"), "it runs")] {
+            let refused = args(Backend::Cuda).choose(work).unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused}");
+        }
+    }
+}

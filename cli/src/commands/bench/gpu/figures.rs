@@ -1,0 +1,222 @@
+//! Times on the device, by its own clock, beside what its memory allows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use rayon::prelude::*;
+use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor};
+use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
+use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
+
+use super::super::screen::{COLUMNS, SCREEN};
+use super::super::walk;
+use super::{Ending, Size, Told};
+
+/// Cells that are copied: 2 GiB on a device that has them, or a quarter of what it has.
+const COPY_CELLS_MAX: usize = 1 << 28;
+/// Times a copy is measured.
+const COPIES: usize = 10;
+
+pub(super) fn compiled(items: &[&str]) -> Result<Plan> {
+    let items: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
+    let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
+    compile_expressions(&items, "bench", &schema).map_err(|d| anyhow!("{}", d[0]))
+}
+
+fn screen_items() -> Vec<&'static str> {
+    SCREEN.iter().flat_map(|(_, items)| items.iter().copied()).collect()
+}
+
+/// The synthetic market.
+pub(super) fn market(symbols: u32, bars: u32) -> Vec<[Vec<f64>; 5]> {
+    (0..u64::from(symbols)).into_par_iter().map(|symbol| walk(symbol, bars as usize)).collect()
+}
+
+pub(super) fn inputs<'a>(program: &Program, market: &'a [[Vec<f64>; 5]]) -> Result<Vec<SymbolInput<'a>>> {
+    let columns = program.inputs.iter().map(|input| match input {
+        Input::Column(name) => COLUMNS.iter().position(|c| c == name),
+        _ => None,
+    });
+    let columns: Option<Vec<usize>> = columns.collect();
+    let columns = columns.ok_or_else(|| anyhow!("the plan reads more than columns"))?;
+    let symbol = |symbol: &'a [Vec<f64>; 5]| SymbolInput {
+        columns: columns.iter().map(|c| symbol[*c].as_slice()).collect(),
+        visible: symbol[0].len(),
+    };
+    Ok(market.iter().map(symbol).collect())
+}
+
+/// Times of the kernels of repeated runs over bars that stay on the device, ascending.
+fn kernel_times(
+    executor: &Executor,
+    program: &Program,
+    symbols: &[SymbolInput<'_>],
+    all: bool,
+    repeats: u32,
+) -> Result<Vec<Duration>> {
+    let names: Vec<String> = (0..symbols.len()).map(|i| i.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
+    let from: Vec<usize> = symbols.iter().map(|s| if all { 0 } else { s.visible - 1 }).collect();
+    let mut times = Vec::new();
+    // The first brings the bars.
+    for run in 0..=repeats {
+        let mut stages = Stages::default();
+        executor.compute_only(program, symbols, &from, Some(&source), &mut stages)?;
+        let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
+        let time: Duration = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
+        if run > 0 {
+            times.push(time);
+        }
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Figures of one measurement: the fastest and the middle one, and bytes by the fastest.
+fn tell(told: &mut Told, name: &str, times: &[Duration], bytes: f64, required_ms: Option<(f64, f64)>) {
+    let (Some(best), middle) = (times.first(), times[times.len() / 2]) else { return };
+    let rate = bytes / best.as_secs_f64().max(1e-9);
+    told.figure(&format!("{name}_ms"), ms(*best));
+    told.figure(&format!("{name}_median_ms"), ms(middle));
+    told.figure(&format!("{name}_bytes_per_s"), rate);
+    let goal = required_ms.map_or_else(String::new, |(required, goal)| format!(", required {required}, goal {goal}"));
+    told.line(name, format!("{:.3} ms ({:.3} in the middle{goal}), {:.2} TB/s", ms(*best), ms(middle), rate / 1e12));
+}
+
+/// A copy within the device: bytes read and written a second.
+pub(super) fn copy(device: &dyn Device) -> Result<Told> {
+    let stream = device.stream()?;
+    let free = usize::try_from(device.free_bytes()?).unwrap_or(usize::MAX) / CELL_BYTES;
+    let cells = COPY_CELLS_MAX.min(free / 4).max(1);
+    let (from, to) = (device.allocate(stream, cells)?, device.allocate(stream, cells)?);
+    let mut best = Duration::MAX;
+    for _ in 0..COPIES {
+        let first = device.mark(stream)?;
+        device.copy_within(stream, (&from, 0), (&to, 0), cells)?;
+        let last = device.mark(stream)?;
+        if !device.wait(&last, device.now() + Duration::from_secs(20))? {
+            return Ok(Told::other(Ending::Failed, "a copy did not end"));
+        }
+        best = best.min(device.between(&first, &last)?);
+        device.forget(first);
+        device.forget(last);
+    }
+    device.release(stream, from);
+    device.release(stream, to);
+    let mut told = Told::done();
+    let rate = 2.0 * (cells * CELL_BYTES) as f64 / best.as_secs_f64().max(1e-9);
+    told.figure("copied_bytes", cells * CELL_BYTES);
+    told.figure("copy_bytes_per_s", rate);
+    told.line("copy within the device, read and written", format!("{:.2} TB/s", rate / 1e12));
+    Ok(told)
+}
+
+/// The screen W1 over a market that is resident.
+pub(super) fn screen(executor: &Executor, size: &Size) -> Result<Told> {
+    let plan = compiled(&screen_items())?;
+    let program = plan.program();
+    let market = market(size.symbols, size.bars);
+    let symbols = inputs(program, &market)?;
+    let cells = f64::from(size.symbols) * f64::from(size.bars) * CELL_BYTES as f64;
+    let (read, written) = (cells * program.inputs.len() as f64, cells * program.outputs.len() as f64);
+    let mut told = Told::done();
+    told.figure("input_bytes", read);
+    let last = kernel_times(executor, program, &symbols, false, size.repeats)?;
+    tell(&mut told, "w1_last_bar", &last, read, Some((0.8, 0.4)));
+    let all = kernel_times(executor, program, &symbols, true, size.repeats.min(5))?;
+    tell(&mut told, "w1_all_bars", &all, read + written, None);
+    Ok(told)
+}
+
+/// Adaptive Trend Classification over a market that is resident.
+pub(super) fn atc(executor: &Executor, size: &Size) -> Result<Told> {
+    let plan = compiled(&["atc().signal"])?;
+    let program = plan.program();
+    let market = market(size.symbols, size.bars);
+    let symbols = inputs(program, &market)?;
+    let read = f64::from(size.symbols) * f64::from(size.bars) * (CELL_BYTES * program.inputs.len()) as f64;
+    let mut told = Told::done();
+    let times = kernel_times(executor, program, &symbols, false, size.repeats.min(5))?;
+    tell(&mut told, "atc_last_bar", &times, read, Some((10.0, 5.0)));
+    Ok(told)
+}
+
+/// One symbol of a long history, every bar of the screen, beside one core.
+pub(super) fn long(executor: &Executor, size: &Size) -> Result<Told> {
+    let plan = compiled(&screen_items())?;
+    let program = plan.program();
+    let market = market(1, size.long_bars);
+    let symbols = inputs(program, &market)?;
+    let begun = Instant::now();
+    let cpu = evaluate_from(program, &symbols, &[0], &NoCancel)?;
+    let core = begun.elapsed();
+    let times = kernel_times(executor, program, &symbols, true, 2)?;
+    let device = executor.evaluate_from(program, &symbols, &[0], None, &NoCancel, &mut Stages::default())?;
+    let mut told = Told::done();
+    let bytes = f64::from(size.long_bars) * (CELL_BYTES * (program.inputs.len() + program.outputs.len())) as f64;
+    tell(&mut told, "w1_one_symbol", &times, bytes, None);
+    let ratio = core.as_secs_f64() / times[0].as_secs_f64().max(1e-9);
+    told.figure("one_core_ms", ms(core));
+    told.figure("times_one_core", ratio);
+    told.line("times as fast as one core", format!("{ratio:.1}, required 20"));
+    if !super::parity::equal(&cpu, &device) {
+        (told.ending, told.why) = (Ending::Failed, "other values than the CPU's".to_owned());
+    }
+    Ok(told)
+}
+
+/// A plan that nobody compiled: until it answers, and the same with other numbers.
+pub(super) fn first(executor: &Executor, size: &Size) -> Result<Told> {
+    let shape = |a: u32, b: u32| {
+        let items = [
+            format!("rsi(close,{a}) < {b} and close > sma(close,{b}) and adx({a}) > 20"),
+            format!("macd(close,{a},{b},9).hist"),
+        ];
+        compiled(&items.each_ref().map(String::as_str))
+    };
+    let market = market(size.symbols, size.bars);
+    let names: Vec<String> = (0..market.len()).map(|i| i.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
+    // How long an answer takes, and the part of it that is the device's.
+    let scan = |a: u32, b: u32| -> Result<(Duration, Duration)> {
+        let plan = shape(a, b)?;
+        let symbols = inputs(plan.program(), &market)?;
+        let from: Vec<usize> = symbols.iter().map(|s| s.visible - 1).collect();
+        let (begun, mut stages) = (Instant::now(), Stages::default());
+        executor.evaluate_from(plan.program(), &symbols, &from, Some(&source), &NoCancel, &mut stages)?;
+        let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
+        let kernel = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
+        Ok((begun.elapsed(), kernel))
+    };
+    let mut told = Told::done();
+    let (answered, _) = scan(14, 30)?;
+    told.figure("first_answer_ms", ms(answered));
+    told.line("first scan with a new plan, upload included", format!("{:.0} ms, required 3000", ms(answered)));
+    let plan = shape(14, 30)?;
+    let (begun, until) = (Instant::now(), Instant::now() + Duration::from_secs(20));
+    while !executor.is_fused(plan.program()) {
+        if Instant::now() >= until {
+            return Ok(Told { ending: Ending::Failed, why: "the fused kernel was not compiled".to_owned(), ..told });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let fused = answered + begun.elapsed();
+    told.figure("fused_after_ms", ms(fused));
+    told.line("until the fused kernel answers", format!("{:.0} ms", ms(fused)));
+    let mut best = Duration::MAX;
+    for repeat in 0..5 {
+        let (answered, kernel) = scan(15 + repeat, 31 + repeat)?;
+        best = best.min(answered.saturating_sub(kernel));
+    }
+    told.figure("new_numbers_beyond_compute_ms", ms(best));
+    told.line("the same with other numbers, beyond compute", format!("{:.2} ms, required 5", ms(best)));
+    Ok(told)
+}

@@ -1,0 +1,395 @@
+//! `trawl bench gpu`: parity and speed of plans on this machine's GPU. Needs this executable and NVIDIA's libraries, nothing else.
+//!
+//! Each section runs in a process of its own with a time limit: one that fails, hangs or loses the device loses no other. Where
+//! there is no GPU it says so and gives no figure.
+
+mod figures;
+mod parity;
+mod sanitizer;
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, anyhow};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use trawl_kernels::cuda::{BACKEND_CUDA, Cache, Executor, ExecutorOptions, Facts};
+use trawl_market::format_time;
+
+use super::{Machine, machine};
+use crate::backend::device;
+use crate::failure::{DONE, NOT_DONE};
+
+/// All sections together.
+const TOTAL_MAX: Duration = Duration::from_secs(480);
+/// How often a section is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(20);
+/// Bytes that one section may say.
+const SECTION_BYTES_MAX: u64 = 4 << 20;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Where the report is written, as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
+    /// Run these sections alone
+    #[arg(long, value_name = "SECTION", value_delimiter = ',')]
+    sections: Vec<Section>,
+
+    #[command(flatten)]
+    size: Size,
+
+    /// Run one section in this process and print it as JSON
+    #[arg(long, hide = true, value_name = "SECTION")]
+    section: Option<Section>,
+}
+
+/// What is measured over.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Size {
+    /// Symbols of the market
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    symbols: u32,
+
+    /// Bars of each symbol
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    bars: u32,
+
+    /// Bars of the one long history
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    long_bars: u32,
+
+    /// Times each measurement is repeated
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+
+    /// Functions of the catalogue that parity is shown for, counted from the first; all without it
+    #[arg(long, value_name = "N", hide = true)]
+    functions: Option<usize>,
+}
+
+/// What is done, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Section {
+    /// A copy within the device's memory: what figures are compared with
+    Copy,
+    /// Every function of the catalogue: the CPU's bits, fused and a primitive at a time
+    Parity,
+    /// The screen W1, last bar and every bar
+    Screen,
+    /// Adaptive Trend Classification
+    Atc,
+    /// One symbol of a long history
+    Long,
+    /// A plan that was never compiled, and the same with other numbers
+    First,
+    /// A few plans, for compute-sanitizer
+    Small,
+    /// The few plans under compute-sanitizer, where it is there
+    Sanitizer,
+}
+
+impl Section {
+    /// Those that run unless others are asked for.
+    const USUAL: [Self; 7] =
+        [Self::Copy, Self::Screen, Self::Atc, Self::Long, Self::First, Self::Parity, Self::Sanitizer];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Parity => "parity",
+            Self::Screen => "screen",
+            Self::Atc => "atc",
+            Self::Long => "long",
+            Self::First => "first",
+            Self::Small => "small",
+            Self::Sanitizer => "sanitizer",
+        }
+    }
+
+    fn limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Copy | Self::First | Self::Small => 40,
+            Self::Screen | Self::Atc | Self::Long => 70,
+            Self::Parity => 150,
+            Self::Sanitizer => 80,
+        })
+    }
+}
+
+/// How a section ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    Done,
+    /// It ran, and something is wrong.
+    Failed,
+    TimedOut,
+    /// What it needs is not there.
+    Skipped,
+}
+
+/// What came of a section.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Told {
+    ending: Ending,
+    /// Why it did not end well; empty where it did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    why: String,
+    /// Names with their units, and numbers or lists.
+    #[serde(default)]
+    figures: Map<String, Value>,
+    /// Lines of the table: what, and what of it.
+    #[serde(default)]
+    lines: Vec<(String, String)>,
+}
+
+impl Told {
+    fn done() -> Self {
+        Self { ending: Ending::Done, why: String::new(), figures: Map::new(), lines: Vec::new() }
+    }
+
+    fn other(ending: Ending, why: impl Into<String>) -> Self {
+        Self { ending, why: why.into(), ..Self::done() }
+    }
+
+    fn figure(&mut self, name: &str, value: impl Into<Value>) {
+        self.figures.insert(name.to_owned(), value.into());
+    }
+
+    fn line(&mut self, what: impl Into<String>, told: impl Into<String>) {
+        self.lines.push((what.into(), told.into()));
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct SectionReport {
+    name: &'static str,
+    seconds: f64,
+    #[serde(flatten)]
+    told: Told,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceReport {
+    name: String,
+    compute_capability: String,
+    driver: String,
+    compiler: String,
+    memory_bytes: u64,
+    shared_bytes: usize,
+    multiprocessors: u32,
+}
+
+#[derive(Serialize)]
+struct Report {
+    benchmark: &'static str,
+    engine: &'static str,
+    version: &'static str,
+    /// UTC.
+    date: String,
+    /// Nothing of it was measured on a device.
+    simulated: bool,
+    device: DeviceReport,
+    machine: Machine,
+    symbols: u32,
+    bars: u32,
+    long_bars: u32,
+    sections: Vec<SectionReport>,
+}
+
+impl DeviceReport {
+    fn of(facts: &Facts) -> Self {
+        let version = |(major, minor): (i32, i32)| format!("{major}.{minor}");
+        Self {
+            name: facts.name.clone(),
+            compute_capability: version(facts.capability),
+            driver: facts.driver.clone(),
+            compiler: version(facts.compiler),
+            memory_bytes: facts.memory_bytes,
+            shared_bytes: facts.shared_bytes,
+            multiprocessors: facts.multiprocessors,
+        }
+    }
+}
+
+/// Runs the sections; [`NOT_DONE`] where there is no GPU, or a section did not end well.
+///
+/// # Errors
+/// A report that cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(section) = args.section {
+        let told = in_this_process(section, args).unwrap_or_else(|e| Told::other(Ending::Failed, format!("{e:#}")));
+        println!("{}", serde_json::to_string(&told)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let started = Instant::now();
+    let facts = match device() {
+        Ok(device) => device.facts().clone(),
+        Err(why) => {
+            eprintln!("no GPU, so no figures: {why}");
+            return Ok(ExitCode::from(NOT_DONE));
+        }
+    };
+    let simulated = facts.backend != BACKEND_CUDA;
+    let wanted = if args.sections.is_empty() { &Section::USUAL[..] } else { &args.sections };
+    let mut sections = Vec::new();
+    for section in wanted {
+        let (begun, left) = (Instant::now(), TOTAL_MAX.saturating_sub(started.elapsed()));
+        let limit = section.limit().min(left);
+        eprintln!("{}: at most {} s", section.name(), limit.as_secs());
+        let told = if limit.is_zero() {
+            Told::other(Ending::Skipped, format!("the {} s of all sections were over", TOTAL_MAX.as_secs()))
+        } else {
+            in_a_process(*section, args, limit).unwrap_or_else(|e| Told::other(Ending::Failed, format!("{e:#}")))
+        };
+        sections.push(SectionReport { name: section.name(), seconds: begun.elapsed().as_secs_f64(), told });
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let report = Report {
+        benchmark: "gpu",
+        engine: "trawl",
+        version: env!("CARGO_PKG_VERSION"),
+        date: format_time(i64::try_from(now.as_micros()).unwrap_or(i64::MAX)),
+        simulated,
+        device: DeviceReport::of(&facts),
+        machine: machine(),
+        symbols: args.size.symbols,
+        bars: args.size.bars,
+        long_bars: args.size.long_bars,
+        sections,
+    };
+    if let Some(path) = &args.report {
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))?;
+    }
+    std::io::stdout().write_all(table(&report).as_bytes())?;
+    let well = |s: &SectionReport| matches!(s.told.ending, Ending::Done | Ending::Skipped);
+    Ok(ExitCode::from(if report.sections.iter().all(well) { DONE } else { NOT_DONE }))
+}
+
+fn table(report: &Report) -> String {
+    let device = &report.device;
+    let simulated = if report.simulated { " (SIMULATED: nothing here was measured on a device)" } else { "" };
+    let mut text = format!(
+        "{}{simulated}, compute capability {}, driver {}, compiler {}\n",
+        device.name, device.compute_capability, device.driver, device.compiler
+    );
+    for section in &report.sections {
+        let ending = match section.told.ending {
+            Ending::Done => "done".to_owned(),
+            Ending::Failed => format!("FAILED: {}", section.told.why),
+            Ending::TimedOut => format!("TIMED OUT: {}", section.told.why),
+            Ending::Skipped => format!("skipped: {}", section.told.why),
+        };
+        text.push_str(&format!("{:<10}{:>6.1} s  {ending}\n", section.name, section.seconds));
+        for (what, told) in &section.told.lines {
+            text.push_str(&format!("  {what:<44}{told}\n"));
+        }
+    }
+    text
+}
+
+/// A section in a process of its own, which is killed when its time is over.
+fn in_a_process(section: Section, args: &Args, limit: Duration) -> Result<Told> {
+    let mut child = command(section, &args.size)?.spawn().context("cannot start a section")?;
+    let mut stdout = child.stdout.take().ok_or_else(|| anyhow!("a section without output"))?;
+    let reading = std::thread::spawn(move || {
+        let mut said = String::new();
+        let _ = stdout.by_ref().take(SECTION_BYTES_MAX).read_to_string(&mut said);
+        said
+    });
+    let status = match wait(&mut child, limit)? {
+        Some(status) => status,
+        None => return Ok(Told::other(Ending::TimedOut, format!("not done within {} s", limit.as_secs()))),
+    };
+    let said = reading.join().unwrap_or_default();
+    match said.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
+        Some(told) => Ok(told),
+        None => Ok(Told::other(Ending::Failed, format!("it said nothing ({status})"))),
+    }
+}
+
+/// How the child ended; `None` when it was killed because its time was over.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<std::process::ExitStatus>> {
+    let until = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Ok(None);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// This executable with the arguments of a section.
+fn command(section: Section, size: &Size) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("where this executable lies")?);
+    command.args(["bench", "gpu", "--section", section.name()]).args(size.arguments());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    Ok(command)
+}
+
+impl Size {
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--symbols={}", self.symbols),
+            format!("--bars={}", self.bars),
+            format!("--long-bars={}", self.long_bars),
+            format!("--repeats={}", self.repeats),
+        ];
+        arguments.extend(self.functions.map(|n| format!("--functions={n}")));
+        arguments
+    }
+}
+
+fn in_this_process(section: Section, args: &Args) -> Result<Told> {
+    let size = &args.size;
+    match section {
+        Section::Copy => figures::copy(device().map_err(|why| anyhow!(why))?.as_ref()),
+        Section::Parity => parity::catalogue(&executor(true)?, size),
+        Section::Screen => figures::screen(&executor(true)?, size),
+        Section::Atc => figures::atc(&executor(true)?, size),
+        Section::Long => figures::long(&executor(true)?, size),
+        Section::First => figures::first(&executor(false)?, size),
+        Section::Small => parity::small(&executor(true)?),
+        Section::Sanitizer => sanitizer::run(size),
+    }
+}
+
+/// A device whose kernels are all compiled anew.
+fn executor(wait_for_fused: bool) -> Result<Executor> {
+    let device = device().map_err(|why| anyhow!(why))?;
+    let options =
+        ExecutorOptions { wait_for_fused, batch_time_max: Section::Parity.limit(), ..ExecutorOptions::default() };
+    Ok(Executor::new(device, Cache::in_memory(), options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn every_section_is_found_by_its_name() {
+        for section in Section::value_variants() {
+            assert_eq!(Section::from_str(section.name(), false), Ok(*section));
+        }
+    }
+
+    #[test]
+    fn a_section_that_hangs_is_ended_in_time() {
+        let mut hangs = Command::new("sleep").arg("60").spawn().unwrap();
+        let begun = Instant::now();
+        assert_eq!(wait(&mut hangs, Duration::from_millis(50)).unwrap(), None);
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+}

@@ -1,0 +1,168 @@
+//! Whether the device gives the bits of the CPU engine: every function of the catalogue over real bars and synthetic ones,
+//! fused and a primitive at a time.
+
+use std::sync::Mutex;
+
+use anyhow::{Result, anyhow};
+use rayon::prelude::*;
+use trawl_kernels::cuda::Executor;
+use trawl_kernels::stages::Stages;
+use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
+use trawl_plan::catalogue::{Function, ParamDefault, functions};
+use trawl_plan::graph::Kind;
+use trawl_plan::{Input, Program};
+
+use super::super::screen::COLUMNS;
+use super::super::walk;
+use super::figures::compiled;
+use super::{Ending, Size, Told};
+
+/// Functions in one plan.
+const TOGETHER: usize = 12;
+/// Bars of the longest symbol.
+const BARS: usize = 500;
+/// Differences that are told.
+const TOLD_MAX: usize = 20;
+
+/// A call of a function with its defaults, and with plain numbers where it has none.
+fn call(function: &Function) -> String {
+    let mut numbers = ["close", "high", "low"].into_iter().cycle();
+    let mut given: Vec<String> = Vec::new();
+    for series in function.series.iter().filter(|s| s.default.is_none()) {
+        let value = match (series.name, series.kind) {
+            (_, Kind::Bool) => "close > open",
+            ("periods", _) => "iff(close > open, 5, 9)",
+            _ => numbers.next().unwrap_or("close"),
+        };
+        given.push(format!("{}={value}", series.name));
+    }
+    let required = function.params.iter().filter(|p| p.default == ParamDefault::Required);
+    given.extend(required.map(|p| format!("{}=7", p.name)));
+    format!("{}({})", function.name, given.join(", "))
+}
+
+fn items(function: &Function) -> Vec<String> {
+    let field = |name: &str| if function.outputs.len() > 1 { format!(".{name}") } else { String::new() };
+    function.outputs.iter().map(|output| format!("{}{}", call(function), field(output.name))).collect()
+}
+
+/// Symbols of lengths around tiles and warps; some with missing and infinite values, prices that stand still, days without
+/// trade, prices at both ends of what a number holds.
+fn market() -> Vec<[Vec<f64>; 5]> {
+    let lengths = [1, 2, 15, 16, 17, 31, 32, 33, 47, 100, 161, BARS];
+    let symbols = lengths.iter().cycle().take(70).enumerate();
+    symbols
+        .map(|(number, bars)| {
+            let mut columns = walk(number as u64, *bars);
+            let at = |k: usize| (0..*bars).skip(k).step_by(23);
+            match number % 6 {
+                1 => at(3).for_each(|bar| columns[number % 5][bar] = f64::NAN),
+                2 => at(5).for_each(|bar| columns[number % 5][bar] = f64::INFINITY),
+                3 => columns.iter_mut().take(4).for_each(|column| column.fill(25.0)),
+                4 => at(0).for_each(|bar| columns[4][bar] = 0.0),
+                5 => at(7).for_each(|bar| columns[number % 5][bar] = if bar % 2 == 0 { 1e308 } else { 5e-324 }),
+                _ => {}
+            }
+            columns
+        })
+        .collect()
+}
+
+pub(super) fn equal(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> bool {
+    let bits = |values: &[Vec<Vec<f64>>]| values.iter().flatten().flatten().map(|x| x.to_bits()).collect::<Vec<_>>();
+    bits(a) == bits(b)
+}
+
+/// What came of a plan.
+struct Compared {
+    values: u64,
+    differs: Vec<String>,
+}
+
+fn compare(executor: &Executor, items: &[String], market: &[[Vec<f64>; 5]], begins: &[f64]) -> Result<Compared> {
+    let texts: Vec<&str> = items.iter().map(String::as_str).collect();
+    let plan = compiled(&texts)?;
+    let program = plan.program();
+    let symbols = market.iter().map(|columns| input(program, columns, begins)).collect::<Result<Vec<_>>>()?;
+    let mut compared = Compared { values: 0, differs: Vec::new() };
+    for last in [false, true] {
+        let from: Vec<usize> = symbols.iter().map(|s| if last { s.visible - 1 } else { 0 }).collect();
+        let cpu = evaluate_from(program, &symbols, &from, &NoCancel)?;
+        let device = executor.evaluate_from(program, &symbols, &from, None, &NoCancel, &mut Stages::default())?;
+        for (symbol, (cpu, device)) in cpu.iter().zip(&device).enumerate() {
+            for (item, (cpu, device)) in items.iter().zip(cpu.iter().zip(device)) {
+                compared.values += cpu.len() as u64;
+                let other = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits();
+                if let Some(bar) = cpu.iter().zip(device).position(other) {
+                    let (a, b) = (cpu[bar], device[bar]);
+                    compared.differs.push(format!("{item}: symbol {symbol} bar {bar}: CPU {a:?}, device {b:?}"));
+                }
+            }
+        }
+    }
+    Ok(compared)
+}
+
+fn input<'a>(program: &Program, columns: &'a [Vec<f64>; 5], begins: &'a [f64]) -> Result<SymbolInput<'a>> {
+    let bars = columns[0].len();
+    let series = |input: &Input| match input {
+        Input::Column(name) => COLUMNS.iter().position(|c| c == name).map(|c| columns[c].as_slice()),
+        Input::Begins(_) => begins.get(..bars),
+        _ => None,
+    };
+    let columns: Option<Vec<&[f64]>> = program.inputs.iter().map(series).collect();
+    Ok(SymbolInput { columns: columns.ok_or_else(|| anyhow!("a plan reads more than bars"))?, visible: bars })
+}
+
+/// Every function of the catalogue.
+pub(super) fn catalogue(executor: &Executor, size: &Size) -> Result<Told> {
+    let all: Vec<&Function> = functions().take(size.functions.unwrap_or(usize::MAX)).collect();
+    let plans: Vec<Vec<String>> =
+        all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| items(f)).collect()).collect();
+    let mut told = compared(executor, &plans)?;
+    told.figure("functions", all.len());
+    Ok(told)
+}
+
+/// A few plans of every family.
+pub(super) fn small(executor: &Executor) -> Result<Told> {
+    let plans: [&[&str]; 4] = [
+        &["rsi(close,14)", "sma(close,20)", "bbands(close,20,2).upper", "adx(14)"],
+        &["ht_trendmode(close)", "mama(close).fama", "sar()", "supertrend(7,3).line"],
+        &["correl(close,open,30)", "linearreg(close,14)", "percentile(close,50,0.5)", "pow(close,1.5)"],
+        &["atc().signal"],
+    ];
+    let plans: Vec<Vec<String>> = plans.iter().map(|p| p.iter().map(|item| (*item).to_owned()).collect()).collect();
+    compared(executor, &plans)
+}
+
+fn compared(executor: &Executor, plans: &[Vec<String>]) -> Result<Told> {
+    let (market, begins) = (market(), (0..BARS).map(|t| f64::from(u8::from(t % 11 == 0))).collect::<Vec<f64>>());
+    let total = Mutex::new(Compared { values: 0, differs: Vec::new() });
+    // Several at a time: compiling takes longer than computing.
+    let done: Result<Vec<()>> = plans
+        .par_iter()
+        .map(|items| {
+            let made = compare(executor, items, &market, &begins)?;
+            let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            total.values += made.values;
+            total.differs.extend(made.differs);
+            Ok(())
+        })
+        .collect();
+    done?;
+    let Compared { values, differs } = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut told = Told::done();
+    let outputs: usize = plans.iter().map(Vec::len).sum();
+    told.figure("outputs", outputs);
+    told.figure("values", values);
+    told.figure("differences", differs.len());
+    told.line("outputs, values, differences", format!("{outputs}, {values}, {}", differs.len()));
+    if !differs.is_empty() {
+        (told.ending, told.why) = (Ending::Failed, format!("{} series differ from the CPU's", differs.len()));
+        let shown: Vec<String> = differs.into_iter().take(TOLD_MAX).collect();
+        shown.iter().for_each(|line| told.line("differs", line.clone()));
+        told.figure("first_differences", shown);
+    }
+    Ok(told)
+}

@@ -1,0 +1,128 @@
+//! `trawl devices`: what GPUs there are, and whether plans can run on them.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use trawl_kernels::cuda::{self, Search};
+
+use crate::backend::{device, simulation};
+use crate::number::bytes;
+use crate::output::table::{new_table, push_table};
+
+const AFTER_HELP: &str = "\
+A GPU needs compute capability 8.0, a driver of CUDA 12.8 or newer, and NVIDIA's run-time compiler (libnvrtc of CUDA 12 or \
+13), which is looked for in TRAWL_CUDA_LIBRARIES, CUDA_HOME, the active Python environment's wheels, /usr/local/cuda and where \
+the system does. The exit code is 0 whether there is a GPU or not.";
+
+/// Show the GPUs of this machine, and which would compute
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    /// What `--backend auto` computes on where a scan is large enough.
+    backend: String,
+    /// Why that.
+    reason: String,
+    /// Of the driver, as the version of CUDA that it brings.
+    driver: String,
+    /// Of NVIDIA's run-time compiler.
+    compiler: String,
+    devices: Vec<Found>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    ordinal: usize,
+    name: String,
+    compute_capability: String,
+    memory_bytes: u64,
+    free_bytes: Option<u64>,
+    chosen: bool,
+    /// Why it is not the one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<String>,
+}
+
+/// Looks and tells.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let shown = shown();
+    let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&shown)?) } else { text(&shown) };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown() -> Shown {
+    let search = Search::of_environment();
+    let found =
+        if simulation().is_ok_and(|s| s.is_some()) { Vec::new() } else { cuda::devices(&search).unwrap_or_default() };
+    let chosen = device();
+    let (facts, free_bytes, refusal) = match &chosen {
+        Ok(device) => (Some(device.facts().clone()), device.free_bytes().ok(), None),
+        Err(why) => (None, None, Some(why.clone())),
+    };
+    let of_found = |gpu: cuda::Seen| {
+        let chosen = facts.as_ref().is_some_and(|facts| facts.ordinal == gpu.ordinal);
+        let other =
+            || if facts.is_some() { "another one is taken".to_owned() } else { refusal.clone().unwrap_or_default() };
+        Found {
+            ordinal: gpu.ordinal,
+            name: gpu.name,
+            compute_capability: format!("{}.{}", gpu.capability.0, gpu.capability.1),
+            memory_bytes: gpu.memory_bytes,
+            free_bytes: free_bytes.filter(|_| chosen),
+            chosen,
+            why_not: (!chosen).then(other),
+        }
+    };
+    let mut devices: Vec<Found> = found.into_iter().map(of_found).collect();
+    if let Some(facts) = facts.as_ref().filter(|_| devices.is_empty()) {
+        devices.push(Found {
+            ordinal: facts.ordinal,
+            name: facts.name.clone(),
+            compute_capability: format!("{}.{}", facts.capability.0, facts.capability.1),
+            memory_bytes: facts.memory_bytes,
+            free_bytes,
+            chosen: true,
+            why_not: None,
+        });
+    }
+    let version = |(major, minor): (i32, i32)| format!("{major}.{minor}");
+    Shown {
+        backend: facts.as_ref().map_or_else(|| trawl_kernels::BACKEND_CPU.to_owned(), |f| f.backend.to_owned()),
+        reason: refusal.unwrap_or_else(|| format!("there is one: {}", facts.as_ref().map_or("", |f| f.name.as_str()))),
+        driver: facts.as_ref().map_or_else(String::new, |f| f.driver.clone()),
+        compiler: facts.as_ref().map_or_else(String::new, |f| version(f.compiler)),
+        devices,
+    }
+}
+
+fn text(shown: &Shown) -> String {
+    let mut text = String::new();
+    if !shown.devices.is_empty() {
+        let mut table = new_table();
+        table.set_header(["device", "name", "capability", "memory", "free", ""]);
+        for device in &shown.devices {
+            table.add_row([
+                device.ordinal.to_string(),
+                device.name.clone(),
+                device.compute_capability.clone(),
+                bytes(device.memory_bytes),
+                device.free_bytes.map_or_else(String::new, bytes),
+                device.why_not.clone().unwrap_or_else(|| "chosen".to_owned()),
+            ]);
+        }
+        push_table(&mut text, &table);
+        let _ = writeln!(text, "driver {}, run-time compiler {}", shown.driver, shown.compiler);
+    }
+    let _ = writeln!(text, "computes on: {} ({})", shown.backend, shown.reason);
+    text
+}

@@ -1,0 +1,133 @@
+//! What computes: `--backend`, `trawl devices`, `trawl bench gpu`. A simulated device stands in for a GPU; what needs none is tested
+//! where there is none.
+
+use serde_json::Value;
+use trawl_tests::home::Home;
+use trawl_tests::process::{self, Ended};
+
+/// Large enough for everything here.
+const DEVICE: &str = "memory=100000000 kernel=0";
+
+/// `trawl` with a simulated device.
+#[track_caller]
+fn on_device(home: &Home, simulation: &str, arguments: &[&str]) -> Ended {
+    process::run(home.command(arguments).env("TRAWL_SIMULATED_DEVICE", simulation))
+}
+
+#[track_caller]
+fn json(home: &Home, file: &str) -> Value {
+    serde_json::from_slice(&home.read(file)).expect("JSON")
+}
+
+const SCAN: [&str; 13] = [
+    "scan",
+    "--dataset",
+    "us5",
+    "--as-of",
+    "2013-02-22",
+    "--where",
+    "within(crosses_above(sma(close,50), sma(close,200)), 30) or rsi(close,14) > 70",
+    "--rank",
+    "macd().hist",
+    "--select",
+    "close",
+    "--select",
+    "atr(14)",
+];
+
+#[test]
+fn a_scan_on_a_device_gives_the_rows_of_the_processors_and_says_where_it_ran() {
+    let home = Home::new();
+    let run = |arguments: &[&str]| on_device(&home, DEVICE, &[&SCAN[..], arguments].concat()).expect_code(0);
+    run(&["--backend", "cpu", "--output", "cpu.csv", "--report", "cpu.json"]);
+    run(&["--backend", "cuda", "--output", "device.csv", "--report", "device.json"]);
+    assert_eq!(home.read("cpu.csv"), home.read("device.csv"));
+    let [cpu, device] = ["cpu", "device"].map(|name| json(&home, &format!("{name}.identity.json")));
+    let backend =
+        |identity: &Value| identity["identity"]["backend"].as_str().or(identity["backend"].as_str()).map(str::to_owned);
+    assert_eq!((backend(&cpu).as_deref(), backend(&device).as_deref()), (Some("cpu"), Some("simulated")));
+    let told = json(&home, "device.json");
+    assert_eq!(
+        (told["backend"].as_str(), told["backend_reason"].as_str()),
+        (Some("simulated"), Some("it was asked for"))
+    );
+    // Small scans are not worth a device.
+    run(&["--output", "auto.csv", "--report", "auto.json"]);
+    let told = json(&home, "auto.json");
+    assert_eq!(told["backend"], "cpu");
+    assert_eq!(told["backend_reason"], "the scan is done before a GPU is ready");
+}
+
+#[test]
+fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
+    let home = Home::new();
+    let refused = on_device(&home, "broken", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(2);
+    let told = &refused.stderr;
+    assert!(told.contains("--backend cuda: TRAWL_SIMULATED_DEVICE") && told.contains("trawl devices"), "{told}");
+    let refused = on_device(&home, DEVICE, &[&SCAN[..], &["--backend", "cuda", "--precision", "f32"]].concat());
+    assert!(refused.expect_code(2).stderr.contains("f64 alone"));
+    let tiny = on_device(&home, "memory=30000", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
+    assert!(tiny.stderr.contains("bytes are needed at once"), "{}", tiny.stderr);
+    let lost = on_device(&home, "illegal_at=1", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
+    assert!(lost.stderr.contains("the device is lost"), "{}", lost.stderr);
+}
+
+#[test]
+fn devices_tells_what_there_is_and_what_would_compute() {
+    let home = Home::new();
+    let told = on_device(&home, DEVICE, &["devices"]).expect_code(0).stdout;
+    assert!(told.contains("simulated device") && told.contains("computes on: simulated"), "{told}");
+    let told = on_device(&home, DEVICE, &["devices", "--json"]).expect_code(0).stdout;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["backend"], &told["devices"][0]["chosen"]), (&"simulated".into(), &true.into()));
+    // Whatever this machine has.
+    let told: Value = serde_json::from_str(&home.trawl(&["devices", "--json"]).expect_code(0).stdout).expect("JSON");
+    assert!(["cpu", "cuda"].contains(&told["backend"].as_str().expect("a backend")), "{told}");
+    assert!(!told["reason"].as_str().expect("a reason").is_empty());
+    if told["backend"] == "cpu" {
+        let refused = home.trawl(&[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(2);
+        assert!(refused.stderr.contains(told["reason"].as_str().expect("a reason")), "{}", refused.stderr);
+        let none = home.trawl(&["bench", "gpu", "--report", "gpu.json"]).expect_code(1);
+        assert!(none.stderr.contains("no GPU, so no figures") && none.stdout.is_empty(), "{}", none.stderr);
+        assert!(!home.path("gpu.json").exists());
+    }
+}
+
+#[test]
+fn the_benchmark_of_a_gpu_runs_on_a_simulated_device_and_says_that_it_is_one() {
+    let home = Home::new();
+    let small = ["--symbols=70", "--bars=120", "--long-bars=300", "--repeats=2", "--functions=24"];
+    let arguments = [&["bench", "gpu", "--report", "gpu.json"], &small[..]].concat();
+    let ended = on_device(&home, DEVICE, &arguments).expect_code(0);
+    assert!(ended.stdout.contains("SIMULATED"), "{}", ended.stdout);
+    let report = json(&home, "gpu.json");
+    assert_eq!(report["simulated"], true);
+    let sections = report["sections"].as_array().expect("sections");
+    let names: Vec<&str> = sections.iter().map(|s| s["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["copy", "screen", "atc", "long", "first", "parity", "sanitizer"]);
+    for section in sections {
+        assert!(section["ending"] == "done" || section["name"] == "sanitizer", "{section}");
+    }
+    let parity = &sections[5]["figures"];
+    assert_eq!(parity["differences"], 0);
+    assert!(parity["values"].as_u64().expect("a number") > 100_000 && parity["functions"] == 24, "{parity}");
+    for (section, figure) in
+        [(0, "copy_bytes_per_s"), (1, "w1_last_bar_ms"), (2, "atc_last_bar_ms"), (3, "times_one_core")]
+    {
+        assert!(sections[section]["figures"][figure].as_f64().is_some_and(|x| x > 0.0), "{figure}");
+    }
+}
+
+#[test]
+fn a_section_of_the_benchmark_that_loses_the_device_loses_no_other() {
+    let home = Home::new();
+    let small = ["--symbols=40", "--bars=60", "--repeats=1", "--sections=copy,screen"];
+    let arguments = [&["bench", "gpu", "--report", "gpu.json"], &small[..]].concat();
+    let ended = on_device(&home, &format!("{DEVICE} illegal_at=1"), &arguments).expect_code(1);
+    assert!(ended.stdout.contains("FAILED: the device is lost"), "{}", ended.stdout);
+    let report = json(&home, "gpu.json");
+    assert_eq!(
+        (&report["sections"][0]["ending"], &report["sections"][1]["ending"]),
+        (&"done".into(), &"failed".into())
+    );
+}
