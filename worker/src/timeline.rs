@@ -253,8 +253,7 @@ impl State {
         let kernel = |name: &str, part: u32| {
             (name == name::KERNEL).then(|| KeyValue::new(attribute::FUSION_GROUP, i64::from(part)))
         };
-        let bytes =
-            |bytes: u64| (bytes > 0).then(|| KeyValue::new(attribute::BYTES, spans::number(bytes)));
+        let bytes = |bytes: u64| (bytes > 0).then(|| KeyValue::new(attribute::BYTES, spans::number(bytes)));
         if !self.raw_over {
             let single = |raw: &Raw| {
                 let segment = raw.segment.map(|segment| KeyValue::new(attribute::SEGMENT, i64::from(segment)));

@@ -34,6 +34,7 @@ fn stages_of_a_device_are_told_beside_those_of_the_processors() {
     }
     assert!(trace.iter().any(|s| s.name == "h2d" && !s.get("trawl.bytes").is_empty()), "{trace:#?}");
     let told = profile(&home, &cluster.url, &newest(&home, &cluster));
-    let summed: Vec<&str> = told["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
+    let summed: Vec<&str> =
+        told["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
     assert!(stages.iter().all(|stage| summed.contains(stage)), "{told:#}");
 }
