@@ -59,7 +59,7 @@ fn within(width: usize) -> usize {
 pub fn render(profile: &Profile, options: Options) -> String {
     let width = within(options.width);
     let mut text = String::new();
-    head(profile, &mut text);
+    head(profile, width, &mut text);
     stages(profile, width, &mut text);
     workers(profile, width, &mut text);
     shards(profile, width, options, &mut text);
@@ -67,12 +67,13 @@ pub fn render(profile: &Profile, options: Options) -> String {
     text
 }
 
-fn head(profile: &Profile, text: &mut String) {
-    let what = if profile.scan.is_empty() { "scan".to_owned() } else { format!("scan {}", clean(&profile.scan, 80)) };
+fn head(profile: &Profile, width: usize, text: &mut String) {
+    let what = if profile.scan.is_empty() { "scan".to_owned() } else { format!("scan {}", clean(&profile.scan, 50)) };
     let size = format!("{} symbols, {} bars", thousands(profile.symbols), thousands(profile.bars));
-    text.push_str(&format!("{what} ({}): {size}, {}\n", profile.mode, told(profile.total_ms)));
+    let all = format!("{what} ({}): {size}, {}", clean(&profile.mode, 20), told(profile.total_ms));
+    text.push_str(&wrapped(&all, width, ""));
     let phases: Vec<String> = profile.phases.iter().map(|p| format!("{} {}", p.phase, told(p.ms))).collect();
-    text.push_str(&format!("  {}\n", phases.join(" | ")));
+    text.push_str(&wrapped(&phases.join(" | "), width, "  "));
     if !profile.trace.is_empty() {
         text.push_str(&format!("  trace {}\n", clean(&profile.trace, 32)));
     }
@@ -202,7 +203,7 @@ fn stragglers(profile: &Profile, width: usize, all: bool, text: &mut String) {
     for (line, straggler) in late.iter().take(shown) {
         let why = clean(&straggler.why, 400);
         let told = format!("attempt {} on {}: {}: {why}", line.attempt, name_of(&line.worker), straggler.cause.name());
-        text.push_str(&wrapped(&told, width));
+        text.push_str(&wrapped(&told, width, "  "));
     }
     if late.len() > shown {
         text.push_str(&format!("  and {} more\n", late.len() - shown));
@@ -230,19 +231,23 @@ fn cut(line: &str, width: usize) -> String {
     line.chars().take(width).collect()
 }
 
-/// Indented, broken between words.
-fn wrapped(line: &str, width: usize) -> String {
-    let mut text = String::from(" ");
-    let mut used = 1;
+/// Broken between words; what follows the first line stands four columns in.
+fn wrapped(line: &str, width: usize, indent: &str) -> String {
+    let mut text = String::from(indent);
+    let mut used = indent.len();
+    let mut begins = true;
     for word in line.split_whitespace() {
-        let length = word.chars().count() + 1;
-        if used + length > width && used > 4 {
-            text.push_str("\n   ");
-            used = 3;
+        let length = word.chars().count();
+        if !begins && used + 1 + length > width {
+            text.push_str("\n    ");
+            used = 4;
+        } else if !begins {
+            text.push(' ');
+            used += 1;
         }
-        text.push(' ');
         text.push_str(word);
         used += length;
+        begins = false;
     }
     text.push('\n');
     text

@@ -60,6 +60,8 @@ fn where_the_time_went_is_known_after_a_restart_as_long_as_the_answer_is() {
     cluster.coordinator.kill();
     let endpoint = etcd::endpoint();
     let flags = ["coordinator", "--etcd", &endpoint, "--cluster-name", &cluster.name, "--listen", "127.0.0.1:0"];
+    // The killed one is still known for as long as its lease runs.
+    let flags = [&flags[..], &["--results-shared"]].concat();
     let mut again = Background::start("coordinator 2", &mut home.command(&flags));
     let url = again.wait_for_line(EXPORT_BOUND, |line| {
         let words = line.strip_prefix("ready coordinator ")?;
