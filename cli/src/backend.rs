@@ -33,7 +33,14 @@ pub struct BackendArgs {
     backend: Backend,
 
     /// Bytes of the GPU's memory to take [default: nine tenths of what is free]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(DEVICE_MEMORY_MIN..), help_heading = "Running")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TRAWL_DEVICE_MEMORY",
+        hide_env = true,
+        value_parser = clap::value_parser!(u64).range(DEVICE_MEMORY_MIN..),
+        help_heading = "Running"
+    )]
     device_memory: Option<u64>,
 }
 

@@ -23,4 +23,5 @@ pub mod spans;
 pub use health::{Health, LIVE, READY};
 pub use keep::{KEPT_TRACES_MAX, UNDECIDED_SPANS_MAX};
 pub use queue::{delivered_spans, dropped_spans};
+pub use resource::gpus;
 pub use setup::{Guard, Role, init};

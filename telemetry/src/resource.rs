@@ -54,7 +54,7 @@ fn node() -> Option<String> {
 }
 
 /// UUIDs of the devices that this process may use, as far as somebody tells.
-fn gpus() -> Vec<String> {
+pub fn gpus() -> Vec<String> {
     for name in NVIDIA_VISIBLE {
         let Some(value) = variable(name) else { continue };
         let named: Vec<String> = value.split(',').map(str::trim).filter(|d| is_uuid(d)).map(str::to_owned).collect();

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use trawl_kernels::cuda::Facts as DeviceFacts;
 use trawl_kernels::stages::Stage;
 use trawl_protocol::{ErrorKind, Failure, pb};
 use trawl_telemetry::metrics::catalogue::worker::{
-    BAR_BYTES, BARS, COMPUTE_TIME, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME, SYMBOLS, StageName,
+    BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME, SYMBOLS, StageName,
 };
 use trawl_telemetry::metrics::current_trace;
 
 use crate::timeline::SegmentTold;
+
+/// How bars come to a device: copied from pinned memory of the host.
+const MEMORY_MODE: &str = "pinned";
 
 /// A segment has ended, by its reply and by what was told of it on the way. Call it inside the shard's span.
 pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Duration) {
@@ -33,6 +37,19 @@ pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Durati
     SYMBOLS.add(timings.symbols);
     BARS.add(timings.bars);
     BAR_BYTES.add(told.bytes);
+}
+
+/// Which device computes, by the id that others know it by too.
+pub(crate) fn device(facts: &DeviceFacts) {
+    let (major, minor) = facts.capability;
+    let known = trawl_telemetry::gpus();
+    let uuid = known.get(facts.ordinal).map_or("", String::as_str);
+    DEVICES.add(&[uuid, &facts.name, &format!("{major}.{minor}"), MEMORY_MODE]);
+}
+
+/// The device is used no more.
+pub(crate) fn device_lost() {
+    DEVICE_QUARANTINES.inc();
 }
 
 fn named(stage: Stage) -> StageName {

@@ -19,6 +19,7 @@ use trawl_protocol::security::{ServerSecurity, incoming};
 use trawl_protocol::{WorkerRecord, envelope, pb};
 use trawl_telemetry::metrics::catalogue::worker::DRAINING;
 
+use crate::measure;
 use crate::registration::{Registration, register};
 use crate::service::{Handle, WorkerService};
 
@@ -125,7 +126,11 @@ pub async fn run(
     ));
     let (tell_lost, lost) = tokio::sync::oneshot::channel::<String>();
     if let Engine::Device(executor) = &options.engine {
-        executor.on_lost(move |why| drop(tell_lost.send(why.to_owned())));
+        measure::device(executor.facts());
+        executor.on_lost(move |why| {
+            measure::device_lost();
+            drop(tell_lost.send(why.to_owned()));
+        });
     }
     let (close, closed) = tokio::sync::oneshot::channel::<()>();
     let server = pb::worker_server::WorkerServer::new(Handle(Arc::clone(&service)))

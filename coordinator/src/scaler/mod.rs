@@ -3,7 +3,7 @@
 //! Pure: no clock, no I/O. It says what the workers have before them; how many of them that takes is the autoscaler's sum,
 //! `ceil(seconds / target)`. Two things make up the number, and the larger counts:
 //!
-//! - what is left of accepted scans, by the cost model, at its highest within the hold: a lull between two scans, or a sample
+//! - what is left of accepted scans, by the cost model as it proved right so far, at its highest within the hold: a lull between two scans, or a sample
 //!   that falls between many short ones, takes no worker away;
 //! - what was computed of late, with some room above it: many short scans leave nothing behind at any moment, and need their
 //!   workers all the same.
@@ -21,6 +21,10 @@ pub use goal::{Goal, GoalError, HOLD_S_MAX, TARGET_S_MAX};
 pub const RATE_WINDOW_S: u64 = 60;
 /// Workers for steady work are busy for this share of the time; the rest is room for what comes by chance.
 pub const BUSY_SHARE: f64 = 0.8;
+/// Less of what was estimated says nothing of how good estimates are.
+const EXPECTED_S_MIN: f64 = 1e-3;
+/// Estimates are not corrected by more: beyond it something else is wrong.
+const CORRECTION_MAX: f64 = 100.0;
 /// Samples that are kept: as far back as any hold or window looks, one a second.
 const SAMPLES_MAX: usize = HOLD_S_MAX as usize + 2;
 
@@ -31,11 +35,21 @@ pub struct Sample {
     pub work_s: f64,
     /// Seconds of one core that workers have computed since the coordinator began to lead; never falls.
     pub done_s: f64,
+    /// What was estimated for the same results, in seconds of one core.
+    pub expected_s: f64,
     /// Scans that run or wait.
     pub scans: usize,
     /// Workers that take shards, and their threads together.
     pub workers: u32,
     pub threads: u32,
+}
+
+impl Sample {
+    /// How many times what was estimated things really took.
+    fn correction(&self) -> f64 {
+        let known = self.expected_s >= EXPECTED_S_MIN && self.done_s > 0.0;
+        if known { (self.done_s / self.expected_s).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX) } else { 1.0 }
+    }
 }
 
 /// What an autoscaler is told.
@@ -76,7 +90,7 @@ impl Demand {
         let Some((now_s, now)) = self.samples.back() else { return Reading { active: false, work_s: 0.0 } };
         let held = || self.samples.iter().rev().take_while(|(s, _)| now_s.saturating_sub(*s) <= goal.hold_s);
         let active = held().any(|(_, sample)| sample.scans > 0 || sample.work_s > 0.0);
-        let left_s = held().map(|(_, sample)| sample.work_s).fold(0.0, f64::max);
+        let left_s = held().map(|(_, sample)| sample.work_s).fold(0.0, f64::max) * now.correction();
         let steady_s = self.rate(*now_s, now) / BUSY_SHARE * goal.target_s;
         let threads = goal.threads_per_worker.or(self.threads_per_worker).unwrap_or(1.0);
         let work_s = left_s.max(steady_s) / threads.max(f64::MIN_POSITIVE);

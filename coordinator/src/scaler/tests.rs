@@ -9,7 +9,7 @@ fn goal(target_s: f64, hold_s: u64) -> Goal {
 }
 
 fn sample(work_s: f64, done_s: f64) -> Sample {
-    Sample { work_s, done_s, scans: usize::from(work_s > 0.0), workers: 2, threads: 8 }
+    Sample { work_s, done_s, expected_s: 0.0, scans: usize::from(work_s > 0.0), workers: 2, threads: 8 }
 }
 
 #[test]
@@ -52,6 +52,21 @@ fn short_scans_that_no_sample_sees_count_by_what_was_computed() {
     let reading = demand.reading(&goal(30.0, 60));
     // One worker of four threads is busy for 30 of 30 seconds; it should be for 80 % of them.
     assert!((reading.work_s - 30.0 / BUSY_SHARE).abs() < 1e-9, "{reading:?}");
+}
+
+#[test]
+fn estimates_are_corrected_by_what_proved_right() {
+    let reading = |done_s, expected_s| {
+        let mut demand = Demand::default();
+        demand.note(1_000, Sample { expected_s, ..sample(400.0, done_s) });
+        demand.reading(&Goal::default()).work_s
+    };
+    assert_eq!(reading(0.0, 0.0), 100.0);
+    assert_eq!(reading(30.0, 10.0), 300.0);
+    assert_eq!(reading(5.0, 10.0), 50.0);
+    // A single short scan, and what cannot be.
+    assert_eq!(reading(1.0, 1e-6), 100.0);
+    assert_eq!(reading(1e9, 1.0), 10_000.0);
 }
 
 #[test]

@@ -80,6 +80,7 @@ async fn sample(environment: &Environment) -> Sample {
     Sample {
         work_s: work_remaining().as_secs_f64(),
         done_s: environment.dispatcher.computed().as_secs_f64(),
+        expected_s: environment.dispatcher.expected().as_secs_f64(),
         scans: environment.scans.all().iter().filter(|scan| !scan.has_ended()).count(),
         workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
         threads: workers.iter().fold(0, |sum: u32, worker| sum.saturating_add(worker.threads)),

@@ -135,6 +135,8 @@ pub(crate) struct Dispatcher {
     asks: mpsc::Sender<Ask>,
     /// Microseconds that workers say they computed for accepted results.
     computed_us: Arc<AtomicU64>,
+    /// Nanoseconds that were estimated for them.
+    expected_ns: Arc<AtomicU64>,
 }
 
 impl Dispatcher {
@@ -143,7 +145,7 @@ impl Dispatcher {
     pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
-        let computed_us = Arc::new(AtomicU64::new(0));
+        let (computed_us, expected_ns) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let state = State {
             started: Instant::now(),
             epoch,
@@ -162,9 +164,15 @@ impl Dispatcher {
             // Weak, so that the task does not keep itself alive.
             asks: asks.downgrade(),
             computed_us: Arc::clone(&computed_us),
+            expected_ns: Arc::clone(&expected_ns),
         };
         tokio::spawn(state.run(asked, says, members));
-        Self { asks, computed_us }
+        Self { asks, computed_us, expected_ns }
+    }
+
+    /// Seconds of one core that were estimated for those results.
+    pub fn expected(&self) -> Duration {
+        Duration::from_nanos(self.expected_ns.load(Ordering::Relaxed))
     }
 
     /// Seconds of one core that workers say they computed for results that were accepted, in this term.
@@ -256,6 +264,7 @@ struct State {
     asks: mpsc::WeakSender<Ask>,
     /// Read by the handles.
     computed_us: Arc<AtomicU64>,
+    expected_ns: Arc<AtomicU64>,
 }
 
 impl State {
@@ -454,6 +463,11 @@ impl State {
         let Some((attempt, found)) = self.held.take() else { return };
         let Found { result, digest, envelope, timings } = *found;
         self.computed_us.fetch_add(timings.load_us.saturating_add(timings.compute_us), Ordering::Relaxed);
+        if let Some(scan) = self.scans.get(&scan) {
+            let per_bar = scan.submission.prepared.plan.cost_ns_per_bar().max(1.0);
+            // Saturates.
+            self.expected_ns.fetch_add((per_bar * timings.bars as f64) as u64, Ordering::Relaxed);
+        }
         let worker = self.attempts.get(&attempt).and_then(|r| self.workers.get(&r.worker));
         let run = SegmentRun {
             segment: piece.segment,
