@@ -81,7 +81,7 @@ impl Export {
 fn exporter(protocol: Protocol) -> Result<SpanExporter, String> {
     match connect(Signal::Traces, protocol)? {
         Connected::Grpc(channel) => SpanExporter::builder().with_tonic().with_channel(channel).build(),
-        Connected::Http(client) => SpanExporter::builder().with_http().with_http_client(client).build(),
+        Connected::Http(client) => SpanExporter::builder().with_http().with_http_client(*client).build(),
     }
     .map_err(|error| told(Signal::Traces, protocol, &error))
 }
@@ -93,7 +93,7 @@ fn exporter(protocol: Protocol) -> Result<SpanExporter, String> {
 pub(crate) fn metric_exporter(protocol: Protocol) -> Result<MetricExporter, String> {
     match connect(Signal::Metrics, protocol)? {
         Connected::Grpc(channel) => MetricExporter::builder().with_tonic().with_channel(channel).build(),
-        Connected::Http(client) => MetricExporter::builder().with_http().with_http_client(client).build(),
+        Connected::Http(client) => MetricExporter::builder().with_http().with_http_client(*client).build(),
     }
     .map_err(|error| told(Signal::Metrics, protocol, &error))
 }
@@ -101,7 +101,7 @@ pub(crate) fn metric_exporter(protocol: Protocol) -> Result<MetricExporter, Stri
 /// A way to the receiver.
 enum Connected {
     Grpc(Channel),
-    Http(Http),
+    Http(Box<Http>),
 }
 
 fn connect(signal: Signal, protocol: Protocol) -> Result<Connected, String> {
@@ -112,7 +112,9 @@ fn connect(signal: Signal, protocol: Protocol) -> Result<Connected, String> {
             // The scheme says whether the connection is encrypted; TLS is made by the connector.
             Ok(Connected::Grpc(address.connect_with_connector_lazy(Dial::new(signal, Speaks::Http2)?)))
         }
-        Protocol::Http => Ok(Connected::Http(Http::new(Dial::new(signal, Speaks::Http1)?, export_timeout(signal)))),
+        Protocol::Http => {
+            Ok(Connected::Http(Box::new(Http::new(Dial::new(signal, Speaks::Http1)?, export_timeout(signal)))))
+        }
     }
 }
 

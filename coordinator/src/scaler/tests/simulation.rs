@@ -46,7 +46,7 @@ fn run(seconds: u64, goal: &Goal, arrivals: Arrivals<'_>) -> Run {
             Sample {
                 work_s: left,
                 done_s: done,
-            expected_s: done,
+                expected_s: done,
                 scans: usize::from(left > 0.0 || worked > 0.0),
                 workers: serving as u32,
                 threads: (serving as f64 * THREADS) as u32,
