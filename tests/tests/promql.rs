@@ -101,9 +101,7 @@ pub fn named(expression: &str) -> Result<Named, String> {
                 _ => None,
             });
             named.labels.extend(texts.take(2));
-        } else if FUNCTIONS.contains(&word.as_str()) && (opens('(') || tokens.get(at).is_some_and(is_list)) {
-        } else if WORDS.contains(&word.as_str()) || LISTS.contains(&word.as_str()) {
-        } else {
+        } else if !is_language(word, opens('(') || tokens.get(at).is_some_and(is_list)) {
             let mut matched = BTreeMap::new();
             if opens('{') {
                 at += 1;
@@ -124,6 +122,11 @@ pub fn named(expression: &str) -> Result<Named, String> {
         }
     }
     Ok(named)
+}
+
+/// Whether a word is the language's own; a function only where it is called.
+fn is_language(word: &str, called: bool) -> bool {
+    FUNCTIONS.contains(&word) && called || WORDS.contains(&word) || LISTS.contains(&word)
 }
 
 fn is_list(token: &Token) -> bool {
