@@ -246,7 +246,8 @@ impl<'a> Run<'a> {
                     { attribute::SHARD } = segments.first().copied().map(i64::from),
                 );
                 let timeline = Timeline::new(Instant::now(), segments.len(), trawl_kernels::BACKEND_CPU);
-                let shard = Shard { attempt, segments, span, timeline, asked: Asked { slow_after, hedge: false } };
+                let shard =
+                    Shard { attempt, segments, span, timeline, asked: Asked { slow_after, ..Asked::default() } };
                 let (sender, over) = (sender.clone(), Arc::clone(&over));
                 scope.spawn(move |_| run_shard(shard, prepared, execute, &over, &sender));
             };

@@ -82,8 +82,12 @@ fn what_is_counted_is_what_the_scan_was() {
     assert_eq!(seen.get("trawl_shards_dispatched_total{purpose=\"retry\"}"), 0.0);
     assert_eq!(seen.sum("trawl_shards_ended_total"), seen.sum("trawl_shards_dispatched_total"));
     assert_eq!(seen.sum("trawl_shard_duration_seconds_count"), seen.sum("trawl_shards_ended_total"));
-    let work = seen.get("trawl_work_submitted_seconds_total");
-    assert!(work > 0.0 && (seen.get("trawl_work_ended_seconds_total") / work - 1.0).abs() < 1e-6);
+    // Counted a moment after the shards.
+    let all_ended = |s: &Samples| {
+        let work = s.get("trawl_work_submitted_seconds_total");
+        work > 0.0 && (s.get("trawl_work_ended_seconds_total") / work - 1.0).abs() < 1e-6
+    };
+    until(&coordinator, all_ended);
     assert!(seen.get("trawl_etcd_call_duration_seconds_count{call=\"commit\"}") > 0.0);
     assert_eq!(seen.sum("trawl_etcd_call_failures_total"), 0.0);
     assert!(seen.get("trawl_result_store_put_bytes_total") > 0.0, "a recorded scan was stored");

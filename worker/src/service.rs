@@ -366,6 +366,7 @@ impl pb::worker_server::Worker for Handle {
         let asked = Asked {
             slow_after: (request.slow_after_ms > 0).then(|| Duration::from_millis(request.slow_after_ms)),
             hedge: request.hedge,
+            stopped: false,
         };
         let checking = {
             let (service, span) = (Arc::clone(&service), span.clone());
@@ -387,7 +388,7 @@ impl pb::worker_server::Worker for Handle {
         let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision));
         service.pool.spawn(move || {
             runner.run(&shard, &sender, &span, &timeline);
-            timeline.finish(&span, asked);
+            timeline.finish(&span, Asked { stopped: sender.is_closed(), ..asked });
             // In this order: the span ends before the stream does, so that no answer is later than its trace.
             drop(span);
             drop(counted);

@@ -53,6 +53,8 @@ pub struct Asked {
     pub slow_after: Option<Duration>,
     /// Another worker runs it too.
     pub hedge: bool,
+    /// Nobody waited for its end: another worker was faster, or the scan is over.
+    pub stopped: bool,
 }
 
 /// One stage of one segment.
@@ -177,7 +179,7 @@ impl Timeline {
     }
 
     /// The shard is over, done or not: tells of it at `span`. The stages go out when the trace is sampled; when the shard
-    /// was slow, failed or a hedge, they and what is known of its trace go out whatever the sampler said.
+    /// was slow, failed, stopped or a hedge, they and what is known of its trace go out whatever the sampler said.
     pub fn finish(self, span: &tracing::Span, asked: Asked) {
         let ended = Instant::now();
         let slow = asked.slow_after.is_some_and(|limit| ended.duration_since(self.arrived) >= limit);
@@ -204,7 +206,7 @@ impl Timeline {
         if state.failed > 0 {
             spans::fail(span, "segment_failed", format!("{} of {} segments failed", state.failed, self.segments));
         }
-        let notable = slow || asked.hedge || state.failed > 0;
+        let notable = slow || asked.hedge || asked.stopped || state.failed > 0;
         if notable || spans::is_sampled(span) {
             spans::emit(span, state.spans());
         }
