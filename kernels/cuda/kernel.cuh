@@ -3,6 +3,7 @@
 #include "anchored.cuh"
 #include "angle.cuh"
 #include "base.cuh"
+#include "chunked.cuh"
 #include "cycle.cuh"
 #include "elementwise.cuh"
 #include "events.cuh"

@@ -81,17 +81,25 @@ struct Kaufman {
 
     __device__ __forceinline__ void start(int, int) { mean = na(); }
 
-    __device__ __forceinline__ double next(double x, double before, double far, double noise) {
+    // The share of the way to x that the mean goes, if there is one.
+    static __device__ __forceinline__ bool pace(double x, double before, double far, double noise, double& share) {
         // Factors of the slowest (30 bars) and the fastest (2 bars) mean.
         const double slow = 2.0 / 31.0, span = 2.0 / 3.0 - slow;
         const double change = x - far;
-        if (!is_finite(before) || !is_finite(change) || !is_finite(noise)) return na();
+        if (!is_finite(before) || !is_finite(change) || !is_finite(noise)) return false;
         // The comparison is with the signed change: so it is in TA-Lib.
         const bool steady = noise <= change || noise <= 0.0;
         const double efficiency = steady ? 1.0 : fabs(change / noise);
         const double root = efficiency * span + slow;
+        share = root * root;
+        return true;
+    }
+
+    __device__ __forceinline__ double next(double x, double before, double far, double noise) {
+        double share;
+        if (!pace(x, before, far, noise, share)) return na();
         const double from = is_nan(mean) ? before : mean;
-        mean = (x - from) * (root * root) + from;
+        mean = (x - from) * share + from;
         return mean;
     }
 };

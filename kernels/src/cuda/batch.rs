@@ -108,15 +108,15 @@ fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
 }
 
 impl Batch {
-    /// Puts everything into the stream. `members` are the symbols' places among the call's.
+    /// Puts everything into the stream. `market`: where the symbols lie; `members`: their places among the call's.
     pub fn start(
         task: &Task<'_>,
+        market: Market,
         symbols: &[SymbolInput<'_>],
         members: &[usize],
         number: u32,
         lent: Lent,
     ) -> Result<Self, Fault> {
-        let market = Market::places(symbols);
         let mut owners = vec![NOBODY; market.groups() * GROUP_LANES];
         for (lane, member) in market.lanes.iter().zip(members) {
             owners[*lane] = *member;
@@ -209,7 +209,6 @@ impl Batch {
                 visible: told.memory().at(numbers.visible),
                 tail: told.memory().at(tail),
             };
-        let stride = self.market.output_stride(Wanted::All);
         let mut made: Vec<Option<Arc<Held>>> = vec![None; sequence.calls.len()];
         for (number, (call, (launch, places))) in sequence.calls.iter().zip(&launches).enumerate() {
             if call.lowered.kernel.outputs == 0 || launch.blocks == 0 {
@@ -218,7 +217,10 @@ impl Batch {
             let address = |series: &Series| {
                 let (held, cell) = match *series {
                     Series::Column(column) => (self.columns.get(column).cloned().flatten(), 0),
-                    Series::Made { call, output } => (made.get(call).cloned().flatten(), output * stride),
+                    Series::Made { call, output } => {
+                        let stride = self.market.output_stride(task.ready.uses.bars(call, self.wanted));
+                        (made.get(call).cloned().flatten(), output * stride)
+                    }
                     Series::Constant(_) => (None, 0),
                 };
                 held.map(|held| held.memory().at(cell))

@@ -4,6 +4,7 @@
 use trawl_plan::graph::{Graph, Kind, NodeId, Op};
 use trawl_plan::{Input, Program};
 
+use super::chunks::Chunks;
 use super::launch::{GROUP_LANES, Launch, Wanted};
 use super::lower::Lowered;
 use super::simulated::{Bound, Launcher};
@@ -17,6 +18,10 @@ pub struct ByCpu;
 impl Launcher for ByCpu {
     fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
         let program = program_of(&lowered.steps);
+        if let Some(chunks) = &launch.chunks {
+            // Nobody reads maps here: values of chunks are those of the whole history.
+            return if lowered.gives_maps { Ok(()) } else { over_chunks(&program, chunks, launch, memory) };
+        }
         let stride = launch.output_stride();
         for group in 0..launch.blocks {
             let first = usize::try_from(memory.first_row[group]).map_err(|e| e.to_string())?;
@@ -43,6 +48,45 @@ impl Launcher for ByCpu {
         }
         Ok(())
     }
+}
+
+/// Puts each symbol's chunks together, computes, and gives every lane its rows.
+fn over_chunks(program: &Program, chunks: &Chunks, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
+    let all = launch.wanted() == Wanted::All;
+    let first_row = |lane: usize| usize::try_from(memory.first_row[lane / GROUP_LANES]).unwrap_or(0);
+    let cell = |lane: usize, row: usize| (first_row(lane) + row) * GROUP_LANES + lane % GROUP_LANES;
+    // Bar number of a lane's row, if it is of one.
+    let bar = |lane: usize, row: usize| usize::try_from(i64::from(chunks.first_bar[lane]) + row as i64).ok();
+    for lanes in chunks.symbols(memory.visible) {
+        let rows = |lane: usize| usize::try_from(memory.visible[lane]).unwrap_or(0);
+        let bars = lanes.clone().last().and_then(|lane| bar(lane, rows(lane))).unwrap_or(0);
+        let series = |column: &&[f64]| {
+            let mut series = vec![f64::NAN; bars];
+            for lane in lanes.clone() {
+                for row in chunks.lead..rows(lane) {
+                    if let Some(to) = bar(lane, row).and_then(|bar| series.get_mut(bar)) {
+                        *to = column[cell(lane, row)];
+                    }
+                }
+            }
+            series
+        };
+        let columns: Vec<Vec<f64>> = memory.columns.iter().take(program.inputs.len()).map(series).collect();
+        let symbol = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: bars };
+        let made = evaluate_from(program, std::slice::from_ref(&symbol), &[0], &NoCancel).map_err(|e| e.to_string())?;
+        for (output, values) in made.into_iter().flatten().enumerate() {
+            let base = output * launch.output_stride();
+            for lane in lanes.clone() {
+                let from = if all { 0 } else { rows(lane).saturating_sub(1) };
+                for row in from..rows(lane) {
+                    let Some(value) = bar(lane, row).and_then(|bar| values.get(bar)) else { continue };
+                    let place = if all { cell(lane, row) } else { lane };
+                    memory.out[base + place] = if value.is_nan() { f64::NAN } else { *value };
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Steps as a program again.

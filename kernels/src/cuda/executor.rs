@@ -14,7 +14,8 @@ use twox_hash::XxHash3_128;
 use super::batch::{Batch, Task};
 use super::cache::Cache;
 use super::device::{CELL_BYTES, Device, Facts, Fault};
-use super::launch::{GROUP_LANES, Wanted};
+use super::launch::{GROUP_LANES, Market, Wanted};
+use super::lowering::Lowering;
 use super::programs::{Programs, Ready};
 use super::resident::{ColumnKey, ResidentColumns};
 use super::sequence::Series;
@@ -27,7 +28,7 @@ const UNDER_WAY_MAX: usize = 3;
 /// Largest batch whose bars go in and are not kept: small enough that copying and computing overlap.
 const BATCH_BYTES_MAX: u64 = 512 << 20;
 /// Share of the budget that is for columns that stay.
-const RESIDENT_SHARE: u64 = 2;
+pub(super) const RESIDENT_SHARE: u64 = 2;
 /// Streams when nothing else is said.
 const STREAMS_DEFAULT: usize = 4;
 /// Pinned memory of one buffer when nothing else is said.
@@ -82,13 +83,13 @@ type OnLost = Box<dyn FnOnce(&str) + Send>;
 /// A device and what runs on it.
 pub struct Executor {
     device: Arc<dyn Device>,
-    options: ExecutorOptions,
-    budget: Arc<Budget>,
-    pool: Arc<Pool>,
-    programs: Programs,
-    resident: ResidentColumns,
+    pub(super) options: ExecutorOptions,
+    pub(super) budget: Arc<Budget>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) programs: Programs,
+    pub(super) resident: ResidentColumns,
     /// Held by the one call that waits for other calls' memory: two would wake each other for nothing.
-    tight: Mutex<()>,
+    pub(super) tight: Mutex<()>,
     lost: OnceLock<String>,
     on_lost: Mutex<Option<OnLost>>,
 }
@@ -171,7 +172,7 @@ impl Executor {
 
     /// Whether the fused kernels of a program answer.
     pub fn is_fused(&self, program: &Program) -> bool {
-        self.programs.ready(program, false).is_ok_and(|ready| ready.fused)
+        self.programs.ready(program, Lowering::Serial, false).is_ok_and(|ready| ready.fused)
     }
 
     /// Compiles what answers a program until its fused kernel is there; how many kernels that are.
@@ -215,7 +216,7 @@ impl Executor {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn evaluate(
+    pub(super) fn evaluate(
         &self,
         program: &Program,
         symbols: &[SymbolInput<'_>],
@@ -228,7 +229,8 @@ impl Executor {
         if let Some(why) = self.lost() {
             return Err(Fault::Lost(why.to_owned()));
         }
-        let done = self.programs.ready(program, self.options.wait_for_fused).and_then(|ready| {
+        let waits = self.options.wait_for_fused;
+        let done = self.programs.ready(program, Lowering::Serial, waits).and_then(|ready| {
             let last = symbols.iter().zip(from).all(|(symbol, from)| from + 1 >= symbol.visible);
             let wanted = if last { Wanted::Last } else { Wanted::All };
             let keys = source.map(|source| keys_of(program, symbols.len(), source));
@@ -240,6 +242,11 @@ impl Executor {
             let call = Call { symbols, from, ready: Arc::clone(&ready), task, order, values, next_batch: 0 };
             self.run(call, cancel, stages)
         });
+        self.noted(done)
+    }
+
+    /// Gives the device up where it is lost.
+    pub(super) fn noted<T>(&self, done: Result<T, Fault>) -> Result<T, Fault> {
         if let Err(Fault::Lost(why)) = &done {
             // The first reason counts.
             let why = self.lost.get_or_init(|| why.clone());
@@ -351,7 +358,7 @@ impl Executor {
         let symbols: Vec<SymbolInput<'_>> = members.iter().map(|i| call.symbols[*i].clone()).collect();
         let number = call.next_batch;
         call.next_batch += 1;
-        Batch::start(&call.task, &symbols, members, number, lent)
+        Batch::start(&call.task, Market::places(&symbols), &symbols, members, number, lent)
     }
 
     fn finish(&self, batch: Batch, call: &mut Call<'_>, stages: &mut Stages) -> Result<(), Fault> {
@@ -370,7 +377,7 @@ impl Executor {
 }
 
 /// Room for all values; those that are columns or constants are there already.
-fn of_host(program: &Program, symbols: &[SymbolInput<'_>], from: &[usize], outputs: &[Series]) -> Vec<Vec<Vec<f64>>> {
+pub(super) fn of_host(program: &Program, symbols: &[SymbolInput<'_>], from: &[usize], outputs: &[Series]) -> Vec<Vec<Vec<f64>>> {
     let of_symbol = |(symbol, from): (&SymbolInput<'_>, &usize)| {
         let bars = symbol.visible.saturating_sub(*from);
         let series = |output: &Series| match *output {
@@ -388,7 +395,7 @@ fn of_host(program: &Program, symbols: &[SymbolInput<'_>], from: &[usize], outpu
 }
 
 /// What the columns of a source are known by; only columns of bars stay.
-fn keys_of(program: &Program, symbols: usize, source: &Source<'_>) -> Vec<Option<ColumnKey>> {
+pub(super) fn keys_of(program: &Program, symbols: usize, source: &Source<'_>) -> Vec<Option<ColumnKey>> {
     if source.symbols.len() != symbols {
         return Vec::new();
     }

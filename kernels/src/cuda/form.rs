@@ -21,6 +21,8 @@ pub(crate) enum Table {
     Circles,
     /// By how much the return of a bar grows.
     Growth { rate: Bits, cutout: u32 },
+    /// Which bars the lanes are of, where they are chunks.
+    Lanes,
 }
 
 /// How a step takes its inputs.

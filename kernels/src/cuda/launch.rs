@@ -1,5 +1,8 @@
 //! What a kernel is called with: a market's layout in memory, and the numbers of one plan over it.
 
+use std::sync::Arc;
+
+use super::chunks::Chunks;
 use super::form::{RingSlots, Table};
 use super::lower::Lowered;
 use super::text::ROW_BYTES;
@@ -38,12 +41,19 @@ pub struct Market {
     pub visible: Vec<i32>,
     /// The lane (of all groups) of each symbol.
     pub lanes: Vec<usize>,
+    /// Which bars lanes are of, where what is a symbol here is a chunk of one.
+    pub chunks: Option<Arc<Chunks>>,
 }
 
 impl Market {
     /// Lays out `columns` columns of each symbol. Symbols of like length share a group.
     pub fn new(columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
-        let mut market = Self::places(symbols);
+        Self::places(symbols).with_columns(columns, symbols)
+    }
+
+    /// With the bars of symbols that were given their places.
+    pub fn with_columns(self, columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
+        let mut market = self;
         let cells = market.rows() * GROUP_LANES;
         for column in 0..columns {
             let mut laid = vec![0.0; cells];
@@ -69,7 +79,7 @@ impl Market {
             let rows = group.iter().copied().max().unwrap_or(0);
             first_row.push(first_row[first_row.len() - 1] + i64::from(rows));
         }
-        Self { columns: Vec::new(), first_row, visible, lanes }
+        Self { columns: Vec::new(), first_row, visible, lanes, chunks: None }
     }
 
     /// Writes cells `first..first + to.len()` of a column: bars, or what stands where there are none.
@@ -168,6 +178,8 @@ pub struct Launch {
     pub table: Vec<f64>,
     /// Of each group: the first bar that steps of finite windows are wanted from.
     pub tail: Vec<i32>,
+    /// Which bars lanes are of, where they are chunks.
+    pub chunks: Option<Arc<Chunks>>,
     out_stride: i64,
     scratch_slots: i64,
     ring_slots: i32,
@@ -199,7 +211,7 @@ impl Lowered {
                 scratch += slots;
             }
         }
-        let (table, ints) = self.tables(longest);
+        let (table, ints) = self.tables(market);
         let tail = |group: &[i32]| match wanted {
             Wanted::All => 0,
             Wanted::Last => {
@@ -216,6 +228,7 @@ impl Lowered {
             scratch_len: scratch * GROUP_LANES * market.groups(),
             table,
             tail: market.visible.chunks(GROUP_LANES).map(tail).collect(),
+            chunks: market.chunks.clone(),
             out_stride: market.output_stride(wanted) as i64,
             scratch_slots: scratch as i64,
             ring_slots: shared as i32,
@@ -226,8 +239,9 @@ impl Lowered {
         }
     }
 
-    /// The tables over `bars` bars, one after another, and the whole numbers that say where they begin.
-    fn tables(&self, bars: usize) -> (Vec<f64>, Vec<i32>) {
+    /// The tables over a market's bars, one after another, and the whole numbers that say where they begin.
+    fn tables(&self, market: &Market) -> (Vec<f64>, Vec<i32>) {
+        let bars = market.longest();
         let mut ints = self.values.ints.clone();
         let mut table: Vec<f64> = Vec::new();
         let mut made: Vec<(Table, usize)> = Vec::new();
@@ -237,6 +251,7 @@ impl Lowered {
                 let at = table.len();
                 match used.table {
                     Table::Circles => table.extend(circle_table()),
+                    Table::Lanes => table.extend(market.chunks.iter().flat_map(|chunks| chunks.table())),
                     Table::Growth { rate, cutout } => {
                         table.extend((0..bars.max(1)).map(|bar| growth_of(rate.value(), cutout, bar)));
                     }

@@ -6,7 +6,7 @@ use super::HEADERS;
 use super::form::Form;
 use super::parts::{Parts, reach};
 use super::steps::{Step, Steps};
-use super::text::{self, Values};
+use super::text::{self, Text, Values};
 
 /// Bytes of a kernel's arguments that every device since compute capability 7.0 takes.
 const ARGUMENT_BYTES_MAX: usize = 32_764;
@@ -42,6 +42,10 @@ pub struct Lowered {
     pub(super) values: Values,
     /// Bars before the first wanted one that steps of finite windows want; every bar where a step is recursive.
     pub(super) reach: usize,
+    /// Whether it gives maps of chunks: one value a lane and output, whichever bars are wanted.
+    pub(super) gives_maps: bool,
+    /// The last columns that it reads, so many, are of maps.
+    pub(super) map_columns: usize,
 }
 
 /// Why a program has no kernels.
@@ -49,6 +53,9 @@ pub struct Lowered {
 pub enum LowerError {
     #[error("the GPU does not run the primitive {0}")]
     Primitive(String),
+    /// The plan has a form, but none in which chunks of a history are computed side by side.
+    #[error("the plan goes through time serially: {0}")]
+    Serial(String),
     #[error("the plan's numbers take {bytes} bytes, and a kernel takes {ARGUMENT_BYTES_MAX}")]
     Arguments { bytes: usize },
 }
@@ -64,28 +71,42 @@ pub(super) fn forms(steps: &Steps) -> Result<Vec<Form>, LowerError> {
 
 /// Lowers steps to one fused kernel.
 pub(super) fn lower_steps(steps: &Steps) -> Result<Lowered, LowerError> {
+    lower(steps, false)
+}
+
+/// As [`lower_steps`], of steps without recursion over lanes that are chunks.
+pub(super) fn lower_over_chunks(steps: &Steps) -> Result<Lowered, LowerError> {
+    lower(steps, true)
+}
+
+fn lower(steps: &Steps, over_chunks: bool) -> Result<Lowered, LowerError> {
     let forms = forms(steps)?;
     let parts = Parts::of(steps, &forms);
     let reach = reach(steps, &forms, &parts.whole);
-    let text = text::write(steps, &forms, &parts);
+    let text = text::write(steps, &forms, &parts, over_chunks);
+    let kernel = kernel(&text, parts.parts.len(), steps.columns, steps.outputs.len())?;
+    Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach, gives_maps: false, map_columns: 0 })
+}
+
+/// A text with its name.
+pub(super) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) -> Result<Kernel, LowerError> {
     let values = &text.values;
-    let bytes = RUN_BYTES + 8 * (steps.columns + values.doubles.len() + values.rings.len()) + 4 * values.ints.len();
+    let bytes = RUN_BYTES + 8 * (columns + values.doubles.len() + values.rings.len()) + 4 * values.ints.len();
     if bytes > ARGUMENT_BYTES_MAX {
         return Err(LowerError::Arguments { bytes });
     }
     let fingerprint = fingerprint(&text.source);
     let name = format!("plan_{fingerprint:032x}");
-    let kernel = Kernel {
+    Ok(Kernel {
         source: text.source.replace('@', &name),
         name,
         fingerprint,
-        warps: parts.parts.len(),
+        warps,
         tile: text.tile,
         series_rows: text.series_rows,
-        columns: steps.columns,
-        outputs: steps.outputs.len(),
-    };
-    Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach })
+        columns,
+        outputs,
+    })
 }
 
 fn fingerprint(text: &str) -> u128 {

@@ -11,6 +11,8 @@
 mod batch;
 mod by_cpu;
 mod cache;
+mod chunk_text;
+mod chunks;
 mod compiler;
 mod device;
 mod driver;
@@ -20,6 +22,8 @@ mod gate;
 mod launch;
 mod library;
 mod lower;
+mod lowering;
+mod over_chunks;
 mod parts;
 mod programs;
 mod resident;
@@ -31,6 +35,7 @@ mod transfer;
 
 pub use by_cpu::ByCpu;
 pub use cache::{Cache, CacheError, Key};
+pub use chunks::{CHUNK_BARS, Chunks, Cut, Lane};
 pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use driver::Cuda;
@@ -39,6 +44,7 @@ pub use gate::{Gpu, Seen, Unavailable, devices, gpu_available};
 pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
 pub use library::{LIBRARIES_VARIABLE, Search};
 pub use lower::{Kernel, LowerError, Lowered};
+pub use lowering::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
 pub use sequence::{Call, Sequence, Series};
 pub use simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simulation};
 
@@ -46,7 +52,7 @@ pub use simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simul
 pub const BACKEND_CUDA: &str = "cuda";
 
 /// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
-pub const HEADERS: [(&str, &str); 16] = [
+pub const HEADERS: [(&str, &str); 17] = [
     ("base.cuh", include_str!("../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../cuda/run.cuh")),
     ("elementwise.cuh", include_str!("../../cuda/elementwise.cuh")),
@@ -62,5 +68,6 @@ pub const HEADERS: [(&str, &str); 16] = [
     ("anchored.cuh", include_str!("../../cuda/anchored.cuh")),
     ("cycle.cuh", include_str!("../../cuda/cycle.cuh")),
     ("trend.cuh", include_str!("../../cuda/trend.cuh")),
+    ("chunked.cuh", include_str!("../../cuda/chunked.cuh")),
     ("kernel.cuh", include_str!("../../cuda/kernel.cuh")),
 ];

@@ -16,6 +16,7 @@ use trawl_plan::{Input, Program};
 use super::cache::{Cache, Key};
 use super::device::{Device, Fault, Function};
 use super::lower::{Kernel, Lowered};
+use super::lowering::Lowering;
 use super::sequence::{Sequence, Uses, identity};
 
 /// Programs whose kernels are remembered; then all are forgotten.
@@ -42,6 +43,7 @@ struct Known {
     nodes: Vec<Node>,
     outputs: Vec<NodeId>,
     inputs: Vec<Input>,
+    lowering: Lowering,
     fused: Arc<Sequence>,
     /// What is run now.
     ready: Option<Arc<Ready>>,
@@ -175,9 +177,9 @@ impl Programs {
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn ready(&self, program: &Program, wait: bool) -> Result<Arc<Ready>, Fault> {
+    pub fn ready(&self, program: &Program, lowering: Lowering, wait: bool) -> Result<Arc<Ready>, Fault> {
         let hash = hash_of(program);
-        let (fused, ready) = self.lowered(hash, program)?;
+        let (fused, ready) = self.lowered(hash, program, lowering)?;
         if let Some(ready) = ready.filter(|ready| ready.fused || !wait && !self.at_hand(&fused)) {
             return Ok(ready);
         }
@@ -186,13 +188,13 @@ impl Programs {
             self.made((*fused).clone(), functions, true)?
         } else {
             self.ask_for(&fused);
-            let apart = Sequence::apart(program)?;
+            let apart = lowering.apart(program)?;
             let functions = self.loader.get_all(&apart)?;
             self.made(apart, functions, false)?
         };
         let made = Arc::new(made);
         let mut known = locked(&self.known);
-        let found = known.get_mut(&hash).into_iter().flatten().find(|k| k.is(program));
+        let found = known.get_mut(&hash).into_iter().flatten().find(|k| k.is(program, lowering));
         if let Some(known) = found {
             known.ready = Some(Arc::clone(&made));
         }
@@ -235,11 +237,16 @@ impl Programs {
         }
     }
 
-    fn lowered(&self, hash: u64, program: &Program) -> Result<(Arc<Sequence>, Option<Arc<Ready>>), Fault> {
-        if let Some(found) = locked(&self.known).get(&hash).into_iter().flatten().find(|k| k.is(program)) {
+    fn lowered(
+        &self,
+        hash: u64,
+        program: &Program,
+        lowering: Lowering,
+    ) -> Result<(Arc<Sequence>, Option<Arc<Ready>>), Fault> {
+        if let Some(found) = locked(&self.known).get(&hash).into_iter().flatten().find(|k| k.is(program, lowering)) {
             return Ok((Arc::clone(&found.fused), found.ready.clone()));
         }
-        let fused = Arc::new(Sequence::fused(program)?);
+        let fused = Arc::new(lowering.fused(program)?);
         let mut known = locked(&self.known);
         if known.len() >= PROGRAMS_MAX {
             known.clear();
@@ -248,6 +255,7 @@ impl Programs {
             nodes: program.nodes().to_vec(),
             outputs: program.outputs.clone(),
             inputs: program.inputs.clone(),
+            lowering,
             fused: Arc::clone(&fused),
             ready: None,
         });
@@ -256,8 +264,9 @@ impl Programs {
 }
 
 impl Known {
-    fn is(&self, program: &Program) -> bool {
-        self.nodes == program.nodes() && self.outputs == program.outputs && self.inputs == program.inputs
+    fn is(&self, program: &Program, lowering: Lowering) -> bool {
+        self.lowering == lowering
+            && self.nodes == program.nodes() && self.outputs == program.outputs && self.inputs == program.inputs
     }
 }
 

@@ -10,14 +10,19 @@ use std::ops::Range;
 
 use trawl_plan::Program;
 
+use super::chunk_text::{lower_maps, lower_walks};
+use super::chunks::{Levels, words_of};
 use super::launch::{GROUP_LANES, Limits, Market, Wanted};
-use super::lower::{LowerError, Lowered, forms, lower_steps};
+use super::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
 use super::parts::Parts;
 use super::simulated::{Bound, Launcher};
 use super::steps::{Source, Step, Steps};
 
 /// Warps of a block: more would leave a thread too few registers.
 const PARTS_MAX: usize = 8;
+
+/// Recursive steps of a kernel over chunks: each is a warp, with registers for as many rows ahead as it reads.
+const WALKS_MAX: usize = 12;
 
 /// What a call reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,6 +48,8 @@ pub struct Call {
 pub struct Sequence {
     pub calls: Vec<Call>,
     pub outputs: Vec<Series>,
+    /// Where it is over chunks of symbols: rows of a lane before its chunk.
+    pub lead: Option<usize>,
 }
 
 impl Sequence {
@@ -80,7 +87,27 @@ impl Sequence {
             calls.push(Call { lowered: lower_steps(&piece)?, reads });
         }
         let outputs = steps.outputs.iter().map(|source| series(*source, &place)).collect();
-        Ok(Self { calls, outputs })
+        Ok(Self { calls, outputs, lead: None })
+    }
+
+    /// Kernels over chunks of each symbol's bars, computed side by side; with `apart` one for each primitive, or two for those
+    /// that are recursive. See `chunks`.
+    ///
+    /// # Errors
+    /// [`LowerError`]; [`LowerError::Serial`] for a plan that cannot be cut.
+    pub fn in_chunks(program: &Program, apart: bool) -> Result<Self, LowerError> {
+        let Levels { steps, ends, right_from, lead, .. } = Levels::of(&Steps::of(program))?;
+        let mut made = InChunks { steps: &steps, right_from: &right_from, place: Vec::new(), calls: Vec::new() };
+        let mut first = 0;
+        for (others, end) in ends {
+            made.others(first..others, if apart { 1 } else { usize::MAX })?;
+            let most = if apart { 1 } else { WALKS_MAX };
+            let walks = (others..end).step_by(most).map(|first| first..end.min(first + most));
+            walks.into_iter().try_for_each(|cut| made.recursive(cut))?;
+            first = end;
+        }
+        let outputs = steps.outputs.iter().map(|source| series(*source, &made.place)).collect();
+        Ok(Self { calls: made.calls, outputs, lead: Some(lead) })
     }
 
     /// The distinct kernels: name to text.
@@ -131,6 +158,53 @@ impl Sequence {
     }
 }
 
+/// A sequence over chunks as it grows.
+struct InChunks<'a> {
+    steps: &'a Steps,
+    right_from: &'a [usize],
+    place: Vec<Series>,
+    calls: Vec<Call>,
+}
+
+impl InChunks<'_> {
+    /// Steps without recursion: as few kernels as there can be, of `most` steps each.
+    fn others(&mut self, cut: Range<usize>, most: usize) -> Result<(), LowerError> {
+        if cut.is_empty() {
+            return Ok(());
+        }
+        let (piece, reads, told) = piece(self.steps, &cut, &self.place);
+        let lowered = lower_over_chunks(&piece)?;
+        if cut.len() > 1 && (cut.len() > most || lowered.kernel.warps > PARTS_MAX) {
+            let middle = cut.start + cut.len() / 2;
+            self.others(cut.start..middle, most)?;
+            return self.others(middle..cut.end, most);
+        }
+        self.told(cut, &told);
+        self.calls.push(Call { lowered, reads });
+        Ok(())
+    }
+
+    /// Recursive steps of one level: the maps of their chunks, then their values.
+    fn recursive(&mut self, cut: Range<usize>) -> Result<(), LowerError> {
+        let (piece, mut reads, told) = piece(self.steps, &cut, &self.place);
+        let from = &self.right_from[cut.clone()];
+        let maps = self.calls.len();
+        self.calls.push(Call { lowered: lower_maps(&piece, from)?, reads: reads.clone() });
+        let words: usize = self.steps.steps[cut.clone()].iter().filter_map(|step| words_of(step.op)).sum();
+        reads.extend((0..words).map(|output| Series::Made { call: maps, output }));
+        self.told(cut, &told);
+        self.calls.push(Call { lowered: lower_walks(&piece, from)?, reads });
+        Ok(())
+    }
+
+    /// Steps that the next call makes, of which it tells some.
+    fn told(&mut self, cut: Range<usize>, told: &[usize]) {
+        let call = self.calls.len();
+        let output = |step: usize| told.iter().position(|t| *t == step).unwrap_or(0);
+        self.place.extend(cut.map(|step| Series::Made { call, output: output(step) }));
+    }
+}
+
 /// Who reads what in a sequence.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uses {
@@ -138,6 +212,8 @@ pub(super) struct Uses {
     pub columns: BTreeSet<usize>,
     /// Of each call, whether a later one reads what it makes: then that is needed at every bar.
     read: Vec<bool>,
+    /// Of each call, whether it gives maps of chunks.
+    maps: Vec<bool>,
     /// Of each call, the calls whose series nobody reads after it.
     pub over: Vec<Vec<usize>>,
     /// Series of every bar that lie on the device at once, at most, where every bar is wanted and where the last is.
@@ -147,7 +223,12 @@ pub(super) struct Uses {
 impl Uses {
     /// Which bars a call has to give where `wanted` are.
     pub fn bars(&self, call: usize, wanted: Wanted) -> Wanted {
-        if self.read.get(call).copied().unwrap_or(false) { Wanted::All } else { wanted }
+        let told = |of: &[bool]| of.get(call).copied().unwrap_or(false);
+        match (told(&self.maps), told(&self.read)) {
+            (true, _) => Wanted::Last,
+            (false, true) => Wanted::All,
+            (false, false) => wanted,
+        }
     }
 
     pub fn series_at_once(&self, wanted: Wanted) -> usize {
@@ -159,6 +240,7 @@ impl Sequence {
     pub(super) fn uses(&self) -> Uses {
         let count = self.calls.len();
         let mut uses = Uses { read: vec![false; count], over: vec![Vec::new(); count], ..Uses::default() };
+        uses.maps = self.calls.iter().map(|call| call.lowered.gives_maps).collect();
         let mut last: Vec<usize> = (0..count).collect();
         for (number, call) in self.calls.iter().enumerate() {
             for series in &call.reads {

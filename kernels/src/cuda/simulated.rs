@@ -303,7 +303,10 @@ impl Simulated {
             });
             Ok(cells.ok_or("an illegal memory access was encountered")?.iter().map(|x| f64::from_bits(*x)).collect())
         };
-        let columns = pointers.columns.iter().map(|column| read(*column, rows * 32)).collect::<Result<Vec<_>, _>>()?;
+        let of_rows = pointers.columns.len() - lowered.map_columns.min(pointers.columns.len());
+        let cells = |column: usize| 32 * if column < of_rows { rows } else { groups };
+        let columns = pointers.columns.iter().enumerate().map(|(i, column)| read(*column, cells(i)));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let table = read(pointers.table, launch.table.len())?;
         let (mut told, mut rings) = (doubles_of(&out.1), doubles_of(&scratch.1));
         let bound = Bound {

@@ -25,6 +25,14 @@ pub(crate) struct Values {
     pub tables: Vec<TableUse>,
 }
 
+impl Values {
+    /// Has the lanes' bars told: the first of the whole numbers says where.
+    pub fn lanes(&mut self) {
+        self.tables.push(TableUse { table: Table::Lanes, at: self.ints.len(), bars: None });
+        self.ints.push(0);
+    }
+}
+
 /// Bars of a tile, at most.
 const TILE_MAX: usize = 16;
 
@@ -48,6 +56,8 @@ struct Writer<'a> {
     steps: &'a Steps,
     forms: &'a [Form],
     parts: &'a Parts,
+    /// Lanes are chunks: bar numbers differ from rows, and rows before bar 0 are of nothing.
+    over_chunks: bool,
     tile: usize,
     values: Values,
     /// First row of each passed series in shared memory.
@@ -55,8 +65,8 @@ struct Writer<'a> {
     out: String,
 }
 
-/// Writes the kernel.
-pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts) -> Text {
+/// Writes the kernel; `over_chunks`: over lanes that are chunks, of steps without recursion.
+pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: bool) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
     let mut tile = TILE_MAX;
     while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
@@ -68,8 +78,11 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts) -> Text {
         row - depth * tile
     };
     let bases = parts.passed.iter().map(|p| base(p.depth)).collect();
-    let values = Values::default();
-    let mut writer = Writer { steps, forms, parts, tile, values, bases, out: String::new() };
+    let mut values = Values::default();
+    if over_chunks {
+        values.lanes();
+    }
+    let mut writer = Writer { steps, forms, parts, over_chunks, tile, values, bases, out: String::new() };
     let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
     writer.frame(&bodies, tiles * tile);
     Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile }
@@ -247,7 +260,11 @@ impl Writer<'_> {
         }
         if form.has_state {
             let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
-            let from = if whole { "0" } else { "b.tail" };
+            let from = match (self.over_chunks, whole) {
+                (true, _) => "start_of(first, b.tail)",
+                (false, true) => "0",
+                (false, false) => "b.tail",
+            };
             let _ = writeln!(body.states, "{} s{at};", form.name);
             let _ = writeln!(body.starts, "s{at}.start({from}, {first});");
         }
@@ -272,7 +289,8 @@ impl Writer<'_> {
             };
             if mine {
                 let value = self.value(part, source, false, body);
-                let _ = writeln!(body.tail, "b.put({output}, t, {value});");
+                let row = if self.over_chunks { "row" } else { "t" };
+                let _ = writeln!(body.tail, "b.put({output}, {row}, {value});");
             }
         }
     }
@@ -280,6 +298,9 @@ impl Writer<'_> {
     fn around(&self, number: usize, part: &Part, body: &Body) -> String {
         let (tile, level, top) = (self.tile, part.level, self.parts.top());
         let mut text = format!("\nSTEP void @_part{number}(const @_arguments& a, const Frame<{tile}>& b) {{\n");
+        if self.over_chunks {
+            text.push_str("    const int first = first_bar_of(a.run.table + a.p[0], b.group * LANES + b.lane);\n");
+        }
         indent(&mut text, 1, &body.states);
         indent(&mut text, 1, &body.starts);
         let mut sources: Vec<(Source, String, String)> = Vec::new();
@@ -309,12 +330,18 @@ impl Writer<'_> {
         indent(&mut text, 3, &buffers);
         let _ = write!(
             text,
-            "            const int bars = b.bars_of(tile);\n            for (int i = 0; i < bars; ++i) {{\n                \
-             const int t = tile * {tile} + i;\n                const int at = i * LANES + b.lane;\n"
+            "            const int bars = b.bars_of(tile);\n            for (int i = 0; i < bars; ++i) {{\n                {}\n                \
+             const int at = i * LANES + b.lane;\n",
+            if self.over_chunks {
+                format!("const int row = tile * {tile} + i, t = first + row;")
+            } else {
+                format!("const int t = tile * {tile} + i;")
+            }
         );
         indent(&mut text, 4, &body.every);
         if !body.tail.is_empty() {
-            text.push_str("                if (t >= b.tail) {\n");
+            let reached = if self.over_chunks { "row >= b.tail && t >= 0" } else { "t >= b.tail" };
+            let _ = writeln!(text, "                if ({reached}) {{");
             indent(&mut text, 5, &body.tail);
             text.push_str("                }\n");
         }

@@ -49,7 +49,7 @@ fn call(function: &Function) -> String {
 }
 
 /// Every output of a function.
-fn items(function: &Function) -> Vec<String> {
+pub fn items(function: &Function) -> Vec<String> {
     let field = |name: &str| if function.outputs.len() > 1 { format!(".{name}") } else { String::new() };
     function.outputs.iter().map(|output| format!("{}{}", call(function), field(output.name))).collect()
 }

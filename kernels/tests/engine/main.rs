@@ -1,6 +1,7 @@
 //! The engine against TA-Lib's golden vectors, against a plain scalar oracle, and against itself.
 
 mod calls;
+mod chunks;
 mod classification;
 mod compile;
 mod device;

@@ -1,0 +1,472 @@
+// Few symbols with long histories: the bars of a symbol are cut into chunks, and a lane is a chunk. See docs/adr/0019.
+//
+// What a chunk does to the state of a recursive step is told by a few numbers, its map. A first kernel makes the map of each
+// chunk; in a second one each lane goes through the maps of the chunks before it, which gives it its state, and walks its bars
+// by the step itself. A map that does not hold for a state (while means are seeded, where numbers are huge or vanish) says so:
+// then that chunk is walked, by the step itself too.
+#pragma once
+#include "anchored.cuh"
+#include "base.cuh"
+#include "events.cuh"
+#include "recurrence.cuh"
+#include "run.cuh"
+
+// The first bar of each lane; what stands before it in the table tells of all lanes. `kernels/src/cuda/chunks.rs` writes it.
+constexpr int CHUNK_TABLE_HEAD = 2;
+
+// Number of the bar in a lane's row 0: below 0 in the first chunk of a symbol, whose rows before bar 0 are of nothing.
+STEP int first_bar_of(const double* table, int lane) { return (int)table[CHUNK_TABLE_HEAD + lane]; }
+
+// The bar that a step starts with whose lane begins with `first` and looks at rows from `tail` on.
+STEP int start_of(int first, int tail) { return first + tail < 0 ? 0 : first + tail; }
+
+// Lanes as recursive steps see them: a warp is a step of the lanes of its group.
+struct Chunks {
+    // Rows that are read before they are used.
+    static constexpr int AHEAD = 8;
+
+    const Run& run;
+    const double* table;
+    int width, lead, lane, warp;
+
+    __device__ __forceinline__ Chunks(const Run& told, const double* lanes)
+        : run(told), table(lanes), width((int)lanes[0]), lead((int)lanes[1]),
+          lane((int)blockIdx.x * LANES + (int)threadIdx.x % LANES), warp((int)threadIdx.x / LANES) {}
+
+    // The lane of the first chunk of this lane's symbol.
+    __device__ __forceinline__ int first() const { return lane - (first_bar_of(table, lane) + lead) / width; }
+
+    // Rows whose bars count for the state: `from` is the row that the state of every chunk but the first is of.
+    __device__ __forceinline__ int begin(int of, int from) const {
+        const int before = -first_bar_of(table, of);
+        return from < before ? before : from;
+    }
+    __device__ __forceinline__ int end(int of, int from) const { return least(from + width, run.visible[of]); }
+
+    __device__ __forceinline__ i64 place(int of, int row) const {
+        return (run.first_row[of / LANES] + row) * LANES + of % LANES;
+    }
+
+    // Gives the values of N series at rows `from..to` of a lane to `take`, row by row.
+    template <int N, class Take>
+    __device__ __forceinline__ void walk(const double* const* series, int of, int from, int to, Take take) const {
+        const i64 first = place(of, 0);
+        for (int row = from; row < to; row += AHEAD) {
+            double x[AHEAD][N > 0 ? N : 1];
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+#pragma unroll
+                for (int k = 0; k < N; ++k) x[i][k] = series[k][first + (i64)least(row + i, to - 1) * LANES];
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+                if (row + i < to) take(x[i], row + i);
+            }
+        }
+    }
+
+    // The numbers of a map are the last bars of as many outputs.
+    template <class Map>
+    __device__ __forceinline__ void tell(const Map& map, int output) const {
+        const double* words = (const double*)&map;
+#pragma unroll
+        for (int i = 0; i < (int)(sizeof(Map) / sizeof(double)); ++i) run.out[(i64)(output + i) * run.out_stride + lane] = words[i];
+    }
+
+    template <class Map>
+    __device__ __forceinline__ Map map_of(const double* const* words, int of) const {
+        Map map;
+        double* to = (double*)&map;
+#pragma unroll
+        for (int i = 0; i < (int)(sizeof(Map) / sizeof(double)); ++i) to[i] = words[i][of];
+        return map;
+    }
+
+    // Tells the value of an output at a row of this lane. NaNs are canonical.
+    __device__ __forceinline__ void put(int output, int row, double x) const {
+        const double value = is_nan(x) ? na() : x;
+        const i64 base = (i64)output * run.out_stride;
+        if (run.all) {
+            run.out[base + place(lane, row)] = value;
+        } else if (row + 1 == run.visible[lane]) {
+            run.out[base + lane] = value;
+        }
+    }
+};
+
+// Beyond these the maps of sums and means would not round as the steps do: overflow, and digits lost to the least numbers.
+constexpr double CHUNK_LARGEST = 1e290, CHUNK_LEAST = 1e-270;
+
+STEP bool is_usual(double next, double before, double largest) {
+    return fabs(next) > CHUNK_LEAST || (before == 0.0 && largest == 0.0);
+}
+
+// sum -> kept*sum + moved.
+struct Affine {
+    double kept, moved, largest;
+
+    __device__ __forceinline__ void start() {
+        kept = 1.0;
+        moved = largest = 0.0;
+    }
+
+    __device__ __forceinline__ void seen(double x) { largest = larger(largest, fabs(x)); }
+
+    __device__ __forceinline__ bool carry(double& sum) const {
+        if (!(fabs(sum) + largest < CHUNK_LARGEST)) return false;
+        const double next = moved + kept * sum;
+        if (!is_usual(next, sum, largest)) return false;
+        sum = next;
+        return true;
+    }
+};
+
+// What means m + (x - m)*factor do over some values, twice: as sums of values, exact where they die away towards 0, and as
+// sums of distances to the first value, exact where they stand still.
+struct Drift {
+    double kept, moved, drifted, anchor, largest;
+
+    __device__ __forceinline__ void start() {
+        kept = 1.0;
+        moved = drifted = largest = 0.0;
+        anchor = na();
+    }
+
+    __device__ __forceinline__ void next(double x, double factor) {
+        if (is_nan(anchor)) anchor = x;
+        kept = kept + (0.0 - kept) * factor;
+        moved = moved + (x - moved) * factor;
+        drifted = drifted + ((x - anchor) - drifted) * factor;
+        // What is not finite, or no factor of a mean, is walked.
+        largest = is_finite(x) && factor <= 1.5 ? larger(largest, fabs(x)) : infinity();
+    }
+
+    __device__ __forceinline__ bool carry(double& mean) const {
+        if (is_nan(anchor) && largest == 0.0) return true;
+        if (!(fabs(mean) + largest < CHUNK_LARGEST)) return false;
+        double next = moved + kept * mean;
+        if (!is_usual(next, mean, largest)) return false;
+        if (fabs(anchor) <= 2.0 * fabs(next)) next = anchor + (drifted + kept * (mean - anchor));
+        mean = next;
+        return true;
+    }
+};
+
+// The map of a step. `next` is called as the step's, `carry` with the state and the step's numbers: false where the chunk has to
+// be walked. All fields are doubles.
+template <class Step>
+struct ChunkMap;
+
+template <>
+struct ChunkMap<Smoothed> {
+    double count;
+    Drift drift;
+
+    __device__ __forceinline__ void start() {
+        count = 0.0;
+        drift.start();
+    }
+    __device__ __forceinline__ void next(double x, int, int, double factor, double) {
+        if (!is_finite(x)) return;
+        count = count + 1.0;
+        drift.next(x, factor);
+    }
+    __device__ __forceinline__ bool carry(Smoothed& s, int p, int delay, double, double) const {
+        if (count == 0.0) return true;
+        if (s.seen < (double)delay + (double)p || !drift.carry(s.mean)) return false;
+        s.seen = s.seen + count;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<WilderSum> {
+    double count;
+    Affine sum;
+
+    __device__ __forceinline__ void start() {
+        count = 0.0;
+        sum.start();
+    }
+    __device__ __forceinline__ void next(double x, int, double share) {
+        if (!is_finite(x)) return;
+        count = count + 1.0;
+        sum.kept = sum.kept - sum.kept * share;
+        sum.moved = (sum.moved - sum.moved * share) + x;
+        sum.seen(x);
+    }
+    __device__ __forceinline__ bool carry(WilderSum& s, int p, double) const {
+        if (count == 0.0) return true;
+        if (s.seen + 1.0 < (double)p || !sum.carry(s.sum)) return false;
+        s.seen = s.seen + count;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<WilderTotal> {
+    double count;
+    Affine sum;
+
+    __device__ __forceinline__ void start() {
+        count = 0.0;
+        sum.start();
+    }
+    __device__ __forceinline__ void next(double x, int p) {
+        if (!is_finite(x)) return;
+        count = count + 1.0;
+        sum.kept = sum.kept - sum.kept / (double)p;
+        sum.moved = sum.moved - sum.moved / (double)p + x;
+        sum.seen(x);
+    }
+    __device__ __forceinline__ bool carry(WilderTotal& s, int p) const {
+        if (count == 0.0) return true;
+        if (s.seen + 1 < p || !sum.carry(s.sum)) return false;
+        s.seen = s.seen + (int)count;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<WilderRatio> {
+    double count;
+    Drift drift;
+
+    __device__ __forceinline__ void start() {
+        count = 0.0;
+        drift.start();
+    }
+    __device__ __forceinline__ void next(double num, double den, int, double share) {
+        if (!is_finite(num) || !is_finite(den)) return;
+        count = count + 1.0;
+        if (den != 0.0) drift.next(100.0 * (num / den), share);
+    }
+    __device__ __forceinline__ bool carry(WilderRatio& s, int p, double) const {
+        if (count == 0.0) return true;
+        if (s.seen < (double)p || !drift.carry(s.mean)) return false;
+        s.seen = s.seen + count;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<Kaufman> {
+    Drift drift;
+
+    __device__ __forceinline__ void start() { drift.start(); }
+    __device__ __forceinline__ void next(double x, double before, double far, double noise) {
+        double factor;
+        if (Kaufman::pace(x, before, far, noise, factor)) drift.next(x, factor);
+    }
+    // A mean that has not begun is NaN: its first chunk with values is walked.
+    __device__ __forceinline__ bool carry(Kaufman& s) const { return drift.carry(s.mean); }
+};
+
+template <>
+struct ChunkMap<HeikinAshi> {
+    Drift drift;
+
+    __device__ __forceinline__ void start() { drift.start(); }
+    __device__ __forceinline__ void next(double bar_open, double close, double mean) {
+        if (is_finite(bar_open) && is_finite(close) && is_finite(mean)) drift.next(mean, 0.5);
+    }
+    __device__ __forceinline__ bool carry(HeikinAshi& s) const { return drift.carry(s.open); }
+};
+
+// A sum without what rounding loses, and the sum of sizes, which tells where it may overflow on the way.
+struct ChunkSum {
+    double hi, lo, size;
+
+    __device__ __forceinline__ void start() { hi = lo = size = 0.0; }
+    __device__ __forceinline__ void add(double x) {
+        add_exactly(hi, lo, x);
+        size = size + fabs(x);
+    }
+    __device__ __forceinline__ bool fits(double sum) const { return fabs(sum) + size < CHUNK_LARGEST; }
+    __device__ __forceinline__ void carry(double& sum, double& lost) const {
+        add_exactly(sum, lost, hi);
+        lost = lost + lo;
+    }
+};
+
+template <>
+struct ChunkMap<Cumulative> {
+    ChunkSum sum;
+
+    __device__ __forceinline__ void start() { sum.start(); }
+    __device__ __forceinline__ void next(double x) {
+        if (is_finite(x)) sum.add(x);
+    }
+    __device__ __forceinline__ bool carry(Cumulative& s) const {
+        if (!sum.fits(s.hi)) return false;
+        sum.carry(s.hi, s.lo);
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<Previous> {
+    double last;
+
+    __device__ __forceinline__ void start() { last = na(); }
+    __device__ __forceinline__ void next(double x) {
+        if (is_finite(x)) last = x;
+    }
+    __device__ __forceinline__ bool carry(Previous& s) const {
+        if (!is_nan(last)) s.before = last;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<OnBalance> {
+    // Of the first bar, whose sign hangs on the bar before; what the others add; of the last bar.
+    double first_close, first_volume, rest, last_close, size;
+
+    __device__ __forceinline__ void start() {
+        first_close = first_volume = last_close = na();
+        rest = size = 0.0;
+    }
+    static __device__ __forceinline__ double signed_volume(double close, double volume, double before) {
+        const double up = close <= before ? 0.0 : volume;
+        return close < before ? -volume : up;
+    }
+    __device__ __forceinline__ void next(double close, double volume) {
+        if (!is_finite(close) || !is_finite(volume)) return;
+        if (is_nan(last_close)) {
+            first_close = close;
+            first_volume = volume;
+        } else {
+            rest = rest + signed_volume(close, volume, last_close);
+        }
+        last_close = close;
+        size = size + fabs(volume);
+    }
+    __device__ __forceinline__ bool carry(OnBalance& s) const {
+        if (is_nan(last_close)) return true;
+        if (!(fabs(s.balance) + size < CHUNK_LARGEST)) return false;
+        s.balance = s.balance + signed_volume(first_close, first_volume, s.before) + rest;
+        s.before = last_close;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<Skip> {
+    double count;
+
+    __device__ __forceinline__ void start() { count = 0.0; }
+    __device__ __forceinline__ void next(double x, int) {
+        if (is_finite(x)) count = count + 1.0;
+    }
+    __device__ __forceinline__ bool carry(Skip& s, int) const {
+        s.left = (double)s.left > count ? s.left - (int)count : 0;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<AnchoredMean<ANCHOR_START, false>> {
+    // Whether a bar was there; a period began with one of them; a period began behind the last one.
+    double there, began, pending;
+    ChunkSum weighted, weights;
+
+    __device__ __forceinline__ void start() {
+        there = began = pending = 0.0;
+        weighted.start();
+        weights.start();
+    }
+    __device__ __forceinline__ void next(double begin, double key, double x, double w) {
+        pending = begin == 1.0 ? 1.0 : pending;
+        if (!is_finite(key) || !is_finite(x) || !is_finite(w)) return;
+        there = 1.0;
+        if (pending == 1.0) {
+            // What lies before has no part in the sums, but may have overflowed.
+            const double before = weighted.size, other = weights.size;
+            weighted.start();
+            weights.start();
+            weighted.size = before;
+            weights.size = other;
+            began = 1.0;
+            pending = 0.0;
+        }
+        weighted.add(x * w);
+        weights.add(w);
+    }
+    __device__ __forceinline__ bool carry(AnchoredMean<ANCHOR_START, false>& s) const {
+        if (there == 1.0) {
+            if (!weighted.fits(s.present.weighted) || !weights.fits(s.present.weights)) return false;
+            if (began == 1.0 || s.begun) s.present = AnchoredSums::none();
+            weighted.carry(s.present.weighted, s.present.weighted_lost);
+            weights.carry(s.present.weights, s.present.weights_lost);
+            s.begun = false;
+            s.anchored = true;
+        }
+        s.begun = s.begun || pending == 1.0;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<Since> {
+    // Whether the input was true or NA; bars since then, or of the chunk.
+    double known, bars;
+
+    __device__ __forceinline__ void start() { known = bars = 0.0; }
+    __device__ __forceinline__ void next(double c) {
+        known = c == 1.0 || is_nan(c) ? 1.0 : known;
+        bars = c == 1.0 ? 0.0 : is_nan(c) ? na() : bars + 1.0;
+    }
+    __device__ __forceinline__ bool carry(Since& s) const {
+        s.bars = known == 1.0 ? bars : s.bars + bars;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<ValueWhen> {
+    double known, held;
+
+    __device__ __forceinline__ void start() {
+        known = 0.0;
+        held = na();
+    }
+    __device__ __forceinline__ void next(double c, double x) {
+        known = c == 1.0 || is_nan(c) ? 1.0 : known;
+        held = c == 1.0 ? x : is_nan(c) ? na() : held;
+    }
+    __device__ __forceinline__ bool carry(ValueWhen& s) const {
+        s.held = known == 1.0 ? held : s.held;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<Ever> {
+    double held;
+
+    __device__ __forceinline__ void start() { held = 0.0; }
+    __device__ __forceinline__ void next(double e) { held = e == 1.0 ? 1.0 : held; }
+    __device__ __forceinline__ bool carry(Ever& s) const {
+        s.held = held == 1.0 ? 1.0 : s.held;
+        return true;
+    }
+};
+
+template <>
+struct ChunkMap<EverSince> {
+    // Whether the first input was true, the second since then.
+    double known, held;
+
+    __device__ __forceinline__ void start() { known = held = 0.0; }
+    __device__ __forceinline__ void next(double c, double e) {
+        known = c == 1.0 ? 1.0 : known;
+        const double before = c == 1.0 ? 0.0 : held;
+        held = e == 1.0 ? 1.0 : before;
+    }
+    __device__ __forceinline__ bool carry(EverSince& s) const {
+        const double before = known == 1.0 ? 0.0 : s.held;
+        s.held = held == 1.0 ? 1.0 : before;
+        return true;
+    }
+};

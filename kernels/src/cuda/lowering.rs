@@ -1,0 +1,58 @@
+//! How a device goes through time, and for which scans it does what.
+
+use trawl_plan::Program;
+
+use super::chunks::{CHUNK_BARS, Levels};
+use super::lower::LowerError;
+use super::sequence::Sequence;
+use super::steps::Steps;
+
+/// Symbols of a universe, at most, whose histories are cut. One thread a symbol, 256 of them keep 8 of an H200's 132
+/// multiprocessors busy; from some thousands on nothing is won.
+pub const FEW_SYMBOLS_MAX: u64 = 256;
+
+/// Bars of the longest history, at least. The kernels of a plan with two levels of recursion go through about 5,000 rows and maps
+/// in a row, however long the history is: below ten times that the gain is not worth other bits.
+pub const LONG_BARS_MIN: u64 = 50_000;
+
+/// How a plan is lowered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Lowering {
+    /// A thread goes through all bars of a symbol: the CPU's bits.
+    #[default]
+    Serial,
+    /// Chunks of a symbol's bars side by side: within 1e-12 of the CPU, the CPU's bits where nothing is recursive.
+    Chunks,
+}
+
+impl Lowering {
+    /// What programs of a scan over a universe are lowered to, and why. It hangs on nothing but the scan: not on
+    /// segments, shards, workers or devices. `bars`: of the longest history in the snapshot.
+    pub fn of_scan<'a>(programs: impl IntoIterator<Item = &'a Program>, symbols: u64, bars: u64) -> (Self, String) {
+        if symbols > FEW_SYMBOLS_MAX || bars < LONG_BARS_MIN {
+            let told = format!("{symbols} symbols of at most {bars} bars");
+            return (Self::Serial, format!("{told}, cut are at most {FEW_SYMBOLS_MAX} of at least {LONG_BARS_MIN}"));
+        }
+        let mut programs = programs.into_iter();
+        match programs.find_map(|program| Levels::of(&Steps::of(program)).err()) {
+            Some(why) => (Self::Serial, why.to_string()),
+            None => (Self::Chunks, format!("{symbols} symbols of up to {bars} bars, in chunks of {CHUNK_BARS}")),
+        }
+    }
+
+    /// As few kernels as there can be.
+    pub(super) fn fused(self, program: &Program) -> Result<Sequence, LowerError> {
+        match self {
+            Self::Serial => Sequence::fused(program),
+            Self::Chunks => Sequence::in_chunks(program, false),
+        }
+    }
+
+    /// A primitive at a time.
+    pub(super) fn apart(self, program: &Program) -> Result<Sequence, LowerError> {
+        match self {
+            Self::Serial => Sequence::apart(program),
+            Self::Chunks => Sequence::in_chunks(program, true),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Runs programs over chunks of symbols on a device. All chunks of a symbol are in one batch, since each has its state from those
+//! before it; otherwise a chunk is to batches what a symbol is.
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use trawl_plan::Program;
+
+use super::batch::{Batch, Task};
+use super::chunks::{CHUNK_BARS, Cut, Lane};
+use super::device::{CELL_BYTES, Fault};
+use super::executor::{Executor, RESIDENT_SHARE, Source, keys_of, of_host};
+use super::launch::{GROUP_LANES, Wanted};
+use super::lowering::Lowering;
+use super::programs::Ready;
+use crate::stages::Stages;
+use crate::{Cancel, SymbolInput};
+
+/// One call, and what came of it so far.
+struct Call<'a> {
+    symbols: &'a [SymbolInput<'a>],
+    from: &'a [usize],
+    cut: Cut,
+    lanes: Vec<Lane>,
+    ready: Arc<Ready>,
+    task: Task<'a>,
+    values: Vec<Vec<Vec<f64>>>,
+    next_batch: u32,
+}
+
+impl Executor {
+    /// As [`Executor::evaluate_from`], each symbol's bars in chunks side by side: for few symbols with long histories. Values
+    /// agree with the processors' to 1e-12 where steps are recursive. A program without such kernels fails with
+    /// [`super::LowerError::Serial`]. Without `fetch` only the device's time is of interest.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn evaluate_in_chunks(
+        &self,
+        program: &Program,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        source: Option<&Source<'_>>,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+        fetch: bool,
+    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+        if let Some(why) = self.lost() {
+            return Err(Fault::Lost(why.to_owned()));
+        }
+        let done = self.programs.ready(program, Lowering::Chunks, self.options.wait_for_fused).and_then(|ready| {
+            let cut = Cut { width: CHUNK_BARS, lead: ready.sequence.lead.unwrap_or(0) };
+            let last = symbols.iter().zip(from).all(|(symbol, from)| from + 1 >= symbol.visible);
+            let wanted = if last { Wanted::Last } else { Wanted::All };
+            // Laid out otherwise than the same bars of whole symbols.
+            let source = source.map(|source| {
+                let bars = format!("{} in chunks of {} behind {}", source.bars, cut.width, cut.lead);
+                Source { bars: Arc::from(bars), ..source.clone() }
+            });
+            let keys = source.map(|source| keys_of(program, symbols.len(), &source));
+            let resident = keys.map(|keys| (&self.resident, keys));
+            let task = Task { ready: &ready, wanted, resident, fetch };
+            let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
+            let values = if fetch { of_host(program, symbols, from, &ready.sequence.outputs) } else { Vec::new() };
+            let call = Call { symbols, from, cut, lanes, ready: Arc::clone(&ready), task, values, next_batch: 0 };
+            self.run_chunks(call, cancel, stages)
+        });
+        self.noted(done)
+    }
+
+    fn run_chunks(
+        &self,
+        mut call: Call<'_>,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+        let most = self.options.batch_bytes_max.unwrap_or(self.budget.bytes_max / RESIDENT_SHARE);
+        let mut waiting: Vec<Range<usize>> = Vec::new();
+        for symbol in (0..call.symbols.len()).filter(|symbol| call.symbols[*symbol].visible > 0) {
+            match waiting.last_mut().filter(|last| call.bytes(&(last.start..symbol + 1)) <= most) {
+                Some(last) => last.end = symbol + 1,
+                None => waiting.push(symbol..symbol + 1),
+            }
+        }
+        waiting.reverse();
+        while let Some(symbols) = waiting.pop() {
+            if cancel.cancelled() {
+                return Err(Fault::Cancelled);
+            }
+            match self.run_batch(&mut call, &symbols, stages) {
+                Err(Fault::OutOfMemory { .. }) if symbols.len() > 1 => {
+                    let middle = symbols.start + symbols.len() / 2;
+                    waiting.push(middle..symbols.end);
+                    waiting.push(symbols.start..middle);
+                }
+                done => done?,
+            }
+        }
+        Ok(call.values)
+    }
+
+    /// Runs a batch of whole symbols. One that finds no memory has bars let go of; of a single symbol it also waits for others'
+    /// batches.
+    fn run_batch(&self, call: &mut Call<'_>, symbols: &Range<usize>, stages: &mut Stages) -> Result<(), Fault> {
+        let heads = call.cut.heads(&call.symbols[symbols.clone()]);
+        let first = call.lanes.partition_point(|lane| lane.symbol < symbols.start);
+        let end = call.lanes.partition_point(|lane| lane.symbol < symbols.end);
+        let of_batch = |lane: &Lane| Lane { symbol: lane.symbol - symbols.start, ..*lane };
+        let lanes: Vec<Lane> = call.lanes[first..end].iter().map(of_batch).collect();
+        let pieces = call.cut.pieces(&call.symbols[symbols.clone()], &heads, &lanes);
+        let members: Vec<usize> = (first..end).collect();
+        let mut alone = None;
+        let batch = loop {
+            let returns = self.pool.returns();
+            let Some(lent) = self.pool.lend(true)? else { continue };
+            match Batch::start(&call.task, call.cut.places(&lanes), &pieces, &members, call.next_batch, lent) {
+                Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => {}
+                Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
+                    alone.get_or_insert_with(|| self.tight.lock().unwrap_or_else(PoisonError::into_inner));
+                    if symbols.len() > 1 || !self.pool.wait_for_return(returns) {
+                        let needed_bytes = needed_bytes.max(call.bytes(symbols));
+                        return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
+                    }
+                }
+                started => break started?,
+            }
+        };
+        drop(alone);
+        call.next_batch += 1;
+        let (lanes, values, lead) = (&call.lanes, &mut call.values, call.cut.lead);
+        let mut keep = |lane: usize, output: usize, row: usize, value: f64| {
+            let lane = lanes[lane];
+            let at = lane.own_bar(row, lead).and_then(|bar| bar.checked_sub(call.from[lane.symbol]));
+            if let Some(at) = at {
+                values[lane.symbol][output][at] = value;
+            }
+        };
+        let took = batch.finish(call.task.resident.as_ref().map(|(kept, _)| *kept), stages, &mut keep)?;
+        let allowed = self.options.batch_time_max;
+        if took > allowed { Err(Fault::Late { took, allowed }) } else { Ok(()) }
+    }
+}
+
+impl Call<'_> {
+    /// Bytes of the series of some symbols that lie on the device at once.
+    fn bytes(&self, symbols: &Range<usize>) -> u64 {
+        let lanes: usize = self.symbols[symbols.clone()].iter().map(|s| s.visible.div_ceil(self.cut.width)).sum();
+        let rows = (lanes.div_ceil(GROUP_LANES) * (self.cut.width + self.cut.lead)) as u64;
+        rows * self.ready.uses.series_at_once(self.task.wanted) as u64 * (GROUP_LANES * CELL_BYTES) as u64
+    }
+}
