@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tracing::field::Empty;
-use trawl_kernels::{Engine, Precision};
+use trawl_kernels::cuda::Lowering;
+use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
 };
@@ -15,7 +16,7 @@ use trawl_protocol::limits::SEGMENTS_MAX;
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_telemetry::names::{attribute, span as name};
-use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, precision_of, schema_of};
+use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, lowering_of, precision_of, schema_of};
 
 use crate::merge::MergeSpec;
 use crate::planner::SegmentCost;
@@ -208,8 +209,15 @@ impl PreparedScan {
     pub fn on(mut self, backend: &str) -> Self {
         if self.precision == Precision::F64 {
             backend.clone_into(&mut self.identity.backend);
+            let lowering = if backend == BACKEND_CPU { Lowering::Serial } else { self.lowering().0 };
+            self.identity.numerics = lowering.numerics();
         }
         self
+    }
+
+    /// How a device goes through its bars, and why where that is in question.
+    pub fn lowering(&self) -> (Lowering, Option<String>) {
+        lowering_of(&self.plan, &self.dataset.manifest)
     }
 
     /// What pins the bits of its answer.

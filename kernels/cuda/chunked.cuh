@@ -22,9 +22,6 @@ STEP int start_of(int first, int tail) { return first + tail < 0 ? 0 : first + t
 
 // Lanes as recursive steps see them: a warp is a step of the lanes of its group.
 struct Chunks {
-    // Rows that are read before they are used.
-    static constexpr int AHEAD = 8;
-
     const Run& run;
     const double* table;
     int width, lead, lane, warp;
@@ -50,6 +47,8 @@ struct Chunks {
     // Gives the values of N series at rows `from..to` of a lane to `take`, row by row.
     template <int N, class Take>
     __device__ __forceinline__ void walk(const double* const* series, int of, int from, int to, Take take) const {
+        // Rows that are read before they are used, as many as registers allow.
+        constexpr int AHEAD = N > 2 ? 4 : 8;
         const i64 first = place(of, 0);
         for (int row = from; row < to; row += AHEAD) {
             double x[AHEAD][N > 0 ? N : 1];

@@ -1,10 +1,11 @@
-//! Which engine runs programs: this machine's processors, or a device. The values are the same.
+//! Which engine runs programs: this machine's processors, or a device. The values are the same, but for a device's over chunks of
+//! long histories, which agree to 1e-12.
 
 use std::sync::Arc;
 
 use trawl_plan::Program;
 
-use crate::cuda::{BarsSource, Executor, Fault};
+use crate::cuda::{BarsSource, Executor, Fault, Lowering};
 use crate::stages::Stages;
 use crate::{BACKEND_CPU, Cancel, Cancelled, Precision, SymbolInput};
 
@@ -16,6 +17,8 @@ pub enum Engine {
     Cpu,
     /// A device that all threads share.
     Device(Arc<Executor>),
+    /// The same, over chunks of each symbol's bars.
+    Chunks(Arc<Executor>),
 }
 
 /// Why an engine gave no values.
@@ -31,8 +34,26 @@ impl Engine {
     /// Its name in the identity of an answer of this precision: what is not of 64 bits is the CPU's.
     pub fn backend(&self, precision: Precision) -> &'static str {
         match self {
-            Self::Device(executor) if precision == Precision::F64 => executor.facts().backend,
+            Self::Device(executor) | Self::Chunks(executor) if precision == Precision::F64 => executor.facts().backend,
             _ => BACKEND_CPU,
+        }
+    }
+
+    /// The same engine for a scan that is lowered so. The processors have one way.
+    #[must_use]
+    pub fn lowered(self, lowering: Lowering) -> Self {
+        match (self, lowering) {
+            (Self::Cpu, _) => Self::Cpu,
+            (Self::Device(executor) | Self::Chunks(executor), Lowering::Serial) => Self::Device(executor),
+            (Self::Device(executor) | Self::Chunks(executor), Lowering::Chunks) => Self::Chunks(executor),
+        }
+    }
+
+    /// What changes whenever the same plan over the same bars could give other bits, in answers of this precision.
+    pub fn numerics(&self, precision: Precision) -> String {
+        match self {
+            Self::Chunks(_) if precision == Precision::F64 => Lowering::Chunks.numerics(),
+            _ => Lowering::Serial.numerics(),
         }
     }
 
@@ -53,8 +74,14 @@ impl Engine {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Vec<f64>>>, EngineError> {
-        if let (Self::Device(executor), Precision::F64) = (self, precision) {
-            match executor.evaluate_from(program, symbols, from, source, cancel, stages) {
+        if precision == Precision::F64
+            && let Self::Device(executor) | Self::Chunks(executor) = self
+        {
+            let done = match self {
+                Self::Chunks(_) => executor.evaluate_in_chunks(program, symbols, from, source, cancel, stages, true),
+                _ => executor.evaluate_from(program, symbols, from, source, cancel, stages),
+            };
+            match done {
                 Ok(values) => return Ok(values),
                 Err(Fault::Cancelled) => return Err(Cancelled.into()),
                 Err(Fault::Lower(_)) => {}

@@ -236,7 +236,7 @@ impl<'a> StageRun<'a> {
 
     /// What a device knows bars by; of nothing where rows of a limited history are left out, which are others from bar to bar.
     fn source_of<'s>(&self, frame: &Frame, symbols: &'s [&'s str], trims: &[usize]) -> Option<BarsSource<'s>> {
-        let whole = matches!(self.engine, Engine::Device(_)) && trims.iter().all(|trim| *trim == 0);
+        let whole = !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| *trim == 0);
         // Their symbols tell a segment's bars from another's.
         whole.then(|| BarsSource { bars: format!("{} {frame:?}", self.bars).into(), group: 0, symbols })
     }

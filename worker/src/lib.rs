@@ -24,8 +24,10 @@ pub use evaluate::calendar_period;
 pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
 pub use source::schema_of;
 
+use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{Engine, Precision};
-use trawl_plan::ScanDocument;
+use trawl_market::Manifest;
+use trawl_plan::{Plan, ScanDocument};
 use trawl_protocol::record::ExecutionClass;
 
 /// The precision that a document asks for; the default for a word that compiling refuses.
@@ -44,11 +46,18 @@ pub fn execution_class_in(precision: Precision) -> ExecutionClass {
     execution_class_on(&Engine::Cpu, precision)
 }
 
+/// How a device goes through the bars of a scan, and why where that is in question: a function of the plan and the snapshot.
+pub fn lowering_of(plan: &Plan, manifest: &Manifest) -> (Lowering, Option<String>) {
+    let programs = plan.stages().iter().flat_map(|stage| &stage.pieces).map(|piece| &piece.program);
+    let longest = manifest.symbols.iter().map(|symbol| symbol.rows).max().unwrap_or(0);
+    Lowering::of_scan(programs, manifest.symbols.len() as u64, longest)
+}
+
 /// What bits this build's answers have in a precision on an engine.
 pub fn execution_class_on(engine: &Engine, precision: Precision) -> ExecutionClass {
     ExecutionClass {
         engine: trawl_protocol::limits::ENGINE.to_owned(),
-        numerics: trawl_kernels::NUMERICS_ID.to_owned(),
+        numerics: engine.numerics(precision),
         backend: engine.backend(precision).to_owned(),
         precision: precision.name().to_owned(),
     }

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
+use trawl_kernels::cuda::Lowering;
 use trawl_kernels::stages::Stage;
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
 use trawl_market::{Adjustment, Dataset, Store};
@@ -26,7 +27,7 @@ use trawl_telemetry::spans;
 use crate::cache::{GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
-use crate::{execution_class_on, measure, precision_of};
+use crate::{execution_class_on, lowering_of, measure, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
 const REPLIES_WAITING_MAX: usize = 64;
@@ -167,10 +168,15 @@ impl WorkerService {
         let class = request.execution_class.map(ExecutionClass::from);
         let processors = class.as_ref().is_some_and(|class| class.backend == BACKEND_CPU);
         let engine = if processors { Engine::Cpu } else { self.engine.clone() };
-        let own = execution_class_on(&engine, precision);
-        if class.as_ref() != Some(&own) {
-            let asked = class.map_or_else(|| "none".to_owned(), |c| c.to_string());
-            return Err(invalid(format!("class '{asked}' was asked for, this worker's is '{own}' for this document")));
+        let refused = |own: &ExecutionClass| {
+            let asked = class.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+            invalid(format!("class '{asked}' was asked for, this worker's is '{own}' for this document"))
+        };
+        // Which of them it is hangs on the plan.
+        let ways = [Lowering::Serial, Lowering::Chunks];
+        let [own, other] = ways.map(|way| execution_class_on(&engine.clone().lowered(way), precision));
+        if class.as_ref().is_none_or(|class| *class != own && *class != other) {
+            return Err(refused(&own));
         }
         let dataset = self.open(&request.dataset)?;
         let manifest = &dataset.manifest;
@@ -185,6 +191,11 @@ impl WorkerService {
             return Err(invalid(format!(
                 "plan {asked} was asked for, this worker compiles the document to {fingerprint}"
             )));
+        }
+        let engine = engine.lowered(lowering_of(&plan, manifest).0);
+        let own = execution_class_on(&engine, precision);
+        if class.as_ref() != Some(&own) {
+            return Err(refused(&own));
         }
         let adjustment = match request.adjustment.as_str() {
             "" => Adjustment::NONE,

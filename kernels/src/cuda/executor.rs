@@ -377,7 +377,12 @@ impl Executor {
 }
 
 /// Room for all values; those that are columns or constants are there already.
-pub(super) fn of_host(program: &Program, symbols: &[SymbolInput<'_>], from: &[usize], outputs: &[Series]) -> Vec<Vec<Vec<f64>>> {
+pub(super) fn of_host(
+    program: &Program,
+    symbols: &[SymbolInput<'_>],
+    from: &[usize],
+    outputs: &[Series],
+) -> Vec<Vec<Vec<f64>>> {
     let of_symbol = |(symbol, from): (&SymbolInput<'_>, &usize)| {
         let bars = symbol.visible.saturating_sub(*from);
         let series = |output: &Series| match *output {

@@ -6,6 +6,7 @@ use super::chunks::{CHUNK_BARS, Levels};
 use super::lower::LowerError;
 use super::sequence::Sequence;
 use super::steps::Steps;
+use crate::NUMERICS_ID;
 
 /// Symbols of a universe, at most, whose histories are cut. One thread a symbol, 256 of them keep 8 of an H200's 132
 /// multiprocessors busy; from some thousands on nothing is won.
@@ -26,17 +27,29 @@ pub enum Lowering {
 }
 
 impl Lowering {
-    /// What programs of a scan over a universe are lowered to, and why. It hangs on nothing but the scan: not on
-    /// segments, shards, workers or devices. `bars`: of the longest history in the snapshot.
-    pub fn of_scan<'a>(programs: impl IntoIterator<Item = &'a Program>, symbols: u64, bars: u64) -> (Self, String) {
+    /// What programs of a scan over a universe are lowered to, and why, where that is in question: few symbols with long
+    /// histories. It hangs on nothing but the scan: not on segments, shards, workers or devices. `bars`: of the longest
+    /// history in the snapshot.
+    pub fn of_scan<'a>(
+        programs: impl IntoIterator<Item = &'a Program>,
+        symbols: u64,
+        bars: u64,
+    ) -> (Self, Option<String>) {
         if symbols > FEW_SYMBOLS_MAX || bars < LONG_BARS_MIN {
-            let told = format!("{symbols} symbols of at most {bars} bars");
-            return (Self::Serial, format!("{told}, cut are at most {FEW_SYMBOLS_MAX} of at least {LONG_BARS_MIN}"));
+            return (Self::Serial, None);
         }
         let mut programs = programs.into_iter();
         match programs.find_map(|program| Levels::of(&Steps::of(program)).err()) {
-            Some(why) => (Self::Serial, why.to_string()),
-            None => (Self::Chunks, format!("{symbols} symbols of up to {bars} bars, in chunks of {CHUNK_BARS}")),
+            Some(why) => (Self::Serial, Some(why.to_string())),
+            None => (Self::Chunks, Some(format!("long histories are cut into chunks of {CHUNK_BARS} bars"))),
+        }
+    }
+
+    /// What changes whenever the same plan over the same bars could give other bits.
+    pub fn numerics(self) -> String {
+        match self {
+            Self::Serial => NUMERICS_ID.to_owned(),
+            Self::Chunks => format!("{NUMERICS_ID}+chunks{CHUNK_BARS}"),
         }
     }
 

@@ -266,7 +266,9 @@ impl Programs {
 impl Known {
     fn is(&self, program: &Program, lowering: Lowering) -> bool {
         self.lowering == lowering
-            && self.nodes == program.nodes() && self.outputs == program.outputs && self.inputs == program.inputs
+            && self.nodes == program.nodes()
+            && self.outputs == program.outputs
+            && self.inputs == program.inputs
     }
 }
 

@@ -22,7 +22,10 @@ use super::steps::{Source, Step, Steps};
 const PARTS_MAX: usize = 8;
 
 /// Recursive steps of a kernel over chunks: each is a warp, with registers for as many rows ahead as it reads.
-const WALKS_MAX: usize = 12;
+const WALKS_MAX: usize = 16;
+
+/// Series that a kernel between levels of recursion tells, unless one step is all of it: each takes an address's registers.
+const TOLD_MAX: usize = 32;
 
 /// What a call reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -174,7 +177,7 @@ impl InChunks<'_> {
         }
         let (piece, reads, told) = piece(self.steps, &cut, &self.place);
         let lowered = lower_over_chunks(&piece)?;
-        if cut.len() > 1 && (cut.len() > most || lowered.kernel.warps > PARTS_MAX) {
+        if cut.len() > 1 && (cut.len() > most || told.len() > TOLD_MAX || lowered.kernel.warps > PARTS_MAX) {
             let middle = cut.start + cut.len() / 2;
             self.others(cut.start..middle, most)?;
             return self.others(middle..cut.end, most);

@@ -18,7 +18,7 @@ const BLOCK_REGISTERS: usize = 65_536;
 const STACK_BYTES_MAX: u64 = 1024;
 
 /// The screen that we compare with others by: fifteen indicators, each at the last bar.
-const SCREEN: &[&str] = &[
+pub const SCREEN: &[&str] = &[
     "sma(close,20)",
     "ema(close,20)",
     "wma(close,20)",
@@ -90,8 +90,13 @@ fn resources(kernels: &BTreeMap<String, Kernel>) -> Vec<(&Kernel, Resources)> {
 }
 
 fn kernels(plans: impl IntoIterator<Item = Vec<String>>) -> BTreeMap<String, Kernel> {
-    let sequence = |items: Vec<String>| Sequence::fused(&program(&items)).unwrap_or_else(|e| panic!("{items:?}: {e}"));
-    let calls = plans.into_iter().map(sequence).flat_map(|plan| plan.calls);
+    let sequences = |items: Vec<String>| {
+        let program = program(&items);
+        let fused = Sequence::fused(&program).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+        // Over chunks too, where there are such kernels.
+        [Some(fused), Sequence::in_chunks(&program, false).ok()].into_iter().flatten()
+    };
+    let calls = plans.into_iter().flat_map(sequences).flat_map(|plan| plan.calls);
     calls.map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel)).collect()
 }
 

@@ -214,16 +214,20 @@ fn parity_page() -> String {
         Written by a test from the declarations (`TRAWL_BLESS_PARITY=1 cargo test -p trawl-kernels parity_page`); what is said\n\
         here is tested on the emulator for every line (`kernels/tests/engine/fused.rs`), and shown on a device by `trawl bench gpu`.\n\n\
         *Bit for bit*: every step runs in f64, in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
-        powers are those of Rust's libm, written again. No step is computed in parallel over time, so nothing is promised less than\n\
-        that: 1e-12 stands nowhere. f32 is the processors' ([precision.md](precision.md)).\n\n\
-        | Function | Outputs | Agreement |\n|---|---|---|\n"
+        powers are those of Rust's libm, written again. f32 is the processors' ([precision.md](precision.md)).\n\n\
+        *Over chunks*: what is promised where a scan of few symbols with long histories is computed in chunks side by side\n\
+        ([gpu.md](gpu.md)). *1e-12*: relative to the value. *1e-12 of terms*: a difference of averages or sums, as exact as those.\n\
+        *Whole*: a scan with this function is not cut. Which bars have a value is always the same. What jumps (a rank, a comparison,\n\
+        rounding to whole numbers) may jump elsewhere where its input is within 1e-12 of the step; comparisons say so (`edge`).\n\n\
+        | Function | Outputs | Agreement | Over chunks |\n|---|---|---|---|\n"
         .to_owned();
     let mut all: Vec<&Function> = functions().collect();
     all.sort_by_key(|function| function.name);
     for function in all {
         let missing = MISSING.iter().find(|(name, _)| *name == function.name);
         let agreement = missing.map_or("bit for bit".to_owned(), |(_, why)| format!("not on a GPU: {why}"));
-        page += &format!("| `{}` | {} | {agreement} |\n", function.name, function.outputs.len());
+        let chunks = crate::chunks::promised(function);
+        page += &format!("| `{}` | {} | {agreement} | {chunks} |\n", function.name, function.outputs.len());
     }
     page
 }

@@ -28,7 +28,7 @@ use trawl_coordinator::{
     NoSymbol, PrepareError, PreparedScan, Question, Route, SeriesError, ShardSpec, WhyError, estimated_ns, route,
 };
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{NoCancel, Precision};
+use trawl_kernels::{BACKEND_CPU, NoCancel, Precision};
 use trawl_market::format_time;
 use trawl_plan::{Diagnostic, ScanDocument, suggest};
 use trawl_protocol::error::text_of;
@@ -341,7 +341,8 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
     let chosen = args.backend.choose(work)?;
     let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
     let prepared = &on_backend;
-    let source = ScanSource { checkpoints, engine: chosen.engine.clone(), ..prepared.source() };
+    let (lowering, why_lowering) = prepared.lowering();
+    let source = ScanSource { checkpoints, engine: chosen.engine.clone().lowered(lowering), ..prepared.source() };
     // Told as a worker of a cluster tells it: the reason is part of the answer.
     let told = |error: &ExecuteError| {
         let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));
@@ -354,7 +355,10 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
     };
     let waiting = Waiting::new(args.shown.quiet);
     let (answer, mut report) = local::run(prepared, options, execute, &waiting)?;
-    report.backend_reason = chosen.reason;
+    report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
+        Some(why) => format!("{}; {why}", chosen.reason),
+        None => chosen.reason,
+    };
     let manifest = &prepared.dataset.manifest;
     let (synthetic, timeframe) = (manifest.synthetic, manifest.timeframe.clone());
     Ok(Outcome { answer, report, synthetic, timeframe, engine: chosen.engine })

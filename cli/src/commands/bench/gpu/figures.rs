@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use rayon::prelude::*;
-use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor};
+use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering};
 use trawl_kernels::stages::{Stage, Stages};
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
@@ -16,6 +16,8 @@ use super::{Ending, Size, Told};
 
 /// Cells that are copied: 2 GiB on a device that has them, or a quarter of what it has.
 const COPY_CELLS_MAX: usize = 1 << 28;
+/// Largest difference to the CPU's values over chunks of a history, relative to the output's largest value.
+const CHUNK_ERROR_MAX: f64 = 1e-12;
 /// Times a copy is measured.
 const COPIES: usize = 10;
 
@@ -56,6 +58,17 @@ fn kernel_times(
     all: bool,
     repeats: u32,
 ) -> Result<Vec<Duration>> {
+    kernel_times_of(Lowering::Serial, executor, program, symbols, all, repeats)
+}
+
+fn kernel_times_of(
+    lowering: Lowering,
+    executor: &Executor,
+    program: &Program,
+    symbols: &[SymbolInput<'_>],
+    all: bool,
+    repeats: u32,
+) -> Result<Vec<Duration>> {
     let names: Vec<String> = (0..symbols.len()).map(|i| i.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
@@ -64,7 +77,18 @@ fn kernel_times(
     // The first brings the bars.
     for run in 0..=repeats {
         let mut stages = Stages::default();
-        executor.compute_only(program, symbols, &from, Some(&source), &mut stages)?;
+        match lowering {
+            Lowering::Serial => executor.compute_only(program, symbols, &from, Some(&source), &mut stages)?,
+            Lowering::Chunks => drop(executor.evaluate_in_chunks(
+                program,
+                symbols,
+                &from,
+                Some(&source),
+                &NoCancel,
+                &mut stages,
+                false,
+            )?),
+        }
         let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
         let time: Duration = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
         if run > 0 {
@@ -157,16 +181,22 @@ pub(super) fn long(executor: &Executor, size: &Size) -> Result<Told> {
     let begun = Instant::now();
     let cpu = evaluate_from(program, &symbols, &[0], &NoCancel)?;
     let core = begun.elapsed();
-    let times = kernel_times(executor, program, &symbols, true, 2)?;
-    let device = executor.evaluate_from(program, &symbols, &[0], None, &NoCancel, &mut Stages::default())?;
+    let serial = kernel_times(executor, program, &symbols, true, 2)?;
+    let times = kernel_times_of(Lowering::Chunks, executor, program, &symbols, true, size.repeats)?;
+    let mut stages = Stages::default();
+    let device = executor.evaluate_in_chunks(program, &symbols, &[0], None, &NoCancel, &mut stages, true)?;
     let mut told = Told::done();
     let bytes = f64::from(size.long_bars) * (CELL_BYTES * (program.inputs.len() + program.outputs.len())) as f64;
     tell(&mut told, "w1_one_symbol", &times, bytes, None);
+    tell(&mut told, "w1_one_symbol_serial", &serial, bytes, None);
     let ratio = core.as_secs_f64() / times[0].as_secs_f64().max(1e-9);
     told.figure("one_core_ms", ms(core));
     told.figure("times_one_core", ratio);
     told.line("times as fast as one core", format!("{ratio:.1}, required 20"));
-    if !super::parity::equal(&cpu, &device) {
+    let error = super::parity::largest_error(&cpu, &device);
+    told.figure("largest_error", error);
+    told.line("largest difference to the CPU", format!("{error:.1e} of an output's largest value, allowed 1e-12"));
+    if error.is_nan() || error > CHUNK_ERROR_MAX {
         (told.ending, told.why) = (Ending::Failed, "other values than the CPU's".to_owned());
     }
     Ok(told)

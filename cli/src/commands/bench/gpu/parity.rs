@@ -68,9 +68,19 @@ fn market() -> Vec<[Vec<f64>; 5]> {
         .collect()
 }
 
-pub(super) fn equal(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> bool {
-    let bits = |values: &[Vec<Vec<f64>>]| values.iter().flatten().flatten().map(|x| x.to_bits()).collect::<Vec<_>>();
-    bits(a) == bits(b)
+/// The largest difference, relative to the largest value of the same output; NaN where one value is defined and the other not.
+pub(super) fn largest_error(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> f64 {
+    let mut largest = 0.0f64;
+    for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
+        let scale = a.iter().filter(|x| x.is_finite()).fold(0.0f64, |scale, x| scale.max(x.abs()));
+        for (a, b) in a.iter().zip(b).filter(|(a, b)| a.to_bits() != b.to_bits()) {
+            if a.is_nan() || b.is_nan() {
+                return f64::NAN;
+            }
+            largest = largest.max((a - b).abs() / scale.max(f64::MIN_POSITIVE));
+        }
+    }
+    largest
 }
 
 /// What came of a plan.
