@@ -59,6 +59,33 @@ fn a_scan_on_a_device_gives_the_rows_of_the_processors_and_says_where_it_ran() {
 }
 
 #[test]
+fn long_histories_of_few_symbols_are_cut_on_a_device_whatever_the_shards() {
+    let home = Home::new();
+    let synth = ["synth", "--symbols", "3", "--bars", "60000", "--timeframe", "1m", "--dataset", "long"];
+    home.trawl(&synth).expect_code(0);
+    let scan = |backend: &str, shards: &str, select: &str, name: &str| {
+        let files = [format!("{name}.csv"), format!("{name}.json")];
+        let scan = ["scan", "--dataset", "long", "--where", "close > 0", "--select", select, "--backend", backend];
+        let told = ["--shards", shards, "--output", &files[0], "--report", &files[1]];
+        on_device(&home, DEVICE, &[&scan[..], &told[..]].concat()).expect_code(0);
+        let identity = json(&home, &format!("{name}.identity.json"));
+        let numerics = identity["identity"]["numerics"].as_str().or(identity["numerics"].as_str()).map(str::to_owned);
+        (home.read(&files[0]), numerics.expect("numerics"), json(&home, &files[1])["backend_reason"].to_string())
+    };
+    let (rows, whole, _) = scan("cpu", "1", "rsi(close,14)", "cpu");
+    for shards in ["1", "3"] {
+        let (cut_rows, cut, reason) = scan("cuda", shards, "rsi(close,14)", &format!("cut{shards}"));
+        // The simulated device's kernels are the CPU engine.
+        assert!(cut_rows == rows, "{shards} shards");
+        assert_eq!(cut, format!("{whole}+chunks840"));
+        assert!(reason.contains("chunks of 840 bars"), "{reason}");
+    }
+    let (_, numerics, reason) = scan("cuda", "2", "sar()", "whole");
+    assert_eq!(numerics, whole);
+    assert!(reason.contains("serially"), "{reason}");
+}
+
+#[test]
 fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
     let home = Home::new();
     let refused = on_device(&home, "broken", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(2);

@@ -39,8 +39,8 @@ pub struct Chunks {
 impl Chunks {
     /// As kernels read it.
     pub(super) fn table(&self) -> Vec<f64> {
-        let mut table = vec![self.width as f64, self.lead as f64];
-        debug_assert_eq!(table.len(), TABLE_HEAD, "as the header has it");
+        let head: [f64; TABLE_HEAD] = [self.width as f64, self.lead as f64];
+        let mut table = head.to_vec();
         table.extend(self.first_bar.iter().copied().map(f64::from));
         table
     }

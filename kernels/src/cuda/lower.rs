@@ -71,19 +71,19 @@ pub(super) fn forms(steps: &Steps) -> Result<Vec<Form>, LowerError> {
 
 /// Lowers steps to one fused kernel.
 pub(super) fn lower_steps(steps: &Steps) -> Result<Lowered, LowerError> {
-    lower(steps, false)
-}
-
-/// As [`lower_steps`], of steps without recursion over lanes that are chunks.
-pub(super) fn lower_over_chunks(steps: &Steps) -> Result<Lowered, LowerError> {
-    lower(steps, true)
-}
-
-fn lower(steps: &Steps, over_chunks: bool) -> Result<Lowered, LowerError> {
     let forms = forms(steps)?;
-    let parts = Parts::of(steps, &forms);
-    let reach = reach(steps, &forms, &parts.whole);
-    let text = text::write(steps, &forms, &parts, over_chunks);
+    lower(steps, &forms, &Parts::of(steps, &forms), false)
+}
+
+/// As [`lower_steps`], of steps without recursion over lanes that are chunks: by as many warps as they can be parted to.
+pub(super) fn lower_over_chunks(steps: &Steps, warps_max: usize) -> Result<Lowered, LowerError> {
+    let forms = forms(steps)?;
+    lower(steps, &forms, &Parts::many(steps, &forms, warps_max), true)
+}
+
+fn lower(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: bool) -> Result<Lowered, LowerError> {
+    let reach = reach(steps, forms, &parts.whole);
+    let text = text::write(steps, forms, parts, over_chunks);
     let kernel = kernel(&text, parts.parts.len(), steps.columns, steps.outputs.len())?;
     Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach, gives_maps: false, map_columns: 0 })
 }

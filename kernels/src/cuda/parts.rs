@@ -17,6 +17,9 @@ const RING_REGISTERS: usize = 3;
 /// Steps of a part, whatever their states: what a compiler can overlook.
 const STEPS_MAX: usize = 48;
 
+/// Shares of a thread's registers that parts are cut to, the smallest first, where there are more warps than steps need.
+const MANY_TRIES: usize = 6;
+
 /// Some steps that one warp runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -51,11 +54,21 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub fn of(steps: &Steps, forms: &[Form]) -> Self {
+        Self::within(steps, forms, STATE_REGISTERS_MAX)
+    }
+
+    /// As many parts as there can be warps, at most: where groups are few, what a warp does at a bar is what everybody waits for.
+    pub fn many(steps: &Steps, forms: &[Form], warps_max: usize) -> Self {
+        let tries = (1..MANY_TRIES).map(|share| Self::within(steps, forms, STATE_REGISTERS_MAX * share / MANY_TRIES));
+        tries.into_iter().find(|parts| parts.parts.len() <= warps_max).unwrap_or_else(|| Self::of(steps, forms))
+    }
+
+    fn within(steps: &Steps, forms: &[Form], registers_max: usize) -> Self {
         let last_reader = last_readers(steps);
         let mut parts: Vec<Part> = Vec::new();
         let mut first = 0;
         while first < steps.steps.len() {
-            let end = cut(first, forms, &last_reader);
+            let end = cut(first, forms, &last_reader, registers_max);
             let inputs = steps.steps[first..end].iter().flat_map(|step| &step.inputs);
             let below = inputs.filter_map(|input| match input {
                 Source::Step(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
@@ -100,12 +113,12 @@ fn registers_of(form: &Form) -> usize {
 
 /// Where the part that begins with `first` ends: as far as its states fit, and in the second half of that where the fewest
 /// series cross the border.
-fn cut(first: usize, forms: &[Form], last_reader: &[usize]) -> usize {
+fn cut(first: usize, forms: &[Form], last_reader: &[usize], registers_max: usize) -> usize {
     let mut registers = 0;
     let mut end = first;
     while end < forms.len() && end - first < STEPS_MAX {
         registers += registers_of(&forms[end]);
-        if registers > STATE_REGISTERS_MAX && end > first {
+        if registers > registers_max && end > first {
             break;
         }
         end += 1;

@@ -176,7 +176,7 @@ impl InChunks<'_> {
             return Ok(());
         }
         let (piece, reads, told) = piece(self.steps, &cut, &self.place);
-        let lowered = lower_over_chunks(&piece)?;
+        let lowered = lower_over_chunks(&piece, PARTS_MAX)?;
         if cut.len() > 1 && (cut.len() > most || told.len() > TOLD_MAX || lowered.kernel.warps > PARTS_MAX) {
             let middle = cut.start + cut.len() / 2;
             self.others(cut.start..middle, most)?;

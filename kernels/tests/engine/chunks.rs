@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use trawl_kernels::cuda::{
-    BarsSource, CHUNK_BARS, Cache, Cut, Executor, ExecutorOptions, FEW_SYMBOLS_MAX, Fault, LONG_BARS_MIN, Limits,
+    BarsSource, CHUNK_BARS, Cache, Cut, Executor, ExecutorOptions, FEW_SYMBOLS_MAX, Fault, LONG_BARS_MIN, Lane, Limits,
     Lowering, Market, Sequence, Simulated, Simulation, Wanted,
 };
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel, Precision, SymbolInput, evaluate_all};
 use trawl_plan::Program;
 use trawl_plan::catalogue::{Function, functions};
+use trawl_plan::graph::{Binary, Op};
 
 use crate::emulator::{Emulator, OnDemand, Order};
 use crate::fused::{inputs, items, market, program};
@@ -19,11 +20,9 @@ use crate::fused::{inputs, items, market, program};
 /// Promised for recursive steps, relative to the value.
 const TOLERANCE: f64 = 1e-12;
 
-/// Functions that are differences of recursive averages or sums: to these the tolerance is relative to the largest value.
-const DIFFERENCES: &[&str] = &[
-    "ac", "adosc", "apo", "dema", "eri", "efi", "kvo", "macd", "macdext", "macdfix", "ppo", "pvo", "tema", "trix",
-    "tsi",
-];
+/// Functions that add up values of both signs: to these, and to differences of recursive values, the tolerance is relative to
+/// the largest value.
+const SIGNED: &[&str] = &["efi", "kvo", "obv", "smi", "trix", "tsi"];
 
 /// What the page on parity says of a function over chunks.
 pub fn promised(function: &Function) -> &'static str {
@@ -31,9 +30,21 @@ pub fn promised(function: &Function) -> &'static str {
     match Sequence::in_chunks(&program, false) {
         Err(_) => "whole",
         Ok(_) if !is_recursive(&program) => "bit for bit",
-        Ok(_) if DIFFERENCES.contains(&function.name) => "1e-12 of terms",
+        Ok(_) if of_terms(function.name, &program) => "1e-12 of terms",
         Ok(_) => "1e-12",
     }
+}
+
+/// Whether values may be much smaller than what they are made of.
+fn of_terms(name: &str, program: &Program) -> bool {
+    let mut recursive = Vec::new();
+    let mut differs = SIGNED.contains(&name);
+    for node in program.nodes() {
+        let of_recursive = node.inputs.iter().any(|input| recursive[input.index()]);
+        differs |= of_recursive && node.op == Op::Binary(Binary::Subtract);
+        recursive.push(of_recursive || node.op.is_recursive());
+    }
+    differs
 }
 
 fn is_recursive(program: &Program) -> bool {
@@ -186,7 +197,7 @@ fn the_whole_catalogue_over_chunks_agrees_with_the_cpu() {
         let begins: Vec<f64> = (0..40 * cut.width).map(|t| f64::from(u8::from(t % 11 == 0))).collect();
         let bars = with_runs(cut.width, 3);
         let symbols = inputs(&plan.program, &bars, &begins);
-        for worst in plan.compare(&device, cut, &symbols, DIFFERENCES.contains(name)) {
+        for worst in plan.compare(&device, cut, &symbols, of_terms(name, &plan.program)) {
             most = most.max(worst.error);
             if worst.error > TOLERANCE {
                 wrong.entry(*name).or_insert(worst);
@@ -231,6 +242,31 @@ fn states_go_from_chunk_to_chunk() {
             }
         }
     }
+}
+
+#[test]
+fn fused_and_a_primitive_at_a_time_have_the_same_bits() {
+    let run = |apart: bool| {
+        let plan = plan(named(STATES), apart).expect("it is cut");
+        let (device, cut) = (emulator([&plan]), plan.cut(61));
+        let bars = with_runs(cut.width, 9);
+        let begins: Vec<f64> = (0..40 * cut.width).map(|t| f64::from(u8::from(t % 311 == 0))).collect();
+        let symbols = inputs(&plan.program, &bars, &begins);
+        let lanes = cut.lanes(symbols.iter().map(|s| s.visible));
+        let heads = cut.heads(&symbols);
+        let pieces = cut.pieces(&symbols, &heads, &lanes);
+        let market = cut.places(&lanes).with_columns(plan.program.inputs.len(), &pieces);
+        let out = plan.sequence.run(&device, &market, Wanted::All, Limits::default()).expect("it runs");
+        let of = |(number, lane): (usize, &Lane)| -> Vec<(usize, usize)> {
+            (cut.lead..lane.rows).map(|row| (number, row)).collect()
+        };
+        let rows: Vec<(usize, usize)> = lanes.iter().enumerate().flat_map(of).collect();
+        let series = |series: &Vec<f64>| -> Vec<u64> {
+            rows.iter().map(|(lane, row)| series[market.place(Wanted::All, 0, *lane, *row)].to_bits()).collect()
+        };
+        out.iter().map(series).collect::<Vec<_>>()
+    };
+    assert!(run(false) == run(true));
 }
 
 #[test]

@@ -216,7 +216,8 @@ fn parity_page() -> String {
         *Bit for bit*: every step runs in f64, in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
         powers are those of Rust's libm, written again. f32 is the processors' ([precision.md](precision.md)).\n\n\
         *Over chunks*: what is promised where a scan of few symbols with long histories is computed in chunks side by side\n\
-        ([gpu.md](gpu.md)). *1e-12*: relative to the value. *1e-12 of terms*: a difference of averages or sums, as exact as those.\n\
+        ([gpu.md](gpu.md)). *1e-12*: relative to the value. *1e-12 of terms*: relative to the largest value of\n\
+        the history, where values are differences of averages or sums and as exact as those.\n\
         *Whole*: a scan with this function is not cut. Which bars have a value is always the same. What jumps (a rank, a comparison,\n\
         rounding to whole numbers) may jump elsewhere where its input is within 1e-12 of the step; comparisons say so (`edge`).\n\n\
         | Function | Outputs | Agreement | Over chunks |\n|---|---|---|---|\n"
