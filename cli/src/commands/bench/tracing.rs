@@ -18,7 +18,7 @@ use trawl_worker::timeline::{SegmentTold, Timeline};
 use super::{Machine, machine};
 
 /// Rounds before any is measured.
-const WARM_UPS: usize = 30;
+const WARM_UPS: u32 = 30;
 /// Records of a scan's stages that are timed.
 const RECORDS: u32 = 200;
 
@@ -63,6 +63,8 @@ struct Report {
     symbols: u64,
     segments: u32,
     rounds: u32,
+    /// Of each way, those included that warm it up.
+    scans: u32,
     ways: Vec<Way>,
     /// Recording the stages of all segments of one scan, without sending them.
     record_us: f64,
@@ -107,11 +109,11 @@ async fn measure(args: &Args) -> Result<Report> {
     let call = ScanCall { document, ephemeral: true, ..ScanCall::default() };
     let mut taken: Vec<Vec<f64>> = vec![Vec::new(); args.way.len()];
     let (mut expected, mut size) = (None, (0, 0));
-    for round in 0..WARM_UPS + args.repeats as usize {
+    for round in 0..WARM_UPS + args.repeats {
         let mut times = vec![0.0; args.way.len()];
         for turn in 0..args.way.len() {
             // Whoever comes first in a round has an advantage or not: everybody does in turns.
-            let at = (turn + round) % args.way.len();
+            let at = (turn + round as usize) % args.way.len();
             let started = Instant::now();
             let scanned = client::scan(&args.way[at].1, &call, &NoProgress).await?;
             times[at] = started.elapsed().as_secs_f64() * 1e3;
@@ -144,6 +146,7 @@ async fn measure(args: &Args) -> Result<Report> {
         symbols: size.0,
         segments: size.1,
         rounds: args.repeats,
+        scans: args.repeats + WARM_UPS,
         ways: ways.collect(),
         record_us: quantile(&records, 0.5),
     })
