@@ -119,6 +119,8 @@ pub fn init(role: Role) -> Guard {
             .with_threads(false)
             .with_target(false)
             .with_tracked_inactivity(false)
+            // Nobody asks the SDK which span is current: putting it there costs at each poll of a future.
+            .with_context_activation(false)
             .with_filter(filter_fn(|meta| meta.target().starts_with("trawl") && *meta.level() <= LevelFilter::INFO))
     });
     // Refused only when it was called before: then the first call counts.
