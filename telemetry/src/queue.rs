@@ -1,4 +1,4 @@
-//! Spans on their way to the receiver: a bounded queue, and a task that sends batches.
+//! Spans on their way to the receiver: a bounded queue, and a task that makes spans of what was noted, and sends batches.
 //!
 //! Whoever ends a span never waits. What does not fit and what the receiver does not take is counted and lost.
 
@@ -61,10 +61,26 @@ impl Bounds {
     }
 }
 
+/// Spans that are still to be made.
+struct Noted {
+    count: usize,
+    /// Ends them, which brings them here.
+    make: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Noted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Noted").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
 /// What waits, and who waits for it.
 #[derive(Debug, Default)]
 struct Waiting {
     spans: Vec<SpanData>,
+    noted: Vec<Noted>,
+    /// Of all that is noted.
+    noted_spans: usize,
     /// They are told when what waits now was sent.
     flushes: Vec<SyncSender<()>>,
 }
@@ -76,6 +92,12 @@ struct Shared {
     /// There is a batch, or somebody who waits. A span alone wakes nobody: a scan ends hundreds of them, and waking a thread
     /// costs more than a span does.
     wake: Notify,
+}
+
+impl Waiting {
+    fn total(&self) -> usize {
+        self.spans.len() + self.noted_spans
+    }
 }
 
 impl Shared {
@@ -107,16 +129,28 @@ impl Queue {
 
     /// Takes a span, or counts it as lost. Never waits for the receiver.
     pub fn push(&self, span: SpanData) {
+        self.take(1, |waiting| waiting.spans.push(span));
+    }
+
+    /// Takes so many spans that `make` is to end, or counts them as lost: making them is the task's work, not the scan's.
+    pub fn note(&self, count: usize, make: impl FnOnce() + Send + 'static) {
+        self.take(count, |waiting| {
+            waiting.noted.push(Noted { count, make: Box::new(make) });
+            waiting.noted_spans += count;
+        });
+    }
+
+    fn take(&self, count: usize, add: impl FnOnce(&mut Waiting)) {
         let Bounds { queue_spans_max, batch_spans_max, .. } = self.shared.bounds;
         let is_batch = {
             let mut waiting = self.shared.waiting();
-            let fits = waiting.spans.len() < queue_spans_max;
-            if fits {
-                waiting.spans.push(span);
-            } else {
-                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            let before = waiting.total();
+            if before + count > queue_spans_max {
+                self.counts.dropped.fetch_add(count as u64, Ordering::Relaxed);
+                return;
             }
-            fits && waiting.spans.len().is_multiple_of(batch_spans_max)
+            add(&mut waiting);
+            before / batch_spans_max < waiting.total() / batch_spans_max
         };
         if is_batch {
             self.shared.wake.notify_one();
@@ -146,13 +180,14 @@ impl<E: SpanExporter> Sending<E> {
         let Bounds { batch_spans_max, delay, .. } = self.shared.bounds;
         loop {
             let is_due = timeout(delay, self.shared.wake.notified()).await.is_err();
-            let (flushes, mut left) = {
+            let (noted, flushes) = {
                 let mut waiting = self.shared.waiting();
-                let all = waiting.spans.len();
-                let flushes = std::mem::take(&mut waiting.flushes);
-                let is_all = is_due || !flushes.is_empty();
-                (flushes, if is_all { all } else { all - all % batch_spans_max })
+                waiting.noted_spans = 0;
+                (std::mem::take(&mut waiting.noted), std::mem::take(&mut waiting.flushes))
             };
+            noted.into_iter().for_each(|noted| (noted.make)());
+            let all = self.shared.waiting().spans.len();
+            let mut left = if is_due || !flushes.is_empty() { all } else { all - all % batch_spans_max };
             while left > 0 {
                 let count = left.min(batch_spans_max);
                 left -= count;
@@ -307,6 +342,38 @@ mod tests {
         spans(2).into_iter().for_each(|span| queue.push(span));
         wait(11);
         assert_eq!(batches(), [4, 4, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_noted_is_made_by_the_task_and_counts_as_what_it_will_be() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let receiver = Receiver(Arc::default());
+        let bounds = Bounds {
+            queue_spans_max: 8,
+            batch_spans_max: 4,
+            delay: Duration::from_secs(3600),
+            export_timeout: Duration::from_secs(5),
+        };
+        let queue = Queue::idle(bounds, Box::leak(Box::default()));
+        let note = |count: usize| {
+            let (again, made) = (queue.clone(), spans(count));
+            queue.note(count, move || made.into_iter().for_each(|span| again.push(span)));
+        };
+        note(6);
+        spans(1).into_iter().for_each(|span| queue.push(span));
+        note(2);
+        assert_eq!(queue.counts.dropped.load(Ordering::Relaxed), 2, "one of two would fit");
+        {
+            let _inside = runtime.enter();
+            let (shared, counts) = (Arc::clone(&queue.shared), queue.counts);
+            tokio::spawn(Sending { exporter: receiver.clone(), shared, counts, failing: false }.run());
+        }
+        assert!(queue.flush(Duration::from_secs(30)));
+        assert_eq!(receiver.0.lock().unwrap().1, [4, 3]);
+        assert_eq!(queue.counts.delivered.load(Ordering::Relaxed), 7);
+        note(8);
+        assert!(queue.flush(Duration::from_secs(30)), "there is room again");
+        assert_eq!(receiver.0.lock().unwrap().1, [4, 3, 4, 4]);
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Timeline {
         if !spans::exporting() {
             return;
         }
-        let state = self.state();
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         spans::set(
             span,
             [
@@ -207,11 +207,11 @@ impl Timeline {
             spans::fail(span, "segment_failed", format!("{} of {} segments failed", state.failed, self.segments));
         }
         let notable = slow || asked.hedge || asked.stopped || state.failed > 0;
-        if notable || spans::is_sampled(span) {
-            spans::emit(span, state.spans());
-        }
         if notable {
             spans::keep(span);
+        }
+        if notable || spans::is_sampled(span) {
+            spans::emit(span, state.count(), move || state.spans());
         }
     }
 }
@@ -243,11 +243,17 @@ impl State {
         sum.busy += busy;
         sum.count = sum.count.saturating_add(1);
         sum.bytes = sum.bytes.saturating_add(raw.bytes);
-        if self.raw.len() < STAGE_SPANS_MAX && spans::exporting() {
+        if !self.raw_over && self.raw.len() < STAGE_SPANS_MAX && spans::exporting() {
             self.raw.push(raw);
         } else {
             self.raw_over = true;
+            self.raw = Vec::new();
         }
+    }
+
+    /// How many there are of [`Self::spans`].
+    fn count(&self) -> usize {
+        if self.raw_over { self.sums.len() } else { self.raw.len() }
     }
 
     /// Each stage by itself, or one of each kind where there are many.
@@ -341,10 +347,12 @@ mod tests {
         state.raw.push(raw(0, 2));
         let spans = state.spans();
         assert_eq!((spans.len(), spans[0].name, spans[0].attributes.len()), (1, "kernel", 2));
+        assert_eq!(state.count(), 1);
         (1..500).for_each(|ms| state.add(raw(ms, 0)));
         state.add(raw(9, 1));
         let spans = state.spans();
         assert_eq!(spans.iter().map(|s| s.name).collect::<Vec<_>>(), ["kernel", "kernel"]);
+        assert_eq!(state.count(), 2);
         assert_eq!(spans[0].ended - spans[0].started, Duration::from_millis(500));
     }
 }
