@@ -30,6 +30,9 @@ pub struct Args {
     /// The dataset that is scanned
     #[arg(long, value_name = "NAME")]
     dataset: String,
+    /// What is looked for
+    #[arg(long = "where", value_name = "EXPR", default_value = "close > sma(close, 50)")]
+    condition: String,
     /// Rounds
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     repeats: u32,
@@ -60,6 +63,7 @@ struct Report {
     benchmark: &'static str,
     engine: &'static str,
     machine: Machine,
+    condition: String,
     symbols: u64,
     segments: u32,
     rounds: u32,
@@ -101,7 +105,7 @@ fn record(segments: u32) -> Duration {
 async fn measure(args: &Args) -> Result<Report> {
     let document = ScanDocument {
         dataset: Some(args.dataset.clone()),
-        condition: "close > sma(close, 50)".to_owned(),
+        condition: args.condition.clone(),
         rank: Some("close".to_owned()),
         select: vec!["close".to_owned()],
         ..ScanDocument::default()
@@ -143,6 +147,7 @@ async fn measure(args: &Args) -> Result<Report> {
         benchmark: "tracing",
         engine: trawl_protocol::limits::ENGINE,
         machine: machine(),
+        condition: args.condition.clone(),
         symbols: size.0,
         segments: size.1,
         rounds: args.repeats,
