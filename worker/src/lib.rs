@@ -20,6 +20,7 @@ mod shard_on_device;
 mod source;
 mod status;
 pub mod timeline;
+mod warm;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;

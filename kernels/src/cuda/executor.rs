@@ -151,12 +151,10 @@ impl Executor {
         self.programs.ready(program, false).is_ok_and(|ready| ready.fused)
     }
 
-    /// Compiles what answers a program until its fused kernel is there; how many kernels that are.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    pub fn warm(&self, program: &Program) -> Result<usize, Fault> {
-        self.programs.warm(program)
+    /// Has what answers programs until their fused kernels are there compiled in the background, so that new plans need not wait for
+    /// it. Returns at once.
+    pub fn warm(&self, programs: Vec<Program>) {
+        self.programs.warm(programs);
     }
 
     /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`, as

@@ -341,6 +341,26 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
 }
 
 #[test]
+fn primitives_that_were_compiled_ahead_answer_a_new_plan_at_once() {
+    let (program, bars) = (plan(), bars());
+    let world = world(Simulation::default(), ExecutorOptions::default());
+    let fused = Sequence::fused(&program).expect("every primitive");
+    fused.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
+    let apart = Sequence::apart(&program).expect("every primitive").kernels().len() as u64;
+    world.executor.warm(vec![program.clone()]);
+    let until = Instant::now() + BOUND;
+    while world.device.counts().compiled < apart {
+        assert!(Instant::now() < until, "{} of {apart} were compiled", world.device.counts().compiled);
+        std::thread::yield_now();
+    }
+    world.agrees(&program, &bars);
+    // Besides them only the one that picks last bars of series that others read.
+    assert!(world.device.counts().compiled <= apart + 1, "{:?}", world.device.counts());
+    // The background threads end with the executor, once the one kernel that is held is let go.
+    world.device.let_go();
+}
+
+#[test]
 fn threads_share_a_device() {
     let (program, bars) = (plan(), bars());
     // Room for little more than one group at a time: each waits until others are done.
