@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use trawl_kernels::cuda::{BarsSource, ExecutorOptions, Fault, Market, Part, Sequence, Simulation, Told, Wanted};
+use trawl_kernels::cuda::{
+    BarsSource, ExecutorOptions, Fault, LowerError, Market, Part, Sequence, Simulation, Told, Wanted,
+};
 use trawl_kernels::stages::{Stage, Stages};
-use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
-use trawl_plan::Program;
+use trawl_kernels::{Cancel, Engine, NoCancel, Precision, SymbolInput, evaluate_from};
+use trawl_plan::graph::{Binary, Graph, Kind, Op};
+use trawl_plan::{Input, Program};
 
 use crate::device::{Asked, World, bits, last_of, plan, waits, world};
 use crate::emulator::Emulator;
@@ -254,4 +257,32 @@ fn a_cancelled_call_tells_the_rest_so() {
     assert!(failed.iter().all(|part| came.parts[part] == Err(Fault::Cancelled)));
     assert!(world.device.counts().launches < 6);
     assert_eq!(world.device.counts().used_bytes, world.executor.resident_bytes());
+}
+
+/// A plan of more numbers than the 32 KiB of arguments that a kernel takes.
+fn too_many_numbers() -> Program {
+    let mut graph = Graph::default();
+    let close = graph.add(Op::Column(0), &[], Kind::Num);
+    let mut sum = close;
+    for i in 0..5_000 {
+        let number = graph.num(f64::from(i) + 0.5);
+        sum = graph.add(Op::Binary(Binary::Add), &[sum, number], Kind::Num);
+    }
+    Program::over(vec![Input::Column("close".to_owned())], graph, vec![sum])
+}
+
+#[test]
+fn what_no_kernel_takes_is_told_of_every_part_and_run_by_the_processors() {
+    let (program, shard) = (too_many_numbers(), shard());
+    assert!(matches!(Sequence::fused(&program), Err(LowerError::Arguments { bytes }) if bytes > 40_000));
+    let world = world(Simulation::default(), waits());
+    let came = shard.run(&world, &program, 0..PARTS, &NoCancel);
+    assert!(came.parts.values().all(|values| matches!(values, Err(Fault::Lower(LowerError::Arguments { .. })))));
+    assert_eq!((world.device.counts().launches, world.executor.lost()), (0, None));
+    let symbols = shard.inputs(&program, 3);
+    let World { executor, .. } = world;
+    let (engine, from) = (Engine::Device(Arc::new(executor)), last_of(&symbols));
+    let values =
+        engine.evaluate_from(Precision::F64, &program, &symbols, &from, None, &NoCancel, &mut Stages::default());
+    assert!(bits(&values.expect("the processors run it")) == shard.on_cpu(&program, 3));
 }
