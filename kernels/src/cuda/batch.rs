@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::device::{CELL_BYTES, Fault};
 use super::launch::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 use super::programs::Ready;
-use super::resident::{ColumnKey, Place, ResidentColumns};
+use super::resident::{ColumnKey, Neighbours, Place, ResidentColumns};
 use super::sequence::Series;
 use super::transfer::{Held, Lent, OwnMark};
 use crate::SymbolInput;
@@ -76,7 +76,7 @@ pub(super) struct Batch {
     /// Marks behind the parcels that were asked for.
     fetched: Vec<OwnMark>,
     /// Columns that stay once they are there.
-    keep: Vec<(Arc<Held>, Vec<(ColumnKey, usize)>)>,
+    keep: Vec<(Arc<Held>, Neighbours)>,
     columns: Vec<Option<Column>>,
     /// Before anything, behind what went in, behind the kernels.
     marks: Vec<OwnMark>,
@@ -206,7 +206,7 @@ impl Batch {
                 let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
                 self.lent.send(held.memory(), cells, &mut fill)?;
                 self.bytes_in += (cells * CELL_BYTES) as u64;
-                let mut known = Vec::new();
+                let mut known = Neighbours::new();
                 for (group, first_row) in missing.iter().zip(&market.first_row) {
                     let cell = *first_row as usize * GROUP_LANES;
                     known.extend(key(&groups[*group]).map(|key| (key, cell)));

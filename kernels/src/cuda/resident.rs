@@ -24,6 +24,9 @@ pub(super) struct ColumnKey {
 /// Where a column of a group lies: its memory, and its first cell there.
 pub(super) type Place = (Arc<Held>, usize);
 
+/// Columns in one piece of memory, each with its first cell.
+pub(super) type Neighbours = Vec<(ColumnKey, usize)>;
+
 /// Memory that came as one.
 #[derive(Debug)]
 struct Piece {

@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use trawl_kernels::cuda::{
-    BarsSource, ExecutorOptions, Fault, LowerError, Market, Part, Sequence, Simulation, Told, Wanted,
+    BarsSource, Call, ExecutorOptions, Fault, Limits, Market, Part, Pointers, Sequence, Simulation, Told, Wanted,
 };
 use trawl_kernels::stages::{Stage, Stages};
-use trawl_kernels::{Cancel, Engine, NoCancel, Precision, SymbolInput, evaluate_from};
+use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::graph::{Binary, Graph, Kind, Op};
 use trawl_plan::{Input, Program};
 
@@ -40,10 +40,13 @@ fn shard() -> Shard {
     Shard { bars, names }
 }
 
+/// `[symbol][output][bar]`.
+type Values = Vec<Vec<Vec<f64>>>;
+
 /// What came of a call.
 #[derive(Default)]
 struct Came {
-    parts: BTreeMap<usize, Result<Vec<Vec<Vec<f64>>>, Fault>>,
+    parts: BTreeMap<usize, Result<Values, Fault>>,
     took: Duration,
     stages: Stages,
     /// Launches that had been made when a part was told.
@@ -185,7 +188,7 @@ fn kernels_read_columns_that_lie_group_by_group() {
     let mut emulator = Emulator::new(&fused.kernels());
     let mut run = |scattered| {
         emulator.scattered = scattered;
-        let out = fused.run(&emulator, &market, Wanted::Last, trawl_kernels::cuda::Limits::default());
+        let out = fused.run(&emulator, &market, Wanted::Last, Limits::default());
         out.expect("it runs").concat().iter().map(|x| x.to_bits()).collect::<Vec<u64>>()
     };
     assert!(run(true) == run(false));
@@ -260,10 +263,9 @@ fn a_cancelled_call_tells_the_rest_so() {
 }
 
 /// A plan of more numbers than the 32 KiB of arguments that a kernel takes.
-fn too_many_numbers() -> Program {
+fn many_numbers() -> Program {
     let mut graph = Graph::default();
-    let close = graph.add(Op::Column(0), &[], Kind::Num);
-    let mut sum = close;
+    let mut sum = graph.add(Op::Column(0), &[], Kind::Num);
     for i in 0..5_000 {
         let number = graph.num(f64::from(i) + 0.5);
         sum = graph.add(Op::Binary(Binary::Add), &[sum, number], Kind::Num);
@@ -272,17 +274,20 @@ fn too_many_numbers() -> Program {
 }
 
 #[test]
-fn what_no_kernel_takes_is_told_of_every_part_and_run_by_the_processors() {
-    let (program, shard) = (too_many_numbers(), shard());
-    assert!(matches!(Sequence::fused(&program), Err(LowerError::Arguments { bytes }) if bytes > 40_000));
-    let world = world(Simulation::default(), waits());
-    let came = shard.run(&world, &program, 0..PARTS, &NoCancel);
-    assert!(came.parts.values().all(|values| matches!(values, Err(Fault::Lower(LowerError::Arguments { .. })))));
-    assert_eq!((world.device.counts().launches, world.executor.lost()), (0, None));
+fn a_plan_of_more_numbers_than_a_kernel_takes_is_several_kernels_that_each_take_theirs() {
+    let (program, shard) = (many_numbers(), shard());
     let symbols = shard.inputs(&program, 3);
-    let World { executor, .. } = world;
-    let (engine, from) = (Engine::Device(Arc::new(executor)), last_of(&symbols));
-    let values =
-        engine.evaluate_from(Precision::F64, &program, &symbols, &from, None, &NoCancel, &mut Stages::default());
-    assert!(bits(&values.expect("the processors run it")) == shard.on_cpu(&program, 3));
+    let market = Market::new(program.inputs.len(), &symbols);
+    let fused = Sequence::fused(&program).expect("every primitive");
+    let bytes = |call: &Call| {
+        let pointers = Pointers { columns: vec![0; call.lowered.kernel.columns], ..Pointers::default() };
+        call.lowered.launch(&market, Wanted::Last, Limits::default()).arguments(&pointers).len()
+    };
+    let bytes: Vec<usize> = fused.calls.iter().map(bytes).collect();
+    assert!(bytes.iter().sum::<usize>() > 40_000 && bytes.iter().all(|bytes| *bytes < 32_764), "{bytes:?}");
+    let world = world(Simulation::default(), waits());
+    let came = shard.run(&world, &program, 0..3, &NoCancel);
+    assert!(came.failed().is_empty());
+    shard.agrees(&program, &came);
+    assert_eq!(world.device.counts().launches, fused.calls.len() as u64, "the device ran it, in one batch");
 }

@@ -109,6 +109,15 @@ impl Live<'_> {
 /// Takes what is said, on any thread.
 type Say<'a> = dyn Fn(Said) + Sync + 'a;
 
+/// Forming bars of one axis of a segment, and what comes of them.
+struct Subjected<'r> {
+    /// The segment's place among those that are being computed.
+    live: usize,
+    axis: usize,
+    forming: Forming<'r>,
+    outputs: Vec<Vec<f64>>,
+}
+
 /// What all pieces are computed with.
 struct Device<'a> {
     executor: &'a Executor,
@@ -158,7 +167,7 @@ impl ScanSource {
             }
         };
         let device = Device { executor, engine: &self.engine, pool, cancel, said };
-        let laid: Vec<(Instant, Result<Vec<Axis<'_>>, ExecuteError>)> =
+        let laid: Vec<_> =
             pool.install(|| segments.par_iter().map(|s| (Instant::now(), guarded(|| shared.axes(s.bars)))).collect());
         let mut runs: Vec<(usize, Instant, StageRun<'_>)> = Vec::with_capacity(segments.len());
         let mut whole: Vec<Vec<Axis<'_>>> = Vec::with_capacity(segments.len());
@@ -411,8 +420,7 @@ impl Device<'_> {
         let mut ended: Vec<Option<ExecuteError>> = Vec::new();
         ended.resize_with(lives.len(), || None);
         let mut lives = lives;
-        // Segment, axis, its forming bars, and what comes of them.
-        let mut subjects: Vec<(usize, usize, Forming<'r>, Vec<Vec<f64>>)> = Vec::new();
+        let mut subjects: Vec<Subjected<'r>> = Vec::new();
         for (at, live) in lives.iter_mut().enumerate() {
             let run = live.run;
             let wanted = frame_of(live);
@@ -421,16 +429,16 @@ impl Device<'_> {
                 Ok(wanted.into_iter().filter_map(forming).collect::<Vec<_>>())
             });
             match found {
-                Ok(found) => subjects.extend(
-                    found
-                        .into_iter()
-                        .map(|(a, forming)| (at, a, forming, vec![Vec::new(); piece.program.outputs.len()])),
-                ),
+                Ok(found) => subjects.extend(found.into_iter().map(|(axis, forming)| {
+                    let outputs = vec![Vec::new(); piece.program.outputs.len()];
+                    Subjected { live: at, axis, forming, outputs }
+                })),
                 Err(error) => ended[at] = Some(error),
             }
         }
-        let rows = |(number, (at, a, ..)): (usize, &(usize, usize, Forming<'r>, Vec<Vec<f64>>))| {
-            let (needed, visible) = (lives[*at].needed[p][*a], lives[*at].run.axes[*a].visible);
+        let rows = |(number, subject): (usize, &Subjected<'r>)| {
+            let live = &lives[subject.live];
+            let (needed, visible) = (live.needed[p][subject.axis], live.run.axes[subject.axis].visible);
             (needed..visible).map(move |row| (number, row))
         };
         let states: Vec<(usize, usize)> = subjects.iter().enumerate().flat_map(rows).collect();
@@ -438,7 +446,7 @@ impl Device<'_> {
             let (begun, mut stages) = (Instant::now(), Stages::default());
             let columns = guarded(|| {
                 Ok(self.pool.install(|| {
-                    chunk.par_iter().map(|(number, row)| subjects[*number].2.state(*row)).collect::<Vec<_>>()
+                    chunk.par_iter().map(|(number, row)| subjects[*number].forming.state(*row)).collect::<Vec<_>>()
                 }))
             });
             let values = columns.and_then(|columns| {
@@ -451,14 +459,14 @@ impl Device<'_> {
             match values {
                 Ok(values) => {
                     for ((number, _), value) in chunk.iter().zip(values) {
-                        let (at, _, _, outputs) = &mut subjects[*number];
-                        lives[*at].took += took;
-                        push_last(outputs, vec![value]);
+                        let subject = &mut subjects[*number];
+                        lives[subject.live].took += took;
+                        push_last(&mut subject.outputs, vec![value]);
                     }
                 }
                 Err(error) => {
                     for (number, _) in chunk {
-                        ended[subjects[*number].0] = Some(match &error {
+                        ended[subjects[*number].live] = Some(match &error {
                             ExecuteError::Device(fault) => ExecuteError::Device(fault.clone()),
                             ExecuteError::Cancelled => ExecuteError::Cancelled,
                             _ => ExecuteError::Panicked,
@@ -470,11 +478,11 @@ impl Device<'_> {
         for live in &mut lives {
             live.computed.push(vec![Computed::default(); live.run.axes.len()]);
         }
-        for (at, a, _, outputs) in subjects {
-            let live = &mut lives[at];
-            let from = live.needed[p][a];
+        for Subjected { live, axis, outputs, .. } in subjects {
+            let live = &mut lives[live];
+            let from = live.needed[p][axis];
             if let Some(mine) = live.computed.last_mut() {
-                mine[a] = Computed { from, outputs: Arc::new(outputs) };
+                mine[axis] = Computed { from, outputs: Arc::new(outputs) };
             }
         }
         let mut left = Vec::with_capacity(lives.len());
