@@ -16,6 +16,8 @@ typedef unsigned int u32;
 constexpr int LANES = 32;
 // A ring in scratch memory, not in shared memory.
 constexpr u32 IN_SCRATCH = 0x80000000u;
+// A table of addresses, not a column.
+constexpr u64 SCATTERED = 1;
 
 STEP double of_bits(u64 bits) { return __longlong_as_double((i64)bits); }
 STEP u64 bits_of(double x) { return (u64)__double_as_longlong(x); }

@@ -57,7 +57,7 @@ pub struct Asked {
     pub stopped: bool,
 }
 
-/// One stage of one segment.
+/// One stage of one segment, or of a batch of several.
 #[derive(Debug, Clone, Copy)]
 struct Raw {
     name: &'static str,
@@ -129,14 +129,15 @@ impl Timeline {
         }
     }
 
+    /// Takes what a device recorded of a batch, which is of several segments.
+    pub fn record(&self, stages: &Stages) {
+        self.state().add_all(stages, None);
+    }
+
     /// Takes what a segment's execution recorded; what is told of the whole shard when it was the last.
     pub fn take(&self, segment: u32, told: &SegmentTold) -> Option<pb::ShardTimings> {
         let mut state = self.state();
-        for span in told.stages.spans() {
-            let part = if span.stage == Stage::Kernel { span.part.min(FUSION_GROUPS_MAX - 1) } else { 0 };
-            let (started, ended, bytes) = (span.started, span.ended, span.bytes);
-            state.add(Raw { name: span.stage.name(), part, segment: Some(segment), started, ended, bytes });
-        }
+        state.add_all(&told.stages, Some(segment));
         state.symbols += told.symbols;
         state.bars += told.bars;
         state.bytes += told.bytes;
@@ -228,6 +229,14 @@ pub fn cache_name(device: u32, memory: u32, disk: u32) -> Option<&'static str> {
 }
 
 impl State {
+    fn add_all(&mut self, stages: &Stages, segment: Option<u32>) {
+        for span in stages.spans() {
+            let part = if span.stage == Stage::Kernel { span.part.min(FUSION_GROUPS_MAX - 1) } else { 0 };
+            let (started, ended, bytes) = (span.started, span.ended, span.bytes);
+            self.add(Raw { name: span.stage.name(), part, segment, started, ended, bytes });
+        }
+    }
+
     fn add(&mut self, raw: Raw) {
         let place = ORDER.iter().position(|name| *name == raw.name).unwrap_or(ORDER.len());
         let busy = raw.ended.saturating_duration_since(raw.started);

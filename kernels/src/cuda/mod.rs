@@ -11,6 +11,7 @@
 mod batch;
 mod by_cpu;
 mod cache;
+mod call;
 mod compiler;
 mod device;
 mod driver;
@@ -31,12 +32,13 @@ mod transfer;
 
 pub use by_cpu::ByCpu;
 pub use cache::{Cache, CacheError, Key};
+pub use call::{Part, Source as BarsSource, Told};
 pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use driver::Cuda;
-pub use executor::{Executor, ExecutorOptions, Source as BarsSource};
+pub use executor::{Executor, ExecutorOptions};
 pub use gate::{Gpu, Seen, Unavailable, devices, gpu_available};
-pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
+pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 pub use library::{LIBRARIES_VARIABLE, Search};
 pub use lower::{Kernel, LowerError, Lowered};
 pub use sequence::{Call, Sequence, Series};

@@ -14,6 +14,7 @@ mod golden;
 mod number;
 mod numerics;
 mod oracle;
+mod parts;
 mod patterns;
 mod precision;
 mod properties;
