@@ -8,6 +8,7 @@ mod double;
 mod double_tests;
 mod emulator;
 mod emulator_tests;
+mod families;
 mod fused;
 mod gaps;
 mod golden;
