@@ -174,15 +174,17 @@ struct KaufmanMeans {
 // Exponential averages, or with DOUBLE twice each less the average of it. Numbers of each: length, factor, 1 - factor.
 template <int K, bool DOUBLE>
 struct ExponentialMeans {
-    double first, sum, seen;
-    double mean[K], weight[K], second[DOUBLE ? K : 1];
+    double mean[K], second[DOUBLE ? K : 1];
+    // In memory, since only bars that are not settled look for it: the weights, 1 unless bars are missing; first value, sum
+    // of the differences to it, values: of the mean that averages begin with.
+    double weight[K + 3];
     // Whether every average has begun, at full weight.
     bool settled;
 
     __device__ __forceinline__ void start() {
-        first = na();
-        sum = seen = 0.0;
         settled = false;
+        weight[K] = na();
+        weight[K + 1] = weight[K + 2] = 0.0;
         for (int k = 0; k < K; ++k) {
             mean[k] = na();
             weight[k] = 1.0;
@@ -214,24 +216,37 @@ private:
 
     // One bar, whatever is missing.
     __device__ __forceinline__ void any(double x, double number, const double* of) {
+        double &first = weight[K], &sum = weight[K + 1], &seen = weight[K + 2];
         if (is_nan(first)) first = x;
         if (is_finite(x)) {
             sum = sum + (x - first);
             seen = seen + 1.0;
         }
         const double seed = first + sum / seen;
-        settled = true;
+        // A loop over memory: bars that are not settled are few, and nine divisions side by side would take every register.
+        double at[K], of_it[DOUBLE ? K : 1];
 #pragma unroll
+        for (int k = 0; k < K; ++k) {
+            at[k] = mean[k];
+            if (DOUBLE) of_it[k] = second[k];
+        }
+        settled = true;
+#pragma unroll 1
         for (int k = 0; k < K; ++k) {
             const double len = of[3 * k], factor = of[3 * k + 1];
             const double z = number == len ? seed : only(x, len < number);
-            const bool there = is_finite(z), fresh = is_nan(mean[k]);
+            const bool there = is_finite(z), fresh = is_nan(at[k]);
             const double left = weight[k] * of[3 * k + 2];
-            const double moved = mean[k] == z ? mean[k] : (left * mean[k] + factor * z) / (left + factor);
-            mean[k] = fresh ? z : there ? moved : mean[k];
+            const double moved = at[k] == z ? at[k] : (left * at[k] + factor * z) / (left + factor);
+            at[k] = fresh ? z : there ? moved : at[k];
             weight[k] = there || fresh ? 1.0 : left;
-            if (DOUBLE) second[k] = is_nan(second[k]) ? mean[k] : followed(second[k], mean[k], of + 3 * k);
-            settled = settled && weight[k] == 1.0 && is_finite(mean[k]) && (!DOUBLE || is_finite(second[k]));
+            if (DOUBLE) of_it[k] = is_nan(of_it[k]) ? at[k] : followed(of_it[k], at[k], of + 3 * k);
+            settled = settled && weight[k] == 1.0 && is_finite(at[k]) && (!DOUBLE || is_finite(of_it[k]));
+        }
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+            mean[k] = at[k];
+            if (DOUBLE) second[k] = of_it[k];
         }
     }
 };

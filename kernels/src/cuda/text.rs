@@ -154,7 +154,7 @@ impl Writer<'_> {
              copies_wait<0>();\n    block_barrier(b.threads);\n"
         );
         for (warp, part) in self.parts.by_load(self.forms).into_iter().enumerate() {
-            let _ = writeln!(self.out, "    if (b.warp == {warp}) @_part{part}(a, b);");
+            let _ = writeln!(self.out, "    if (b.warp == {warp}) return @_part{part}(a, b);");
         }
         self.out.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
     }
