@@ -194,8 +194,7 @@ struct ExponentialMeans {
 
     __device__ __forceinline__ void next(double value, double number, const int*, const double* of, double (&means)[K]) {
         const double x = defined(value);
-        const double longest = of[3 * (K - 1)];
-        if (settled && longest < number && is_finite(x)) {
+        if (settled && is_finite(x)) {
             // Weights (1 - a) and a add up to exactly 1.
 #pragma unroll
             for (int k = 0; k < K; ++k) {

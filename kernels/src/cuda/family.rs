@@ -225,3 +225,34 @@ fn mark(steps: &[Step], wanted: &mut [bool], from: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_by_whole_numbers_are_rounded_as_a_division_rounds() {
+        let mut state = 0x5eed_u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let most = weights(trawl_plan::limits::PERIOD_MAX) * 2;
+        let divisors = (1..400).map(weights).chain((0..2_000).map(|_| random() % most + 1)).collect::<Vec<u64>>();
+        let (mut values, mut naive) = (0, 0);
+        for by in divisors {
+            let [by, share, rest] = divisor(by);
+            for _ in 0..500 {
+                let bits = random();
+                // Of any sign and digits, and of any size that is not tiny.
+                let x = f64::from_bits(bits & !(0x7ff << 52) | ((random() % 1_400 + 340) << 52));
+                assert_eq!(x.mul_add(share, x * rest).to_bits(), (x / by).to_bits(), "{x:e} / {by}");
+                values += 1;
+                naive += usize::from(x * share == x / by);
+            }
+        }
+        assert!(naive < values, "the inverse alone would do");
+    }
+}

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use trawl_kernels::cuda::{Limits, Sequence};
+use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
+use trawl_kernels::{NoCancel, evaluate_all};
 use trawl_plan::Program;
 use trawl_plan::family::Trend;
 use trawl_plan::graph::{Graph, Kind, NodeId, Op};
 use trawl_plan::{Input, Schema, compile_expressions};
 
 use crate::emulator::{Emulator, Order};
-use crate::fused::{check, market, program, ragged};
+use crate::fused::{check, inputs, market, program, ragged};
 
 const ORDERS: [Order; 3] = [Order::Random, Order::Reverse, Order::Forward];
 
@@ -98,6 +99,9 @@ fn the_nine_averages_of_a_family_are_one_step_around_one_ring() {
     // The four families that look back share what one part fills.
     assert_eq!(text.matches("push_twice").count(), 1, "{text}");
     assert_eq!(text.matches(".follow(").count(), 4, "{text}");
+    // Lengths ascend on the walk, and are added up as the definition has them: L, L + o1 ... L - o4.
+    let order = |at: usize| [4, 5, 6, 7, 8, 3, 2, 1, 0].map(|place| format!("n{at}[{place}]")).join(", ");
+    assert_eq!((0..64).filter(|at| text.contains(&format!("{{{}}};", order(*at)))).count(), 6, "{text}");
 }
 
 #[test]
@@ -216,6 +220,52 @@ fn families_have_the_bits_of_the_cpu_over_odd_numbers() {
         ((*call).to_owned(), program, plan)
     };
     held(&calls.iter().map(plan).collect::<Vec<_>>(), &odd_market());
+}
+
+/// Lengths of families whose averages are looked at: halves of some lie behind others, some are longer than a tile.
+const LOOKED_AT: [&[u32]; 2] = [&[1, 2, 3, 5, 8, 13, 21, 34, 55], &[22, 24, 26, 27, 28, 29, 30, 32, 34]];
+
+#[test]
+fn the_averages_themselves_have_the_bits_of_the_cpu() {
+    let begins: Vec<f64> = Vec::new();
+    for lens in LOOKED_AT {
+        let families = by_hand(&FAMILIES.map(|family| (family, lens)));
+        let sequence = fused(&families);
+        // Signals say little of averages: in their place each bar tells one of them.
+        let told = |(name, text): (String, String)| {
+            let text: Vec<String> = text
+                .lines()
+                .map(|line| match line.split_once("const double v").and_then(|(_, rest)| rest.split_once(" = s")) {
+                    Some((at, call)) if text.contains(&format!("double n{at}[9];")) && call.contains(", a") => {
+                        format!("{line}\nconst_cast<double&>(v{at}) = n{at}[t % 9];")
+                    }
+                    _ => line.to_owned(),
+                })
+                .collect();
+            (name, text.join("\n") + "\n")
+        };
+        let kernels: BTreeMap<String, String> = sequence.kernels().into_iter().map(told).collect();
+        assert_eq!(kernels.values().map(|text| text.matches("const_cast").count()).sum::<usize>(), FAMILIES.len());
+        let device = Emulator::new(&kernels);
+        let nodes = (0..families.nodes().len() as u32).map(NodeId);
+        let means: Vec<NodeId> =
+            nodes.filter(|id| matches!(families.nodes()[id.index()].op, Op::TrendMean { .. })).collect();
+        let averages = families.with_outputs(means);
+        for bars in [market(&ragged(), 21), odd_market()] {
+            let symbols = inputs(&families, &bars, &begins);
+            let market = Market::new(families.inputs.len(), &symbols);
+            let got = sequence.run(&device, &market, Wanted::All, Limits::default()).expect("it runs");
+            for (number, symbol) in symbols.iter().enumerate() {
+                let want = evaluate_all(&averages, symbol, &NoCancel).expect("not cancelled");
+                for (bar, family) in (0..symbol.visible).flat_map(|bar| (0..FAMILIES.len()).map(move |f| (bar, f))) {
+                    let want = want[family * 9 + bar % 9][bar];
+                    let got = got[family][market.place(Wanted::All, 0, number, bar)];
+                    let told = format!("{:?}({}) symbol {number} bar {bar}", FAMILIES[family], lens[bar % 9]);
+                    assert!(want.to_bits() == got.to_bits(), "{told}: CPU {want:?}, GPU {got:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod compile;
 mod device;
 mod double;
 mod double_tests;
+mod edges;
 mod emulator;
 mod emulator_tests;
 mod families;
