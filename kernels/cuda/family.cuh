@@ -130,7 +130,8 @@ private:
     __device__ __forceinline__ double weighted(Walk& walk, int t, int len, const double* by) const {
         if (t + 1 < len) return na();
         walk.to(len);
-        return defined(walk.now + divided(walk.sums, by, tiny));
+        // Not finite where the mean is not defined; nor is what is made of it.
+        return walk.now + divided(walk.sums, by, tiny);
     }
 };
 
