@@ -52,6 +52,15 @@ struct History {
         now = now + 1 < ring.slots ? now + 1 : 0;
         ring[now] = x;
     }
+
+    // Into a ring of twice its slots that holds every value twice, so that a walk back never meets its end.
+    __device__ __forceinline__ void push_twice(double x, const Ring& ring) {
+        push(x, ring);
+        ring[now + ring.slots] = x;
+    }
+
+    // Of a ring that another warp fills.
+    __device__ __forceinline__ void follow(const Ring& ring) { now = now + 1 < ring.slots ? now + 1 : 0; }
 };
 
 // A history as a step reads it at bar `t`.

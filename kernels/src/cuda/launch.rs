@@ -207,17 +207,19 @@ impl Lowered {
         let (mut shared, mut scratch) = (0usize, 0usize);
         let mut rings = Vec::with_capacity(2 * self.values.rings.len());
         for ring in &self.values.rings {
-            let slots = match *ring {
-                // The offset behind the last bar is looked at too.
-                RingSlots::UpTo(slots) => slots.min(longest + 1),
-                RingSlots::Exactly(slots) => slots,
+            // The offset behind the last bar is looked at too.
+            let (slots, each) = match *ring {
+                RingSlots::UpTo(slots) => (slots.min(longest + 1), 1),
+                RingSlots::Exactly(slots) => (slots, 1),
+                RingSlots::Rows { slots, more, each } => (slots.min(longest + 1) + more, each),
             };
-            if shared + slots <= room {
+            let rows = slots * each;
+            if shared + rows <= room {
                 rings.extend([shared as u32, slots as u32]);
-                shared += slots;
+                shared += rows;
             } else {
                 rings.extend([scratch as u32 | IN_SCRATCH, slots as u32]);
-                scratch += slots;
+                scratch += rows;
             }
         }
         let (table, ints) = self.tables(longest);

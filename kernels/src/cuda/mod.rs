@@ -16,6 +16,7 @@ mod compiler;
 mod device;
 mod driver;
 mod executor;
+mod family;
 mod form;
 mod gate;
 mod launch;
@@ -48,7 +49,7 @@ pub use simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simul
 pub const BACKEND_CUDA: &str = "cuda";
 
 /// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
-pub const HEADERS: [(&str, &str); 16] = [
+pub const HEADERS: [(&str, &str); 17] = [
     ("base.cuh", include_str!("../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../cuda/run.cuh")),
     ("elementwise.cuh", include_str!("../../cuda/elementwise.cuh")),
@@ -64,5 +65,6 @@ pub const HEADERS: [(&str, &str); 16] = [
     ("anchored.cuh", include_str!("../../cuda/anchored.cuh")),
     ("cycle.cuh", include_str!("../../cuda/cycle.cuh")),
     ("trend.cuh", include_str!("../../cuda/trend.cuh")),
+    ("family.cuh", include_str!("../../cuda/family.cuh")),
     ("kernel.cuh", include_str!("../../cuda/kernel.cuh")),
 ];

@@ -96,10 +96,10 @@ pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64
 }
 
 /// Both engines' values of every output, or where they differ first.
-struct Comparison {
+pub struct Comparison {
     /// Output, symbol, bar, the CPU's value, the other's.
-    differs: Vec<(usize, usize, usize, f64, f64)>,
-    values: usize,
+    pub differs: Vec<(usize, usize, usize, f64, f64)>,
+    pub values: usize,
 }
 
 fn same(a: f64, b: f64) -> bool {
@@ -131,7 +131,13 @@ fn compare(market: &Market, wanted: Wanted, cpu: &[Vec<Vec<f64>>], value: impl F
 }
 
 /// Runs a plan at every bar and at the last one, and compares.
-fn check(device: &Emulator, program: &Program, plan: &Sequence, bars: &[Vec<Vec<f64>>], limits: Limits) -> Comparison {
+pub fn check(
+    device: &Emulator,
+    program: &Program,
+    plan: &Sequence,
+    bars: &[Vec<Vec<f64>>],
+    limits: Limits,
+) -> Comparison {
     let begins = begins(5_000);
     let symbols = inputs(program, bars, &begins);
     let market = Market::new(program.inputs.len(), &symbols);
@@ -153,7 +159,7 @@ pub fn catalogue() -> Vec<Vec<String>> {
 }
 
 /// Groups that are ragged and of more than one warp, dirt in every fourth symbol.
-fn ragged() -> Vec<usize> {
+pub fn ragged() -> Vec<usize> {
     let mut lengths: Vec<usize> = LENGTHS.iter().flat_map(|n| [*n; 4]).collect();
     // One lane in the last group.
     lengths.truncate(33);
