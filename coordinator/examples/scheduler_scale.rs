@@ -29,8 +29,9 @@ fn costs() -> Vec<SegmentCost> {
 }
 
 fn planned(costs: &[SegmentCost]) -> Vec<Shard> {
-    let seats: Vec<WorkerSeat> =
-        (1..=WORKERS).map(|worker| WorkerSeat { worker, key: name_key(&format!("w{worker}")) }).collect();
+    let seats: Vec<WorkerSeat> = (1..=WORKERS)
+        .map(|worker| WorkerSeat { worker, key: name_key(&format!("w{worker}")), device: false })
+        .collect();
     plan_shards(costs, &seats, ShardSpec::Automatic, name_key("market"))
 }
 

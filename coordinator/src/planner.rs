@@ -3,6 +3,8 @@
 //! Pure and deterministic: integers and ids in, shards out. The answer of a scan does not depend on any of it; only
 //! time does. Wanted properties: see `README.md` beside this room's sources.
 
+use crate::scheduler::SHARDS_IN_FLIGHT_PER_WORKER;
+
 /// An estimated cost of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentCost {
@@ -31,6 +33,8 @@ pub struct WorkerSeat {
     pub worker: u64,
     /// Hash of its name: the same worker keeps its segments whatever else changes.
     pub key: u64,
+    /// Whether it computes on a device, which takes all segments of a shard at once.
+    pub device: bool,
 }
 
 /// A piece of work for one worker at a time.
@@ -46,6 +50,9 @@ pub struct Shard {
 
 /// Shards for each worker under [`ShardSpec::Automatic`]: enough to even out wrong estimates, few enough to stay cheap.
 pub const SHARDS_PER_WORKER: usize = 4;
+/// The same where the worker computes on a device: what it has in flight. A device is filled by thousands of symbols side by side, and
+/// takes about as long for a few as for many.
+pub const SHARDS_PER_DEVICE: usize = SHARDS_IN_FLIGHT_PER_WORKER;
 /// A worker's share of the cost, in percent of the mean, beyond which its segments go to their next choice.
 pub const LOAD_BOUND_PERCENT: u64 = 125;
 
@@ -74,7 +81,8 @@ pub fn plan_shards(segments: &[SegmentCost], workers: &[WorkerSeat], spec: Shard
             .iter()
             .zip(&seats)
             .flat_map(|(mine, seat)| {
-                cut_evenly(mine, SHARDS_PER_WORKER).into_iter().map(|part| shard(part, Some(seat.worker)))
+                let count = if seat.device { SHARDS_PER_DEVICE } else { SHARDS_PER_WORKER };
+                cut_evenly(mine, count).into_iter().map(|part| shard(part, Some(seat.worker)))
             })
             .collect(),
     }

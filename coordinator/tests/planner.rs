@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use trawl_coordinator::planner::{
-    LOAD_BOUND_PERCENT, SHARDS_PER_WORKER, SegmentCost, Shard, ShardSpec, WorkerSeat, name_key, plan_shards, preferred,
+    LOAD_BOUND_PERCENT, SHARDS_PER_DEVICE, SHARDS_PER_WORKER, SegmentCost, Shard, ShardSpec, WorkerSeat, name_key,
+    plan_shards, preferred,
 };
 
 fn costs() -> impl Strategy<Value = Vec<SegmentCost>> {
@@ -13,7 +14,7 @@ fn costs() -> impl Strategy<Value = Vec<SegmentCost>> {
 }
 
 fn fleet(count: u64) -> Vec<WorkerSeat> {
-    (0..count).map(|i| WorkerSeat { worker: i + 10, key: name_key(&format!("worker-{i}")) }).collect()
+    (0..count).map(|i| WorkerSeat { worker: i + 10, key: name_key(&format!("worker-{i}")), device: false }).collect()
 }
 
 fn specs() -> impl Strategy<Value = ShardSpec> {
@@ -92,6 +93,18 @@ proptest! {
         let sizes: Vec<usize> = shards.iter().map(|s| s.segments.len()).collect();
         prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{:?}", sizes);
     }
+}
+
+#[test]
+fn a_device_is_given_its_segments_in_as_many_shards_as_it_has_in_flight() {
+    let segments: Vec<SegmentCost> = (0..60).map(|segment| SegmentCost { segment, cost: 5 }).collect();
+    let count = |device: bool| {
+        let seats: Vec<WorkerSeat> = fleet(3).into_iter().map(|seat| WorkerSeat { device, ..seat }).collect();
+        let shards = plan_shards(&segments, &seats, ShardSpec::Automatic, 7);
+        assert_eq!(planned(&shards), wanted(&segments));
+        shards.len()
+    };
+    assert_eq!((count(true), count(false)), (3 * SHARDS_PER_DEVICE, 3 * SHARDS_PER_WORKER));
 }
 
 #[test]

@@ -16,6 +16,8 @@ typedef unsigned int u32;
 constexpr int LANES = 32;
 // A ring in scratch memory, not in shared memory.
 constexpr u32 IN_SCRATCH = 0x80000000u;
+// A table of addresses, not a column.
+constexpr u64 SCATTERED = 1;
 
 STEP double of_bits(u64 bits) { return __longlong_as_double((i64)bits); }
 STEP u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
@@ -50,6 +52,15 @@ struct History {
         now = now + 1 < ring.slots ? now + 1 : 0;
         ring[now] = x;
     }
+
+    // Into a ring of twice its slots that holds every value twice, so that a walk back never meets its end.
+    __device__ __forceinline__ void push_twice(double x, const Ring& ring) {
+        push(x, ring);
+        ring[now + ring.slots] = x;
+    }
+
+    // Of a ring that another warp fills.
+    __device__ __forceinline__ void follow(const Ring& ring) { now = now + 1 < ring.slots ? now + 1 : 0; }
 };
 
 // A history as a step reads it at bar `t`.

@@ -8,6 +8,7 @@
 #include "elementwise.cuh"
 #include "events.cuh"
 #include "extremes.cuh"
+#include "family.cuh"
 #include "joint.cuh"
 #include "math.cuh"
 #include "power.cuh"

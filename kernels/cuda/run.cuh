@@ -65,11 +65,18 @@ struct Frame {
         return shared + ((i64)base + (i64)(tile % depth) * TILE) * LANES;
     }
 
+    // The group's first row of a column. An odd address is that of a table of such rows, one a group: columns that stay on
+    // the device between calls lie where they came to lie.
+    __device__ __forceinline__ const double* first_of(const double* column) const {
+        const u64 place = (u64)column;
+        return place & SCATTERED ? ((const double* const*)(place - SCATTERED))[group] : column + first_row * LANES;
+    }
+
     // Brings a tile of a column, by all threads of the block.
     __device__ __forceinline__ void fetch(const double* column, int base, int depth, int tile) const {
         if (tile >= tiles) return;
         double* to = tile_of(base, depth, tile);
-        const double* from = column + (first_row + (i64)tile * TILE) * LANES;
+        const double* from = first_of(column) + (i64)tile * TILE * LANES;
         const int pairs = bars_of(tile) * (LANES / 2);
         for (int i = (int)threadIdx.x; i < pairs; i += threads) copy_pair(to + 2 * i, from + 2 * i);
     }

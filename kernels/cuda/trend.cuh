@@ -94,6 +94,17 @@ struct TrendExponential {
     }
 };
 
+// The adaptive average after Kaufman of a bar: of the average before, NA where it begins anew, the value, that `len` bars
+// ago, and the sum of the changes since.
+STEP double kaufman(double mean, double x, double far, double noise) {
+    // Factors of the slowest and the fastest average.
+    const double slow = 0.064, span = 0.666 - 0.064;
+    const double ratio = noise == 0.0 ? 0.0 : fabs(x - far) / noise;
+    const double root = ratio * span + slow;
+    const double from = is_nan(mean) ? x : mean;
+    return from + root * root * (x - from);
+}
+
 // Inputs x and the bar's number from 1 on: the adaptive average after Kaufman. The first bar's value stands for the first
 // `len` bars.
 struct TrendKaufman {
@@ -103,8 +114,6 @@ struct TrendKaufman {
     __device__ __forceinline__ void start(int, int) { mean = na(); }
 
     __device__ __forceinline__ double next(const Past& past, double number, int len) {
-        // Factors of the slowest and the fastest average.
-        const double slow = 0.064, span = 0.666 - 0.064;
         const double x = defined(past.back(0));
         if (!((double)len < number)) {
             mean = number == 1.0 ? x : mean;
@@ -122,10 +131,7 @@ struct TrendKaufman {
                 after = far;
             }
         }
-        const double ratio = noise == 0.0 ? 0.0 : fabs(x - far) / noise;
-        const double root = ratio * span + slow;
-        const double from = is_nan(mean) ? x : mean;
-        mean = from + root * root * (x - from);
+        mean = kaufman(mean, x, far, noise);
         return mean;
     }
 };
@@ -154,31 +160,45 @@ STEP double hundredths(double x) {
 // Inputs x, return, the bar's number from 1 on, K averages of x.
 template <int K>
 struct FamilySignal {
-    double price;
-    // Of each average its last value, its signal, and its equity, NA before the first bar that counts.
-    double averages[K], signals[K], equities[K];
+    static_assert(K <= 32, "a bit an average");
+    // A bit an average: whether the last price was not above it, not below it; whether it says 1, -1.
+    u32 under, over, longs, shorts;
+    // NA before the first bar that counts.
+    double equities[K];
 
     __device__ __forceinline__ void start(int, int) {
-        price = na();
-        for (int k = 0; k < K; ++k) {
-            averages[k] = equities[k] = na();
-            signals[k] = 0.0;
-        }
+        under = over = longs = shorts = 0;
+        for (int k = 0; k < K; ++k) equities[k] = na();
     }
 
     __device__ __forceinline__ double next(double value, double growth, double number, const double (&now)[K],
                                            int cutout, double decay) {
-        const double before = price;
-        price = defined(value);
+        const double price = defined(value);
         const bool counts = (double)cutout < number;
-        double product = 0.0, sum = 0.0;
+        // What an equity is multiplied by, by the sign that was followed. Nothing times an infinite return is nothing.
+        const bool none = is_nan(growth);
+        const double rise = none ? 1.0 : 1.0 + growth, fall = none ? 1.0 : 1.0 - growth;
+        u32 not_above = 0, not_below = 0;
+#pragma unroll
         for (int k = 0; k < K; ++k) {
-            equities[k] = only(grown_equity(equities[k], signals[k], growth, 1.0, decay), counts);
-            const bool above = now[k] < price && before <= averages[k];
-            const bool below = price < now[k] && averages[k] <= before;
-            signals[k] = above ? 1.0 : below ? -1.0 : signals[k];
-            averages[k] = now[k];
-            product = product + signals[k] * equities[k];
+            const u32 bit = 1u << k;
+            const double gain = longs & bit ? rise : shorts & bit ? fall : 1.0;
+            const double next = is_nan(equities[k]) ? 1.0 : equities[k] * decay * gain;
+            equities[k] = only(larger(EQUITY_FLOOR, next), counts);
+            not_above |= price <= now[k] ? bit : 0;
+            not_below |= now[k] <= price ? bit : 0;
+        }
+        const u32 above = not_below & ~not_above & under, below = not_above & ~not_below & over;
+        longs = (longs & ~below) | above;
+        shorts = (shorts & ~above) | below;
+        under = not_above;
+        over = not_below;
+        double product = 0.0, sum = 0.0;
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+            const u32 bit = 1u << k;
+            const double sign = longs & bit ? 1.0 : shorts & bit ? -1.0 : 0.0;
+            product = product + sign * equities[k];
             sum = sum + equities[k];
         }
         return hundredths(product / sum);

@@ -100,6 +100,11 @@ impl Keeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes so many spans that `make` is to end later.
+    pub fn note(&self, count: usize, make: impl FnOnce() + Send + 'static) {
+        self.queue.note(count, make);
+    }
+
     /// Sends what waits of a trace, and what is still to come of it.
     pub fn keep(&self, trace: TraceId) {
         let spans = self.state().keep(trace.to_bytes());

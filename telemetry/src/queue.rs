@@ -1,13 +1,15 @@
-//! Spans on their way to the receiver: a bounded queue, and a task that sends batches.
+//! Spans on their way to the receiver: a bounded queue, and a task that makes spans of what was noted, and sends batches.
 //!
 //! Whoever ends a span never waits. What does not fit and what the receiver does not take is counted and lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// What became of spans.
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ pub(crate) struct Bounds {
     pub queue_spans_max: usize,
     /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`.
     pub batch_spans_max: usize,
-    /// `OTEL_BSP_SCHEDULE_DELAY`: how long the first span of a batch waits for others.
+    /// `OTEL_BSP_SCHEDULE_DELAY`: how long a span waits for others at most.
     pub delay: Duration,
     /// `OTEL_BSP_EXPORT_TIMEOUT`: how long a batch may take.
     pub export_timeout: Duration,
@@ -59,106 +61,151 @@ impl Bounds {
     }
 }
 
-enum Message {
-    Span(Box<SpanData>),
-    /// Sends what there is, and says so.
-    Flush(std::sync::mpsc::SyncSender<()>),
+/// Spans that are still to be made.
+struct Noted {
+    count: usize,
+    /// Ends them, which brings them here.
+    make: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Noted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Noted").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// What waits, and who waits for it.
+#[derive(Debug, Default)]
+struct Waiting {
+    spans: Vec<SpanData>,
+    noted: Vec<Noted>,
+    /// Of all that is noted.
+    noted_spans: usize,
+    /// They are told when what waits now was sent.
+    flushes: Vec<SyncSender<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    bounds: Bounds,
+    waiting: Mutex<Waiting>,
+    /// There is a batch, or somebody who waits. A span alone wakes nobody: a scan ends hundreds of them, and waking a thread
+    /// costs more than a span does.
+    wake: Notify,
+}
+
+impl Waiting {
+    fn total(&self) -> usize {
+        self.spans.len() + self.noted_spans
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The end that spans are put into. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
-    sender: mpsc::Sender<Message>,
+    shared: Arc<Shared>,
     counts: &'static Counts,
 }
 
 impl Queue {
     /// Starts the task on the runtime that is entered.
     pub fn start(exporter: impl SpanExporter + 'static, bounds: Bounds, counts: &'static Counts) -> Self {
-        let (sender, receiver) = mpsc::channel(bounds.queue_spans_max);
-        tokio::spawn(Sending { exporter, bounds, receiver, counts, batch: Vec::new(), failing: false }.run());
-        Self { sender, counts }
+        let queue = Self::idle(bounds, counts);
+        tokio::spawn(Sending { exporter, shared: Arc::clone(&queue.shared), counts, failing: false }.run());
+        queue
     }
 
-    /// Takes a span, or counts it as lost. Never waits.
+    /// Without the task.
+    fn idle(bounds: Bounds, counts: &'static Counts) -> Self {
+        let shared = Shared { bounds, waiting: Mutex::default(), wake: Notify::new() };
+        Self { shared: Arc::new(shared), counts }
+    }
+
+    /// Takes a span, or counts it as lost. Never waits for the receiver.
     pub fn push(&self, span: SpanData) {
-        if self.sender.try_send(Message::Span(Box::new(span))).is_err() {
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        self.take(1, |waiting| waiting.spans.push(span));
+    }
+
+    /// Takes so many spans that `make` is to end, or counts them as lost: making them is the task's work, not the scan's.
+    pub fn note(&self, count: usize, make: impl FnOnce() + Send + 'static) {
+        self.take(count, |waiting| {
+            waiting.noted.push(Noted { count, make: Box::new(make) });
+            waiting.noted_spans += count;
+        });
+    }
+
+    fn take(&self, count: usize, add: impl FnOnce(&mut Waiting)) {
+        let Bounds { queue_spans_max, batch_spans_max, .. } = self.shared.bounds;
+        let is_batch = {
+            let mut waiting = self.shared.waiting();
+            let before = waiting.total();
+            if before + count > queue_spans_max {
+                self.counts.dropped.fetch_add(count as u64, Ordering::Relaxed);
+                return;
+            }
+            add(&mut waiting);
+            before / batch_spans_max < waiting.total() / batch_spans_max
+        };
+        if is_batch {
+            self.shared.wake.notify_one();
         }
     }
 
     /// Waits until what is in the queue was sent, or `bound` is over: whether it was sent.
     pub fn flush(&self, bound: Duration) -> bool {
-        let started = std::time::Instant::now();
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
-        let mut message = Message::Flush(done);
-        // A full queue takes it a moment later.
-        while let Err(error) = self.sender.try_send(message) {
-            match error {
-                mpsc::error::TrySendError::Full(back) if started.elapsed() < bound => message = back,
-                _ => return false,
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        is_done.recv_timeout(bound.saturating_sub(started.elapsed())).is_ok()
+        self.shared.waiting().flushes.push(done);
+        self.shared.wake.notify_one();
+        is_done.recv_timeout(bound).is_ok()
     }
 }
 
 /// State of the task.
 struct Sending<E> {
     exporter: E,
-    bounds: Bounds,
-    receiver: mpsc::Receiver<Message>,
+    shared: Arc<Shared>,
     counts: &'static Counts,
-    batch: Vec<SpanData>,
     /// Whether the last batch was lost: it is told once, not with every batch.
     failing: bool,
 }
 
 impl<E: SpanExporter> Sending<E> {
     async fn run(mut self) {
-        let mut due = Instant::now();
+        let Bounds { batch_spans_max, delay, .. } = self.shared.bounds;
         loop {
-            let message = if self.batch.is_empty() {
-                self.receiver.recv().await
-            } else {
-                match timeout_at(due, self.receiver.recv()).await {
-                    Ok(message) => message,
-                    Err(_) => {
-                        self.send().await;
-                        continue;
-                    }
-                }
+            let is_due = timeout(delay, self.shared.wake.notified()).await.is_err();
+            let (noted, flushes) = {
+                let mut waiting = self.shared.waiting();
+                waiting.noted_spans = 0;
+                (std::mem::take(&mut waiting.noted), std::mem::take(&mut waiting.flushes))
             };
-            match message {
-                None => return self.send().await,
-                Some(Message::Span(span)) => {
-                    if self.batch.is_empty() {
-                        due = Instant::now() + self.bounds.delay;
-                    }
-                    self.batch.push(*span);
-                    if self.batch.len() >= self.bounds.batch_spans_max {
-                        self.send().await;
-                    }
-                }
-                Some(Message::Flush(done)) => {
-                    self.send().await;
-                    let _ = done.try_send(());
-                }
+            noted.into_iter().for_each(|noted| (noted.make)());
+            let all = self.shared.waiting().spans.len();
+            let mut left = if is_due || !flushes.is_empty() { all } else { all - all % batch_spans_max };
+            while left > 0 {
+                let count = left.min(batch_spans_max);
+                left -= count;
+                let batch = self.shared.waiting().spans.drain(..count).collect();
+                self.send(batch).await;
+            }
+            for done in flushes {
+                let _ = done.try_send(());
             }
         }
     }
 
-    async fn send(&mut self) {
-        if self.batch.is_empty() {
-            return;
-        }
-        let batch = std::mem::take(&mut self.batch);
-        let count = batch.len() as u64;
-        let sent = match timeout(self.bounds.export_timeout, self.exporter.export(batch)).await {
+    async fn send(&mut self, batch: Vec<SpanData>) {
+        let (count, bound) = (batch.len() as u64, self.shared.bounds.export_timeout);
+        let sent = match timeout(bound, self.exporter.export(batch)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", self.bounds.export_timeout.as_secs_f64())),
+            Err(_) => Err(format!("no answer within {} s", bound.as_secs_f64())),
         };
         match sent {
             Ok(()) => {
@@ -177,27 +224,17 @@ impl<E: SpanExporter> Sending<E> {
     }
 }
 
-/// A queue without a task, and what is in it so far.
+/// A queue without a task, and what was put into it so far.
 #[cfg(test)]
 pub(crate) fn recorded(spans_max: usize) -> (Queue, impl Fn() -> Vec<SpanData>) {
-    use std::sync::{Arc, Mutex};
-    let (sender, receiver) = mpsc::channel(spans_max);
-    let shared = Arc::new(Mutex::new((receiver, Vec::new())));
-    let sent = move || {
-        let mut guard = shared.lock().unwrap();
-        let (receiver, spans) = &mut *guard;
-        while let Ok(Message::Span(span)) = receiver.try_recv() {
-            spans.push(*span);
-        }
-        spans.clone()
-    };
-    (Queue { sender, counts: Box::leak(Box::default()) }, sent)
+    let bounds = Bounds { queue_spans_max: spans_max, ..Bounds::from_environment() };
+    let queue = Queue::idle(bounds, Box::leak(Box::default()));
+    let shared = Arc::clone(&queue.shared);
+    (queue, move || shared.waiting().spans.clone())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use opentelemetry::trace::{Span as _, Tracer as _, TracerProvider as _};
     use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
     use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -274,6 +311,69 @@ mod tests {
         assert!(queue.flush(far));
         assert_eq!(counted(), (5, 6));
         assert_eq!(receiver.0.lock().unwrap().1, [4, 3, 3, 1]);
+    }
+
+    #[test]
+    fn spans_go_out_in_batches_or_when_they_have_waited_long_enough() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let receiver = Receiver(Arc::default());
+        let bounds = Bounds {
+            queue_spans_max: 64,
+            batch_spans_max: 4,
+            delay: Duration::from_millis(300),
+            export_timeout: Duration::from_secs(5),
+        };
+        let queue = {
+            let _inside = runtime.enter();
+            Queue::start(receiver.clone(), bounds, Box::leak(Box::default()))
+        };
+        let batches = || receiver.0.lock().unwrap().1.clone();
+        let wait = |count: usize| {
+            let started = std::time::Instant::now();
+            while batches().iter().sum::<usize>() < count && started.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        spans(9).into_iter().for_each(|span| queue.push(span));
+        wait(8);
+        assert_eq!(batches()[..2], [4, 4], "a batch does not wait");
+        wait(9);
+        assert_eq!(batches(), [4, 4, 1], "nobody asks for the last one");
+        spans(2).into_iter().for_each(|span| queue.push(span));
+        wait(11);
+        assert_eq!(batches(), [4, 4, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_noted_is_made_by_the_task_and_counts_as_what_it_will_be() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let receiver = Receiver(Arc::default());
+        let bounds = Bounds {
+            queue_spans_max: 8,
+            batch_spans_max: 4,
+            delay: Duration::from_secs(3600),
+            export_timeout: Duration::from_secs(5),
+        };
+        let queue = Queue::idle(bounds, Box::leak(Box::default()));
+        let note = |count: usize| {
+            let (again, made) = (queue.clone(), spans(count));
+            queue.note(count, move || made.into_iter().for_each(|span| again.push(span)));
+        };
+        note(6);
+        spans(1).into_iter().for_each(|span| queue.push(span));
+        note(2);
+        assert_eq!(queue.counts.dropped.load(Ordering::Relaxed), 2, "one of two would fit");
+        {
+            let _inside = runtime.enter();
+            let (shared, counts) = (Arc::clone(&queue.shared), queue.counts);
+            tokio::spawn(Sending { exporter: receiver.clone(), shared, counts, failing: false }.run());
+        }
+        assert!(queue.flush(Duration::from_secs(30)));
+        assert_eq!(receiver.0.lock().unwrap().1, [4, 3]);
+        assert_eq!(queue.counts.delivered.load(Ordering::Relaxed), 7);
+        note(8);
+        assert!(queue.flush(Duration::from_secs(30)), "there is room again");
+        assert_eq!(receiver.0.lock().unwrap().1, [4, 3, 4, 4]);
     }
 
     #[test]

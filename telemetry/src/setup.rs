@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::{EnvFilter, filter_fn};
+use tracing_subscriber::filter::{EnvFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -119,7 +119,10 @@ pub fn init(role: Role) -> Guard {
             .with_threads(false)
             .with_target(false)
             .with_tracked_inactivity(false)
-            .with_filter(filter_fn(|meta| meta.target().starts_with("trawl") && *meta.level() <= LevelFilter::INFO))
+            // Nobody asks the SDK which span is current: putting it there costs at each poll of a future.
+            .with_context_activation(false)
+            // Known for each callsite from the start: a function would be asked at every one that the libraries pass.
+            .with_filter(Targets::new().with_target("trawl", LevelFilter::INFO))
     });
     // Refused only when it was called before: then the first call counts.
     let _ = tracing_subscriber::registry().with(logs::layer(format).with_filter(filter)).with(traces).try_init();

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
+use opentelemetry::Context;
 pub use opentelemetry::trace::SpanContext;
 use opentelemetry::trace::{Span as _, Status, TraceContextExt as _, Tracer as _};
 pub use opentelemetry::{Key, KeyValue, Value};
@@ -78,21 +79,25 @@ impl Anchor {
     }
 }
 
-/// Exports spans that are over as children of `parent`.
-pub fn emit(parent: &tracing::Span, spans: impl IntoIterator<Item = Finished>) {
-    let Some((tracer, _)) = EXPORT.get() else { return };
-    let within = parent.context();
-    if !within.span().span_context().is_valid() {
-        return;
-    }
+/// Exports `count` spans that are over as children of `parent`. They are made later and elsewhere: who ends a shard has
+/// better things to do.
+pub fn emit<S: IntoIterator<Item = Finished>>(
+    parent: &tracing::Span,
+    count: usize,
+    spans: impl FnOnce() -> S + Send + 'static,
+) {
+    let (Some((tracer, keeper)), Some(parent)) = (EXPORT.get(), context(parent)) else { return };
     let anchor = Anchor::now();
-    for Finished { name, started, ended, attributes } in spans {
-        let builder = tracer
-            .span_builder(Cow::Borrowed(name))
-            .with_start_time(anchor.time_of(started))
-            .with_attributes(attributes);
-        tracer.build_with_context(builder, &within).end_with_timestamp(anchor.time_of(ended.max(started)));
-    }
+    keeper.note(count, move || {
+        let within = Context::new().with_remote_span_context(parent);
+        for Finished { name, started, ended, attributes } in spans() {
+            let builder = tracer
+                .span_builder(Cow::Borrowed(name))
+                .with_start_time(anchor.time_of(started))
+                .with_attributes(attributes);
+            tracer.build_with_context(builder, &within).end_with_timestamp(anchor.time_of(ended.max(started)));
+        }
+    });
 }
 
 /// A count as spans have it: the macros of `tracing` make text of one without a sign.
@@ -161,6 +166,6 @@ mod tests {
         let span = tracing::info_span!("anything");
         assert!(!exporting() && !is_sampled(&span) && context(&span).is_none() && trace_id(&span).is_none());
         keep(&span);
-        emit(&span, [Finished { name: "x", started: Instant::now(), ended: Instant::now(), attributes: vec![] }]);
+        emit(&span, 1, || -> [Finished; 1] { unreachable!("nobody would take them") });
     }
 }

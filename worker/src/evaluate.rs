@@ -4,11 +4,11 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
-use trawl_kernels::cuda::BarsSource;
 use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, EngineError, Precision, SymbolInput, input_begins};
+use trawl_kernels::{Cancel, Engine, EngineError, Precision, input_begins};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
@@ -17,6 +17,7 @@ use trawl_protocol::CrossTable;
 
 use crate::axis::{Axis, Reader};
 use crate::checkpoints::Checkpoints;
+use crate::piece::{Forming, inputs_of_states, push_last};
 
 /// States of a forming bar that are evaluated side by side.
 const FORMING_BATCH: usize = 64;
@@ -54,10 +55,11 @@ pub(crate) struct StageRun<'a> {
 pub(crate) type Needed = Vec<Vec<usize>>;
 
 /// Values of one piece for one axis, from row `from` on.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Computed {
     pub from: usize,
-    pub outputs: Vec<Vec<f64>>,
+    /// Shared where they are a reference's, by all segments that were computed together.
+    pub outputs: Arc<Vec<Vec<f64>>>,
 }
 
 impl Computed {
@@ -74,7 +76,7 @@ impl<'a> StageRun<'a> {
     }
 
     /// The axes that a frame's programs run along.
-    fn axes_of(&self, frame: &Frame) -> std::ops::Range<usize> {
+    pub fn axes_of(&self, frame: &Frame) -> std::ops::Range<usize> {
         match &frame.subject {
             Subject::Own => 0..self.own,
             Subject::Reference(symbol) => match self.references.binary_search(symbol) {
@@ -85,7 +87,7 @@ impl<'a> StageRun<'a> {
     }
 
     /// First row that the kernels are given: behind it lies what a limited history does not hold.
-    fn trim(&self, piece: &Piece, axis: &Axis<'_>, from: usize) -> usize {
+    pub fn trim(&self, piece: &Piece, axis: &Axis<'_>, from: usize) -> usize {
         let frame = self.frame(piece);
         if self.plan.history.is_none() || frame.subject != Subject::Own {
             return 0;
@@ -174,8 +176,7 @@ impl<'a> StageRun<'a> {
             let frame = self.frame(piece);
             let mut mine: Vec<Computed> = Vec::new();
             mine.resize_with(self.axes.len(), Computed::default);
-            let wanted: Vec<usize> =
-                self.axes_of(frame).filter(|&a| needed[p][a] < self.axes[a].rows(&frame.bars)).collect();
+            let wanted = self.wanted(frame, &needed[p]);
             if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
                 for &a in &wanted {
                     mine[a] = self.forming(piece, a, timeframe, needed[p][a], cancel, stages)?;
@@ -204,41 +205,18 @@ impl<'a> StageRun<'a> {
         (cancel, stages): (&dyn Cancel, &mut Stages),
         mine: &mut [Computed],
     ) -> Result<(), EngineError> {
-        let frame = self.frame(piece);
-        let trims: Vec<usize> = wanted.iter().map(|&a| self.trim(piece, &self.axes[a], needed[a])).collect();
-        let columns: Vec<Vec<Cow<'_, [f64]>>> = wanted
-            .iter()
-            .zip(&trims)
-            .map(|(&a, &trim)| {
-                let begins = input_begins(&piece.program, needed[a] - trim);
-                let inputs = piece.program.inputs.iter().zip(begins);
-                inputs.map(|(input, begin)| self.input(frame, a, input, trim + begin, computed)).collect()
-            })
-            .collect();
-        let inputs: Vec<SymbolInput<'_>> = columns
-            .iter()
-            .zip(wanted.iter().zip(&trims))
-            .map(|(columns, (&a, &trim))| {
-                let rows = self.axes[a].rows(&frame.bars);
-                SymbolInput { columns: columns.iter().map(|c| &c[trim..rows]).collect(), visible: rows - trim }
-            })
-            .collect();
-        let from: Vec<usize> = wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim).collect();
-        let symbols: Vec<&str> = wanted.iter().map(|&a| &*self.axes[a].bars.symbol).collect();
-        let source = self.source_of(frame, &symbols, &trims);
+        let read = self.inputs_of(piece, wanted.to_vec(), needed, computed);
+        let (symbols, source) = (read.symbols(), read.source());
         let (engine, program) = (self.engine, &piece.program);
-        let values = engine.evaluate_from(self.precision, program, &inputs, &from, source.as_ref(), cancel, stages)?;
-        for (&a, outputs) in wanted.iter().zip(values) {
-            mine[a] = Computed { from: needed[a], outputs };
-        }
+        let values =
+            engine.evaluate_from(self.precision, program, &symbols, &read.from, source.as_ref(), cancel, stages)?;
+        read.keep(values, mine);
         Ok(())
     }
 
-    /// What a device knows bars by; of nothing where rows of a limited history are left out, which are others from bar to bar.
-    fn source_of<'s>(&self, frame: &Frame, symbols: &'s [&'s str], trims: &[usize]) -> Option<BarsSource<'s>> {
-        let whole = !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| *trim == 0);
-        // Their symbols tell a segment's bars from another's.
-        whole.then(|| BarsSource { bars: format!("{} {frame:?}", self.bars).into(), group: 0, symbols })
+    /// The axes that a piece is computed on.
+    pub fn wanted(&self, frame: &Frame, needed: &[usize]) -> Vec<usize> {
+        self.axes_of(frame).filter(|&a| needed[a] < self.axes[a].rows(&frame.bars)).collect()
     }
 
     /// One input along a frame, right from row `begin` on.
@@ -308,9 +286,13 @@ impl<'a> StageRun<'a> {
         self.labels.label_at(&axis.bars.symbol, label, time)
     }
 
+    /// Every column of a program is one of the plan's.
+    pub fn column_at(&self, name: &str) -> usize {
+        self.plan.columns.iter().position(|c| c == name).unwrap_or_default()
+    }
+
     fn column(&self, frame: &Frame, axis: &'a Axis<'a>, name: &str) -> Cow<'a, [f64]> {
-        // Every column of a program is one of the plan's.
-        let at = self.plan.columns.iter().position(|c| c == name).unwrap_or_default();
+        let at = self.column_at(name);
         match &frame.bars {
             BarSize::Base => Cow::Borrowed(&axis.bars.columns[at][..axis.visible]),
             BarSize::Higher { timeframe, .. } => {
@@ -319,8 +301,8 @@ impl<'a> StageRun<'a> {
         }
     }
 
-    /// A piece on the forming bar: for each base bar the complete bars before it, and what there is of its own.
-    fn forming(
+    /// A piece on the forming bar, one state a base bar.
+    pub fn forming(
         &self,
         piece: &Piece,
         a: usize,
@@ -329,53 +311,18 @@ impl<'a> StageRun<'a> {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Computed, EngineError> {
-        let (frame, axis) = (self.frame(piece), &self.axes[a]);
-        let whole = Frame {
-            subject: frame.subject.clone(),
-            bars: BarSize::Higher { timeframe: timeframe.to_owned(), forming: false },
-        };
-        let Some(higher) = axis.higher.get(timeframe) else { return Ok(Computed::default()) };
-        let trim = self.trim(piece, axis, from);
-        // Nothing but columns, labels and the window stands inside a forming frame.
-        let complete: Vec<Cow<'_, [f64]>> =
-            piece.program.inputs.iter().map(|i| self.input(&whole, a, i, 0, &[])).collect();
-        let mut outputs = vec![Vec::with_capacity(axis.visible - from); piece.program.outputs.len()];
-        let rows: Vec<usize> = (from..axis.visible).collect();
+        let Some(forming) = Forming::new(self, piece, a, timeframe, from) else { return Ok(Computed::default()) };
+        let visible = self.axes[a].visible;
+        let mut outputs = vec![Vec::with_capacity(visible - from); piece.program.outputs.len()];
+        let rows: Vec<usize> = (from..visible).collect();
         for batch in rows.chunks(FORMING_BATCH) {
-            let mut states: Vec<Vec<Vec<f64>>> = Vec::with_capacity(batch.len());
-            for &row in batch {
-                let forming = higher.bars.forming(row);
-                let bars = forming.map_or(higher.bars.completed[row], |(at, _)| at + 1).max(trim);
-                let state = piece.program.inputs.iter().zip(&complete).map(|(input, complete)| {
-                    let mut column = complete[trim..bars].to_vec();
-                    if let (Some((_, members)), Input::Column(name), Some(last)) = (forming, input, column.last_mut()) {
-                        let at = self.plan.columns.iter().position(|c| c == name).unwrap_or_default();
-                        let values: Vec<f64> = members.iter().map(|&i| axis.bars.columns[at][i]).collect();
-                        *last = trawl_market::aggregate(name, &values, 0..values.len());
-                    }
-                    column
-                });
-                states.push(state.collect());
-                // A program without inputs has its rows all the same.
-                if let (Some(last), true) = (states.last_mut(), piece.program.inputs.is_empty()) {
-                    last.push(vec![0.0; bars - trim]);
-                }
-            }
-            let inputs: Vec<SymbolInput<'_>> = states
-                .iter()
-                .map(|columns| SymbolInput {
-                    columns: columns.iter().map(Vec::as_slice).collect(),
-                    visible: columns.first().map_or(0, Vec::len),
-                })
-                .collect();
-            let last: Vec<usize> = inputs.iter().map(|input| input.visible.saturating_sub(1)).collect();
+            let states: Vec<Vec<Vec<f64>>> = batch.iter().map(|row| forming.state(*row)).collect();
+            let (inputs, last) = inputs_of_states(&states);
             let (engine, program) = (self.engine, &piece.program);
-            for values in engine.evaluate_from(self.precision, program, &inputs, &last, None, cancel, stages)? {
-                let values = values.iter().map(|series| series.last().copied().unwrap_or(f64::NAN));
-                outputs.iter_mut().zip(values).for_each(|(series, value)| series.push(value));
-            }
+            let values = engine.evaluate_from(self.precision, program, &inputs, &last, None, cancel, stages)?;
+            push_last(&mut outputs, values);
         }
-        Ok(Computed { from, outputs })
+        Ok(Computed { from, outputs: Arc::new(outputs) })
     }
 
     /// No row of any piece.

@@ -11,17 +11,20 @@ mod checkpoints;
 mod evaluate;
 mod execute;
 mod measure;
+mod piece;
 pub mod registration;
 mod resuming;
 pub mod server;
 mod service;
+mod shard_on_device;
 mod source;
 mod status;
 pub mod timeline;
+mod warm;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;
-pub use execute::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
+pub use execute::{ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput};
 pub use source::schema_of;
 
 use trawl_kernels::cuda::Lowering;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trawl_kernels::cuda::Facts as DeviceFacts;
-use trawl_kernels::stages::Stage;
+use trawl_kernels::stages::{Stage, Stages};
 use trawl_protocol::{ErrorKind, Failure, pb};
 use trawl_telemetry::metrics::catalogue::worker::{
     BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME,
@@ -30,14 +30,19 @@ pub(crate) fn segment(reply: &pb::SegmentReply, told: &SegmentTold, took: Durati
     };
     SEGMENTS_RUN.of(end).inc();
     SEGMENT_DURATION.observe((), took, current_trace());
-    for span in told.stages.spans() {
-        STAGE_TIME.of(named(span.stage)).add_time(span.ended.saturating_duration_since(span.started));
-    }
+    stages(&told.stages);
     let Some(timings) = &reply.timings else { return };
     COMPUTE_TIME.add_time(Duration::from_micros(timings.compute_us));
     SYMBOLS.add(timings.symbols);
     BARS.add(timings.bars);
     BAR_BYTES.add(told.bytes);
+}
+
+/// What a segment's threads did, or a batch of a device.
+pub(crate) fn stages(stages: &Stages) {
+    for span in stages.spans() {
+        STAGE_TIME.of(named(span.stage)).add_time(span.ended.saturating_duration_since(span.started));
+    }
 }
 
 /// Which device computes, by the id that others know it by too.

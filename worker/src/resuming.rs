@@ -1,6 +1,7 @@
 //! A piece that goes on from checkpoints, symbol by symbol where its past is what it was.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput, carried_inputs, input_begins, resumed_begins};
 use trawl_plan::Piece;
@@ -52,7 +53,7 @@ impl StageRun<'_> {
             let outcome =
                 if ready.outcome == Outcome::Resumed && !result.resumed { Outcome::New } else { ready.outcome };
             kept.keep(self.number, p, &self.axes[a].bars.symbol, outcome, kept_now);
-            mine[a] = Computed { from: needed[a], outputs: result.series };
+            mine[a] = Computed { from: needed[a], outputs: Arc::new(result.series) };
         }
         Ok(())
     }

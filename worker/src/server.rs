@@ -19,9 +19,9 @@ use trawl_protocol::security::{ServerSecurity, incoming};
 use trawl_protocol::{WorkerRecord, envelope, pb};
 use trawl_telemetry::metrics::catalogue::worker::DRAINING;
 
-use crate::measure;
 use crate::registration::{Registration, register};
 use crate::service::{Handle, WorkerService};
+use crate::{measure, warm};
 
 /// How long cancelled shards may take to notice.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -127,6 +127,7 @@ pub async fn run(
     let (tell_lost, lost) = tokio::sync::oneshot::channel::<String>();
     if let Engine::Device(executor) = &options.engine {
         measure::device(executor.facts());
+        warm::start(executor);
         executor.on_lost(move |why| {
             measure::device_lost();
             drop(tell_lost.send(why.to_owned()));

@@ -14,7 +14,7 @@ use tonic::{Code, Request, Response, Status};
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::stages::Stage;
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
-use trawl_market::{Adjustment, Dataset, Store};
+use trawl_market::{Adjustment, Dataset, Store, SymbolBars};
 use trawl_plan::{ScanDocument, compile_scan};
 use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
@@ -24,7 +24,7 @@ use trawl_telemetry::metrics::catalogue::worker::{SHARDS_FINISHED, SHARDS_REFUSE
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
 
-use crate::cache::{GroupCache, GroupKey};
+use crate::cache::{Group, GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
 use crate::{execution_class_on, lowering_of, measure, precision_of};
@@ -66,27 +66,42 @@ pub(crate) struct WorkerService {
 }
 
 /// A request that was checked.
-struct Shard {
-    source: ScanSource,
-    step: Step,
-    input: StepInputV1,
-    references: References,
+pub(crate) struct Shard {
+    pub source: ScanSource,
+    pub step: Step,
+    pub input: StepInputV1,
+    pub references: References,
     reference: Arc<str>,
     columns: Arc<[String]>,
-    segments: Vec<u32>,
+    pub segments: Vec<u32>,
     /// Which of the one segment's symbols are wanted; all when `None`.
     part: Option<Range<usize>>,
 }
 
+/// Whom a shard's replies go to.
+pub(crate) type Replies = mpsc::Sender<Result<pb::SegmentReply, Status>>;
+
 /// Cancels when the coordinator no longer listens, or when the worker has to stop.
-struct Unwanted<'a> {
-    replies: &'a mpsc::Sender<Result<pb::SegmentReply, Status>>,
-    stopped: &'a AtomicBool,
+pub(crate) struct Unwanted<'a> {
+    pub replies: &'a Replies,
+    pub stopped: &'a AtomicBool,
 }
 
 impl Cancel for Unwanted<'_> {
     fn cancelled(&self) -> bool {
         self.replies.is_closed() || self.stopped.load(Ordering::Relaxed)
+    }
+}
+
+/// A segment's bars, and which of its symbols are wanted.
+pub(crate) struct AtHand {
+    group: Group,
+    wanted: Range<usize>,
+}
+
+impl AtHand {
+    pub fn bars(&self) -> &[SymbolBars] {
+        self.group.get(self.wanted.clone()).unwrap_or_default()
     }
 }
 
@@ -246,16 +261,9 @@ impl WorkerService {
 
     /// One segment, from bars in memory or on disk to an envelope.
     fn segment(&self, shard: &Shard, segment: u32, cancel: &dyn Cancel, told: &mut SegmentTold) -> pb::SegmentReply {
-        self.delay(cancel);
         let mut timings = pb::SegmentTimings::default();
         let outcome = self.timed_segment(shard, segment, cancel, &mut timings, told);
-        // What nobody wants any more did not fail.
-        told.failed = outcome.as_ref().is_err_and(|failure| failure.kind != ErrorKind::Cancelled);
-        let outcome = match outcome {
-            Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
-            Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
-        };
-        pb::SegmentReply { segment, outcome: Some(outcome), timings: Some(timings), shard: None }
+        reply_of(segment, outcome, Some(timings), told)
     }
 
     fn timed_segment(
@@ -266,6 +274,26 @@ impl WorkerService {
         timings: &mut pb::SegmentTimings,
         told: &mut SegmentTold,
     ) -> Result<pb::Envelope, Failure> {
+        let at_hand = self.load(shard, segment, cancel, timings, told)?;
+        let (bars, started) = (at_hand.bars(), Instant::now());
+        let result = shard
+            .source
+            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut told.stages)
+            .map_err(Failure::from)?;
+        timings.compute_us = micros(started.elapsed());
+        told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+    }
+
+    /// A segment's bars, from memory or from disk.
+    pub fn load(
+        &self,
+        shard: &Shard,
+        segment: u32,
+        cancel: &dyn Cancel,
+        timings: &mut pb::SegmentTimings,
+        told: &mut SegmentTold,
+    ) -> Result<AtHand, Failure> {
+        self.delay(cancel);
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled.into());
         }
@@ -273,25 +301,20 @@ impl WorkerService {
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
-        let (bars, resident) = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load))?;
+        let (group, resident) = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         told.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
-        let symbols = bars.len();
-        let bars = shard.part.as_ref().map_or(Some(&bars[..]), |part| bars.get(part.clone())).ok_or_else(|| {
-            invalid(format!("symbols {:?} of segment {segment} were asked for, it has {symbols}", shard.part))
+        let symbols = group.len();
+        let wanted = shard.part.clone().unwrap_or(0..symbols);
+        let bars = group.get(wanted.clone()).ok_or_else(|| {
+            invalid(format!("symbols {wanted:?} of segment {segment} were asked for, it has {symbols}"))
         })?;
         timings.symbols = bars.len() as u64;
         timings.bars = bars.iter().map(|s| s.times.len() as u64).sum();
         (told.symbols, told.bars) = (timings.symbols, timings.bars);
-        told.bytes = timings.bars * (shard.columns.len() as u64 + 1) * BAR_VALUE_BYTES;
-        let started = Instant::now();
-        let result = shard
-            .source
-            .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut told.stages)
-            .map_err(Failure::from)?;
-        timings.compute_us = micros(started.elapsed());
-        told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+        told.bytes = shard.bytes_of(timings.bars);
+        Ok(AtHand { group, wanted })
     }
 
     fn delay(&self, cancel: &dyn Cancel) {
@@ -302,13 +325,7 @@ impl WorkerService {
     }
 
     /// All segments of a shard, on the compute threads; returns when the last has ended or nobody listens.
-    fn run(
-        &self,
-        shard: &Shard,
-        replies: &mpsc::Sender<Result<pb::SegmentReply, Status>>,
-        span: &tracing::Span,
-        timeline: &Timeline,
-    ) {
+    fn run(&self, shard: &Shard, replies: &Replies, span: &tracing::Span, timeline: &Timeline) {
         let cancel = Unwanted { replies, stopped: &self.stopped };
         shard.segments.par_iter().for_each(|&segment| {
             if cancel.cancelled() {
@@ -319,22 +336,54 @@ impl WorkerService {
             let mut told = SegmentTold::default();
             // A panic is a mistake of this program; it costs the segment, not the worker.
             let reply = catch_unwind(AssertUnwindSafe(|| self.segment(shard, segment, &cancel, &mut told)));
-            let mut reply = reply.unwrap_or_else(|_| {
-                let failure = Failure::new(ErrorKind::Permanent, "internal error: the evaluation panicked");
-                let outcome = Some(pb::segment_reply::Outcome::Failure(failure.into()));
-                pb::SegmentReply { segment, outcome, timings: None, shard: None }
-            });
-            measure::segment(&reply, &told, began.elapsed());
-            reply.shard = timeline.take(segment, &told);
-            let sending = Instant::now();
-            // Refused only when nobody listens any more.
-            let _ = replies.blocking_send(Ok(reply));
-            timeline.sent(segment, sending);
+            let reply =
+                reply.unwrap_or_else(|_| reply_of(segment, Err(ExecuteError::Panicked.into()), None, &mut told));
+            send(reply, &told, began, replies, timeline);
         });
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+impl Shard {
+    /// Bytes of so many bars, as they are loaded.
+    pub fn bytes_of(&self, bars: u64) -> u64 {
+        bars * (self.columns.len() as u64 + 1) * BAR_VALUE_BYTES
+    }
+}
+
+/// What is told of a segment that has ended. Only one whose evaluation panicked has no timings.
+pub(crate) fn reply_of(
+    segment: u32,
+    outcome: Result<pb::Envelope, Failure>,
+    timings: Option<pb::SegmentTimings>,
+    told: &mut SegmentTold,
+) -> pb::SegmentReply {
+    // What nobody wants any more did not fail.
+    told.failed = outcome.as_ref().is_err_and(|failure| failure.kind != ErrorKind::Cancelled);
+    let outcome = match outcome {
+        Ok(envelope) => pb::segment_reply::Outcome::Result(envelope),
+        Err(failure) => pb::segment_reply::Outcome::Failure(failure.into()),
+    };
+    pb::SegmentReply { segment, outcome: Some(outcome), timings, shard: None }
+}
+
+/// Counts a segment that has ended and was begun then, and sends its reply. Waits where replies wait.
+pub(crate) fn send(
+    mut reply: pb::SegmentReply,
+    told: &SegmentTold,
+    began: Instant,
+    replies: &Replies,
+    timeline: &Timeline,
+) {
+    let segment = reply.segment;
+    measure::segment(&reply, told, began.elapsed());
+    reply.shard = timeline.take(segment, told);
+    let sending = Instant::now();
+    // Refused only when nobody listens any more.
+    let _ = replies.blocking_send(Ok(reply));
+    timeline.sent(segment, sending);
+}
+
+pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -397,13 +446,28 @@ impl pb::worker_server::Worker for Handle {
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let runner = Arc::clone(&service);
         let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision));
-        service.pool.spawn(move || {
-            runner.run(&shard, &sender, &span, &timeline);
+        let device = shard.source.device().cloned();
+        let on_device = device.is_some();
+        let work = move || {
+            match device {
+                Some(executor) => runner.run_on_device(&executor, &shard, &sender, &span, &timeline),
+                None => runner.run(&shard, &sender, &span, &timeline),
+            }
             timeline.finish(&span, Asked { stopped: sender.is_closed(), ..asked });
             // In this order: the span ends before the stream does, so that no answer is later than its trace.
             drop(span);
             drop(counted);
-        });
+        };
+        if on_device {
+            // Not one of the pool's: it waits for them, and for the device.
+            let thread = std::thread::Builder::new().name("trawl-device".to_owned());
+            let no_thread = |error: std::io::Error| {
+                Failure::new(ErrorKind::Retryable, format!("no thread could be started: {error}")).to_status()
+            };
+            thread.spawn(work).map_err(no_thread)?;
+        } else {
+            service.pool.spawn(work);
+        }
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 

@@ -57,7 +57,7 @@ pub struct Asked {
     pub stopped: bool,
 }
 
-/// One stage of one segment.
+/// One stage of one segment, or of a batch of several.
 #[derive(Debug, Clone, Copy)]
 struct Raw {
     name: &'static str,
@@ -129,14 +129,15 @@ impl Timeline {
         }
     }
 
+    /// Takes what a device recorded of a batch, which is of several segments.
+    pub fn record(&self, stages: &Stages) {
+        self.state().add_all(stages, None);
+    }
+
     /// Takes what a segment's execution recorded; what is told of the whole shard when it was the last.
     pub fn take(&self, segment: u32, told: &SegmentTold) -> Option<pb::ShardTimings> {
         let mut state = self.state();
-        for span in told.stages.spans() {
-            let part = if span.stage == Stage::Kernel { span.part.min(FUSION_GROUPS_MAX - 1) } else { 0 };
-            let (started, ended, bytes) = (span.started, span.ended, span.bytes);
-            state.add(Raw { name: span.stage.name(), part, segment: Some(segment), started, ended, bytes });
-        }
+        state.add_all(&told.stages, Some(segment));
         state.symbols += told.symbols;
         state.bars += told.bars;
         state.bytes += told.bytes;
@@ -186,7 +187,7 @@ impl Timeline {
         if !spans::exporting() {
             return;
         }
-        let state = self.state();
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         spans::set(
             span,
             [
@@ -207,11 +208,11 @@ impl Timeline {
             spans::fail(span, "segment_failed", format!("{} of {} segments failed", state.failed, self.segments));
         }
         let notable = slow || asked.hedge || asked.stopped || state.failed > 0;
-        if notable || spans::is_sampled(span) {
-            spans::emit(span, state.spans());
-        }
         if notable {
             spans::keep(span);
+        }
+        if notable || spans::is_sampled(span) {
+            spans::emit(span, state.count(), move || state.spans());
         }
     }
 }
@@ -228,6 +229,14 @@ pub fn cache_name(device: u32, memory: u32, disk: u32) -> Option<&'static str> {
 }
 
 impl State {
+    fn add_all(&mut self, stages: &Stages, segment: Option<u32>) {
+        for span in stages.spans() {
+            let part = if span.stage == Stage::Kernel { span.part.min(FUSION_GROUPS_MAX - 1) } else { 0 };
+            let (started, ended, bytes) = (span.started, span.ended, span.bytes);
+            self.add(Raw { name: span.stage.name(), part, segment, started, ended, bytes });
+        }
+    }
+
     fn add(&mut self, raw: Raw) {
         let place = ORDER.iter().position(|name| *name == raw.name).unwrap_or(ORDER.len());
         let busy = raw.ended.saturating_duration_since(raw.started);
@@ -243,11 +252,17 @@ impl State {
         sum.busy += busy;
         sum.count = sum.count.saturating_add(1);
         sum.bytes = sum.bytes.saturating_add(raw.bytes);
-        if self.raw.len() < STAGE_SPANS_MAX && spans::exporting() {
+        if !self.raw_over && self.raw.len() < STAGE_SPANS_MAX && spans::exporting() {
             self.raw.push(raw);
         } else {
             self.raw_over = true;
+            self.raw = Vec::new();
         }
+    }
+
+    /// How many there are of [`Self::spans`].
+    fn count(&self) -> usize {
+        if self.raw_over { self.sums.len() } else { self.raw.len() }
     }
 
     /// Each stage by itself, or one of each kind where there are many.
@@ -341,10 +356,12 @@ mod tests {
         state.raw.push(raw(0, 2));
         let spans = state.spans();
         assert_eq!((spans.len(), spans[0].name, spans[0].attributes.len()), (1, "kernel", 2));
+        assert_eq!(state.count(), 1);
         (1..500).for_each(|ms| state.add(raw(ms, 0)));
         state.add(raw(9, 1));
         let spans = state.spans();
         assert_eq!(spans.iter().map(|s| s.name).collect::<Vec<_>>(), ["kernel", "kernel"]);
+        assert_eq!(state.count(), 2);
         assert_eq!(spans[0].ended - spans[0].started, Duration::from_millis(500));
     }
 }

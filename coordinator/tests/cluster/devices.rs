@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use trawl_coordinator::client::ScanCall;
-use trawl_coordinator::{NoProgress, ShardSpec, client};
-use trawl_kernels::Engine;
+use trawl_coordinator::local::{self, LocalOptions};
+use trawl_coordinator::{NoProgress, ShardSpec, client, prepare};
 use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Simulated, Simulation};
+use trawl_kernels::stages::Stages;
+use trawl_kernels::{Engine, NoCancel};
+use trawl_plan::{History, ScanDocument};
+use trawl_protocol::{AnswerRow, StepInputV1};
 use trawl_worker::server::ServerError;
 
 use crate::world::{BOUND, World};
@@ -32,6 +36,28 @@ impl World {
         assert_eq!(scanned.report.backend, backend);
         assert_eq!(scanned.answer.rows, self.expected_answer().rows);
     }
+
+    /// A document's rows, in shards as told.
+    async fn rows_of(&self, document: &ScanDocument, shards: ShardSpec) -> Vec<AnswerRow> {
+        let call = ScanCall { document: document.clone(), shards, ..ScanCall::default() };
+        let scanned = client::scan(&self.url, &call, &NoProgress).await.unwrap();
+        assert!(scanned.report.is_complete(), "{:?}", scanned.report.failed);
+        assert_eq!(scanned.answer.identity.backend, "simulated");
+        scanned.answer.rows
+    }
+
+    /// A document's rows by one thread of the processors.
+    fn rows_by_cpu(&self, document: &ScanDocument) -> Vec<AnswerRow> {
+        let scan = prepare(&self.store, document, None).unwrap();
+        let source = scan.source();
+        let references = source.load_references().unwrap();
+        let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
+            let done = source.execute(segment, step, input, &references, &NoCancel, stages);
+            done.map_err(|e| (e.kind(), e.to_string()))
+        };
+        let options = LocalOptions { shards: ShardSpec::Count(1), threads: 1, ..LocalOptions::default() };
+        local::run(&scan, options, execute, &NoProgress).unwrap().0.rows
+    }
 }
 
 fn waits() -> ExecutorOptions {
@@ -46,12 +72,47 @@ async fn a_scan_goes_to_the_workers_with_devices_and_is_of_their_class() {
     world.wait_for(&["a", "b"]).await;
     world.scans_on("simulated").await;
     let counts = worker.device.counts();
-    assert!(counts.launches > 3, "{counts:?}");
+    // Six segments in two shards: a launch a shard, not a segment.
+    assert_eq!(counts.launches, 2, "{counts:?}");
     // Bars stay on the device.
     world.scans_on("simulated").await;
     let again = worker.device.counts();
-    assert!(again.launches > counts.launches);
+    assert_eq!(again.launches, 4);
     assert!(again.copied_in_bytes - counts.copied_in_bytes < counts.copied_in_bytes / 2, "{again:?}");
+}
+
+/// Plans of several pieces: higher bars, whole and forming, references, cross-sections, a sweep, a limited history.
+const CONDITIONS: [&str; 7] = [
+    "tf('1w', close) > tf('1w', sma(close, 3))",
+    "tf('1w', sma(close, 3), partial=true) > sma(close, 9)",
+    "close > ref('SYM', sma(close, 5)) and tf('1w', close > ref('SYM', close))",
+    "xs_rank(close) <= 9 and breadth(close > sma(close, 5)) > 10",
+    "tf('1w', xs_rank(roc(close, 2)) <= 30)",
+    "close > sma(close, 20) and rsi(close, 14) > 40",
+    "close > 0 and tf('1w', highest(high, 3), partial=true) > ref('SYM', high)",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_of_a_shard_are_computed_together_and_say_what_each_says_alone() {
+    let mut world = World::new().await;
+    let worker = world.device_worker("a", Simulation::default(), waits()).await;
+    world.wait_for(&["a"]).await;
+    let reference = world.prepared().dataset.manifest.symbols[7].symbol.clone();
+    for condition in CONDITIONS {
+        let condition = condition.replace("SYM", &reference);
+        let mut document = ScanDocument { rank: Some("close".to_owned()), ..World::document() };
+        document.history = condition.contains("rsi").then_some(History { bars: 5, origin: false });
+        document.condition = condition;
+        let want = world.rows_by_cpu(&document);
+        let mut launches = Vec::new();
+        for shards in [ShardSpec::PerSegment, ShardSpec::Count(1), ShardSpec::Count(4)] {
+            let before = worker.device.counts().launches;
+            assert_eq!(world.rows_of(&document, shards).await, want, "{}", document.condition);
+            launches.push(worker.device.counts().launches - before);
+        }
+        let [each, whole, some] = launches[..] else { panic!("three ways") };
+        assert!(whole * 5 <= each && whole <= some && some < each, "{}: {launches:?}", document.condition);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

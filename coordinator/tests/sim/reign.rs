@@ -480,7 +480,8 @@ impl World {
         let symbols: BTreeMap<u32, u32> = segments.iter().map(|s| (*s, asked.symbols[s])).collect();
         let cost = |&segment: &u32| SegmentCost { segment, cost: u64::from(symbols[&segment]) * 1_000 };
         let costs: Vec<SegmentCost> = segments.iter().map(cost).collect();
-        let seat = |(m, &worker): (&usize, &WorkerId)| WorkerSeat { worker, key: name_key(&format!("w{m}")) };
+        let seat =
+            |(m, &worker): (&usize, &WorkerId)| WorkerSeat { worker, key: name_key(&format!("w{m}")), device: false };
         let seats: Vec<WorkerSeat> = reign.joined.iter().map(seat).collect();
         let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
         let request = Request {

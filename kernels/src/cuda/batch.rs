@@ -2,13 +2,12 @@
 //! into one stream at once; what comes out is fetched when the batch is finished.
 
 use std::sync::Arc;
-
-use twox_hash::XxHash3_128;
+use std::time::{Duration, Instant};
 
 use super::device::{CELL_BYTES, Fault};
-use super::launch::{GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
+use super::launch::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 use super::programs::Ready;
-use super::resident::{ColumnKey, ResidentColumns};
+use super::resident::{ColumnKey, Neighbours, Place, ResidentColumns};
 use super::sequence::Series;
 use super::transfer::{Held, Lent, OwnMark};
 use crate::SymbolInput;
@@ -18,18 +17,31 @@ use crate::stages::{Stage, StageSpan, Stages};
 const LAID_ALONE_MAX: usize = 1 << 18;
 /// Threads that write more.
 const LAYING_THREADS: usize = 4;
-/// Nobody's lane.
-const NOBODY: usize = usize::MAX;
 
 /// What a batch is of.
 pub(super) struct Task<'a> {
-    pub ready: &'a Arc<Ready>,
     pub wanted: Wanted,
-    /// The columns that stay on the device, where their bars are known by a name: dataset, group, name of each column.
-    pub resident: Option<(&'a ResidentColumns, Vec<Option<ColumnKey>>)>,
+    /// Where columns of bars that are known by a name stay.
+    pub resident: Option<&'a ResidentColumns>,
     /// Whether values are fetched; without, only the device's time is of interest.
     pub fetch: bool,
 }
+
+/// A group of a call in a batch.
+pub(super) struct Batched<'a> {
+    /// Its place among the call's groups.
+    pub group: usize,
+    pub part: usize,
+    /// In the order of their lanes.
+    pub symbols: Vec<SymbolInput<'a>>,
+    /// Their places among the part's symbols.
+    pub members: Vec<usize>,
+    /// What its columns are known by: one a column of the program, or none.
+    pub keys: Vec<Option<ColumnKey>>,
+}
+
+/// Where a column's rows lie: those of each group.
+type Column = Vec<Place>;
 
 /// Neighbouring series on the device.
 struct Extent {
@@ -53,8 +65,10 @@ struct Piece {
 pub(super) struct Batch {
     number: u32,
     market: Market,
-    /// Which symbol of the call has each lane.
-    owners: Vec<usize>,
+    /// The call's groups that it is of.
+    pub groups: Vec<usize>,
+    /// Which part's symbol of the call has each lane.
+    owners: Vec<Option<(usize, usize)>>,
     wanted: Wanted,
     extents: Vec<Extent>,
     /// What fits a pinned buffer together.
@@ -62,13 +76,22 @@ pub(super) struct Batch {
     /// Marks behind the parcels that were asked for.
     fetched: Vec<OwnMark>,
     /// Columns that stay once they are there.
-    keep: Vec<(ColumnKey, Arc<Held>)>,
-    columns: Vec<Option<Arc<Held>>>,
+    keep: Vec<(Arc<Held>, Neighbours)>,
+    columns: Vec<Option<Column>>,
     /// Before anything, behind what went in, behind the kernels.
     marks: Vec<OwnMark>,
     bytes_in: u64,
     settled: bool,
     lent: Lent,
+}
+
+/// When a batch ran.
+pub(super) struct Ran {
+    /// What its kernels took.
+    pub computing: Duration,
+    /// From its first copy to its last.
+    pub began: Instant,
+    pub ended: Instant,
 }
 
 /// Where in the small numbers that every batch brings they lie, in cells.
@@ -84,6 +107,13 @@ impl Numbers {
         let visible = cells.len();
         cells.extend(halves(&market.visible));
         Self { cells, first_row: 0, visible }
+    }
+
+    /// Adds a table of addresses.
+    fn add_table(&mut self, addresses: impl Iterator<Item = u64>) -> usize {
+        let table = self.cells.len();
+        self.cells.extend(addresses);
+        table
     }
 
     /// Adds what a launch brings: places of its tails and its table.
@@ -108,23 +138,24 @@ fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
 }
 
 impl Batch {
-    /// Puts everything into the stream. `market`: where the symbols lie; `members`: their places among the call's.
+    /// Puts everything into the stream. `market`: where the groups lie.
     pub fn start(
+        ready: &Ready,
         task: &Task<'_>,
         market: Market,
-        symbols: &[SymbolInput<'_>],
-        members: &[usize],
+        groups: &[Batched<'_>],
         number: u32,
         lent: Lent,
     ) -> Result<Self, Fault> {
-        let mut owners = vec![NOBODY; market.groups() * GROUP_LANES];
-        for (lane, member) in market.lanes.iter().zip(members) {
-            owners[*lane] = *member;
-        }
+        let owners = groups.iter().flat_map(|group| {
+            let mine = group.members.iter().map(|symbol| Some((group.part, *symbol)));
+            mine.chain(std::iter::repeat(None)).take(GROUP_LANES)
+        });
         let mut batch = Self {
             number,
             market,
-            owners,
+            groups: groups.iter().map(|group| group.group).collect(),
+            owners: owners.collect(),
             wanted: task.wanted,
             extents: Vec::new(),
             parcels: Vec::new(),
@@ -137,8 +168,8 @@ impl Batch {
             lent,
         };
         batch.marks.push(batch.lent.mark()?);
-        batch.send_columns(task, symbols)?;
-        batch.compute(task)?;
+        batch.send_columns(ready, task, groups)?;
+        batch.compute(ready)?;
         batch.marks.push(batch.lent.mark()?);
         if task.fetch {
             batch.cut_parcels();
@@ -149,52 +180,91 @@ impl Batch {
         Ok(batch)
     }
 
-    fn send_columns(&mut self, task: &Task<'_>, symbols: &[SymbolInput<'_>]) -> Result<(), Fault> {
-        let count = symbols.first().map_or(0, |symbol| symbol.columns.len());
-        let cells = self.market.rows() * GROUP_LANES;
-        let shape = shape_of(&self.market, &self.owners);
+    fn send_columns(&mut self, ready: &Ready, task: &Task<'_>, groups: &[Batched<'_>]) -> Result<(), Fault> {
+        let count = groups.iter().find_map(|group| group.symbols.first()).map_or(0, |symbol| symbol.columns.len());
+        // Of one column mostly the same groups are missing as of the next.
+        let mut laid: Option<(Vec<usize>, Market, Vec<SymbolInput<'_>>)> = None;
         for column in 0..count {
-            if !task.ready.uses.columns.contains(&column) {
+            if !ready.uses.columns.contains(&column) {
                 self.columns.push(None);
                 continue;
             }
-            let key = task.resident.as_ref().and_then(|(kept, keys)| Some((*kept, keys.get(column)?.as_ref()?)));
-            let key = key.map(|(kept, key)| (kept, ColumnKey { shape: shape ^ key.shape, ..key.clone() }));
-            let found = key.as_ref().and_then(|(kept, key)| kept.get(key));
-            let held = match found {
-                Some(held) => held,
-                None => {
-                    let held = Arc::new(self.lent.allocate(cells)?);
-                    let market = &self.market;
-                    let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
-                    self.lent.send(held.memory(), cells, &mut fill)?;
-                    self.bytes_in += (cells * CELL_BYTES) as u64;
-                    if let Some((_, key)) = key {
-                        self.keep.push((key, Arc::clone(&held)));
+            let key = |group: &Batched<'_>| group.keys.get(column).cloned().flatten();
+            let there = |group: &Batched<'_>| task.resident.zip(key(group)).and_then(|(kept, key)| kept.get(&key));
+            let mut places: Vec<Option<Place>> = groups.iter().map(there).collect();
+            // Who walks from chunk to chunk wants a column in one piece.
+            let known: Option<Column> = places.iter().cloned().collect();
+            if self.market.chunks.is_some() && !known.is_some_and(|known| self.is_whole(&known)) {
+                places = vec![None; groups.len()];
+            }
+            let missing: Vec<usize> = (0..groups.len()).filter(|group| places[*group].is_none()).collect();
+            if !missing.is_empty() {
+                let (_, market, symbols) = match laid.take() {
+                    Some(known) if known.0 == missing => laid.insert(known),
+                    _ => {
+                        let market = Market::of_groups(missing.iter().map(|group| groups[*group].symbols.as_slice()));
+                        let symbols = missing.iter().flat_map(|group| groups[*group].symbols.clone()).collect();
+                        laid.insert((missing.clone(), market, symbols))
                     }
-                    held
+                };
+                let cells = market.rows() * GROUP_LANES;
+                let held = Arc::new(self.lent.allocate(cells)?);
+                let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
+                self.lent.send(held.memory(), cells, &mut fill)?;
+                self.bytes_in += (cells * CELL_BYTES) as u64;
+                let mut known = Neighbours::new();
+                for (group, first_row) in missing.iter().zip(&market.first_row) {
+                    let cell = *first_row as usize * GROUP_LANES;
+                    known.extend(key(&groups[*group]).map(|key| (key, cell)));
+                    places[*group] = Some((Arc::clone(&held), cell));
                 }
-            };
-            self.columns.push(Some(held));
+                self.keep.push((held, known));
+            }
+            self.columns.push(places.into_iter().collect());
         }
         Ok(())
     }
 
-    fn compute(&mut self, task: &Task<'_>) -> Result<(), Fault> {
-        let sequence = &task.ready.sequence;
+    /// Where a kernel finds a column: where its rows begin if they are in one piece, else at the cell `scattered` of the numbers.
+    fn address_of(&self, column: &Column, told: &Held, scattered: Option<usize>) -> u64 {
+        match scattered {
+            Some(table) => told.memory().at(table) | SCATTERED,
+            None => column.first().map_or(0, |(held, cell)| held.memory().at(*cell)),
+        }
+    }
+
+    /// Whether a column's groups lie one behind another, as those of everything that kernels make.
+    fn is_whole(&self, column: &Column) -> bool {
+        let Some((first, begin)) = column.first() else { return true };
+        let lies = |((held, cell), row): (&Place, &i64)| {
+            Arc::ptr_eq(held, first) && *cell == begin + *row as usize * GROUP_LANES
+        };
+        column.iter().zip(&self.market.first_row).all(lies)
+    }
+
+    fn compute(&mut self, ready: &Ready) -> Result<(), Fault> {
+        let sequence = &ready.sequence;
         let limits = Limits { shared_bytes: self.lent.device.facts().shared_bytes };
         let mut numbers = Numbers::of(&self.market);
         let mut launches = Vec::with_capacity(sequence.calls.len());
         for (number, call) in sequence.calls.iter().enumerate() {
-            let launch = call.lowered.launch(&self.market, task.ready.uses.bars(number, self.wanted), limits);
+            let launch = call.lowered.launch(&self.market, ready.uses.bars(number, self.wanted), limits);
             let places = numbers.add(&launch);
             launches.push((launch, places));
         }
-        let identity = task.ready.identity.as_ref().map(|(lowered, function)| {
+        let identity = ready.identity.as_ref().map(|(lowered, function)| {
             let launch = lowered.launch(&self.market, Wanted::Last, limits);
             let places = numbers.add(&launch);
             (lowered, *function, launch, places)
         });
+        let scattered: Vec<Option<usize>> = self
+            .columns
+            .iter()
+            .map(|column| {
+                let column = column.as_ref().filter(|column| !self.is_whole(column))?;
+                Some(numbers.add_table(column.iter().map(|(held, cell)| held.memory().at(*cell))))
+            })
+            .collect();
         let told = self.lent.allocate(numbers.cells.len())?;
         let mut fill = |first: usize, to: &mut [u64]| to.copy_from_slice(&numbers.cells[first..first + to.len()]);
         self.lent.send(told.memory(), numbers.cells.len(), &mut fill)?;
@@ -214,35 +284,35 @@ impl Batch {
             if call.lowered.kernel.outputs == 0 || launch.blocks == 0 {
                 continue;
             }
-            let address = |series: &Series| {
-                let (held, cell) = match *series {
-                    Series::Column(column) => (self.columns.get(column).cloned().flatten(), 0),
-                    Series::Made { call, output } => {
-                        let stride = self.market.output_stride(task.ready.uses.bars(call, self.wanted));
-                        (made.get(call).cloned().flatten(), output * stride)
-                    }
-                    Series::Constant(_) => (None, 0),
-                };
-                held.map(|held| held.memory().at(cell))
+            let address = |series: &Series| match *series {
+                Series::Column(at) => {
+                    let column = self.columns.get(at)?.as_ref()?;
+                    Some(self.address_of(column, &told, scattered.get(at).copied().flatten()))
+                }
+                Series::Made { call, output } => {
+                    let stride = self.market.output_stride(ready.uses.bars(call, self.wanted));
+                    Some(made.get(call)?.as_ref()?.memory().at(output * stride))
+                }
+                Series::Constant(_) => None,
             };
             let columns: Option<Vec<u64>> = call.reads.iter().map(address).collect();
             let columns = columns.ok_or_else(|| Fault::Failed("a kernel reads what nothing made".to_owned()))?;
             let out = self.lent.allocate(launch.out_len)?;
             let scratch = if launch.scratch_len > 0 { Some(self.lent.allocate(launch.scratch_len)?) } else { None };
             let pointers = pointers(columns, &out, scratch.as_ref(), *places);
-            let function = task.ready.functions[number];
+            let function = ready.functions[number];
             // Right before the first kernel: memory that had to be found first is not the kernel's time.
             if self.marks.len() == 1 {
                 self.marks.push(self.lent.mark()?);
             }
             self.lent.device.launch(self.lent.stream, function, &call.lowered, launch, &pointers)?;
             made[number] = Some(Arc::new(out));
-            task.ready.uses.over[number].iter().for_each(|other| made[*other] = None);
+            ready.uses.over[number].iter().for_each(|other| made[*other] = None);
         }
         if self.marks.len() == 1 {
             self.marks.push(self.lent.mark()?);
         }
-        self.tell(task, &made, &mut |held, cell| {
+        self.tell(ready, &made, &mut |held, cell| {
             let Some((lowered, function, launch, places)) = &identity else {
                 return Err(Fault::Failed("no kernel gives last bars".to_owned()));
             };
@@ -257,11 +327,11 @@ impl Batch {
     /// Where the outputs lie. What lies there at every bar although the last ones are wanted is told by `last`.
     fn tell(
         &self,
-        task: &Task<'_>,
+        ready: &Ready,
         made: &[Option<Arc<Held>>],
         last: &mut dyn FnMut(&Held, usize) -> Result<Held, Fault>,
     ) -> Result<Vec<Extent>, Fault> {
-        let sequence = &task.ready.sequence;
+        let sequence = &ready.sequence;
         let cells = self.market.output_stride(self.wanted);
         let mut extents: Vec<Extent> = Vec::new();
         let mut places: Vec<(usize, usize, usize)> = Vec::new();
@@ -273,7 +343,7 @@ impl Batch {
         places.sort_unstable();
         for (call, of, output) in places {
             let Some(held) = made[call].clone() else { continue };
-            let bars = task.ready.uses.bars(call, self.wanted);
+            let bars = ready.uses.bars(call, self.wanted);
             let (held, at) = if bars == self.wanted {
                 (held, of * cells)
             } else {
@@ -321,13 +391,13 @@ impl Batch {
         Ok(())
     }
 
-    /// Waits, gives every value to `value` (symbol, output, bar, value), and tells where the time went.
+    /// Waits, gives every value to `value` (part and symbol, output, bar, value), and tells where the time went.
     pub fn finish(
         mut self,
         kept: Option<&ResidentColumns>,
         stages: &mut Stages,
-        value: &mut dyn FnMut(usize, usize, usize, f64),
-    ) -> Result<std::time::Duration, Fault> {
+        value: &mut dyn FnMut((usize, usize), usize, usize, f64),
+    ) -> Result<Ran, Fault> {
         let mut bytes_out = 0;
         for parcel in 0..self.parcels.len() {
             self.fetched[parcel].wait()?;
@@ -347,7 +417,7 @@ impl Batch {
         self.lent.settled();
         self.settled = true;
         if let Some(kept) = kept {
-            self.keep.iter().for_each(|(key, held)| kept.keep(key, held));
+            self.keep.iter().for_each(|(held, columns)| kept.keep(columns, held));
         }
         let [started, sent, computed] = self.marks.as_slice() else {
             return Err(Fault::Failed("a batch without its marks".to_owned()));
@@ -358,14 +428,16 @@ impl Batch {
         let (began, computing, told) = (started.time()?, sent.time()?, computed.time()?);
         record(Stage::HostToDevice, self.bytes_in, began, computing);
         record(Stage::Kernel, 0, computing, told);
+        let mut ended = told;
         if let Some(done) = self.fetched.last() {
-            record(Stage::DeviceToHost, bytes_out, told, done.time()?);
+            ended = done.time()?;
+            record(Stage::DeviceToHost, bytes_out, told, ended);
         }
-        self.lent.device.between(sent.mark(), computed.mark())
+        Ok(Ran { computing: self.lent.device.between(sent.mark(), computed.mark())?, began, ended })
     }
 
     /// Cells of a piece, row by row.
-    fn read(&self, piece: &Piece, cells: &[u64], value: &mut dyn FnMut(usize, usize, usize, f64)) {
+    fn read(&self, piece: &Piece, cells: &[u64], value: &mut dyn FnMut((usize, usize), usize, usize, f64)) {
         let extent = &self.extents[piece.extent];
         let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
         let mut group = 0;
@@ -390,7 +462,7 @@ impl Batch {
                 let owner = self.owners[group * GROUP_LANES + lane];
                 let visible = self.market.visible[group * GROUP_LANES + lane] as usize;
                 let bar = if self.wanted == Wanted::All { row - first } else { visible.wrapping_sub(1) };
-                if owner != NOBODY && bar < visible {
+                if let Some(owner) = owner.filter(|_| bar < visible) {
                     value(owner, output, bar, f64::from_bits(*cell));
                 }
             }
@@ -419,12 +491,4 @@ fn lay(market: &Market, symbols: &[SymbolInput<'_>], column: usize, first: usize
             scope.spawn(move || market.lay(symbols, column, first + number * share, part, f64::to_bits));
         }
     });
-}
-
-/// Of which symbols a market's lanes are, and how long.
-fn shape_of(market: &Market, owners: &[usize]) -> u128 {
-    let lanes = market.visible.iter().zip(owners);
-    let bytes: Vec<u8> =
-        lanes.flat_map(|(bars, owner)| [*bars as u64, *owner as u64]).flat_map(u64::to_ne_bytes).collect();
-    XxHash3_128::oneshot(&bytes)
 }

@@ -100,7 +100,16 @@ fn program_of(steps: &Steps) -> Program {
         Source::Step(step) => made[step],
     };
     for step in &steps.steps {
-        let inputs: Vec<NodeId> = step.inputs.iter().map(|input| place(&mut graph, &made, input)).collect();
+        let mut inputs: Vec<NodeId> = step.inputs.iter().map(|input| place(&mut graph, &made, input)).collect();
+        if let Some(averages) = &step.averages {
+            let x = inputs.remove(0);
+            let number = inputs[2];
+            for len in &averages.lens {
+                let op = Op::TrendMean { family: averages.family, len: *len };
+                let read: &[NodeId] = if averages.family.counts_bars() { &[x, number] } else { &[x] };
+                inputs.push(graph.add(op, read, Kind::Num));
+            }
+        }
         let id = graph.add(step.op, &inputs, Kind::Num);
         made.push(id);
     }

@@ -195,7 +195,7 @@ impl Levels {
         };
         let step = |old: &usize| {
             let step = &steps.steps[*old];
-            Step { op: step.op, inputs: step.inputs.iter().map(moved).collect() }
+            Step { op: step.op, inputs: step.inputs.iter().map(moved).collect(), averages: step.averages.clone() }
         };
         let sorted: Vec<Step> = order.iter().map(step).collect();
         let back = |at: usize| found[order[at]].back;

@@ -8,25 +8,24 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use trawl_plan::{Input, Program};
-use twox_hash::XxHash3_128;
+use trawl_plan::Program;
 
 use super::batch::{Batch, Task};
 use super::cache::Cache;
-use super::device::{CELL_BYTES, Device, Facts, Fault};
-use super::launch::{GROUP_LANES, Market, Wanted};
+use super::call::{Call, Part, Source, Told};
+use super::device::{Device, Facts, Fault};
+use super::launch::{Market, Wanted};
 use super::lowering::Lowering;
-use super::programs::{Programs, Ready};
-use super::resident::{ColumnKey, ResidentColumns};
-use super::sequence::Series;
+use super::programs::Programs;
+use super::resident::ResidentColumns;
 use super::transfer::{Budget, Lent, Pool};
 use crate::stages::Stages;
 use crate::{Cancel, SymbolInput};
 
 /// Batches of one call that are under way at once: one goes in, one is computed, one comes out.
 const UNDER_WAY_MAX: usize = 3;
-/// Largest batch whose bars go in and are not kept: small enough that copying and computing overlap.
-const BATCH_BYTES_MAX: u64 = 512 << 20;
+/// Bytes that one batch brings to the device, at most: small enough that copying and computing overlap.
+const BYTES_IN_MAX: u64 = 128 << 20;
 /// Share of the budget that is for columns that stay.
 pub(super) const RESIDENT_SHARE: u64 = 2;
 /// Streams when nothing else is said.
@@ -67,16 +66,6 @@ impl Default for ExecutorOptions {
     }
 }
 
-/// What bars are of, so that they can stay on the device.
-#[derive(Debug, Clone)]
-pub struct Source<'a> {
-    /// Dataset, snapshot, adjustment, frame, as-of: whatever the bars depend on beside what follows.
-    pub bars: Arc<str>,
-    pub group: u32,
-    /// Names of the symbols, in the order of the call's.
-    pub symbols: &'a [&'a str],
-}
-
 /// What is told when a device is lost.
 type OnLost = Box<dyn FnOnce(&str) + Send>;
 
@@ -98,18 +87,6 @@ impl std::fmt::Debug for Executor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Executor").field("device", &self.device).field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-/// One call, and what came of it so far.
-struct Call<'a> {
-    symbols: &'a [SymbolInput<'a>],
-    from: &'a [usize],
-    ready: Arc<Ready>,
-    task: Task<'a>,
-    /// Symbols that have bars, the shortest histories first.
-    order: Vec<usize>,
-    values: Vec<Vec<Vec<f64>>>,
-    next_batch: u32,
 }
 
 impl Executor {
@@ -175,12 +152,10 @@ impl Executor {
         self.programs.ready(program, Lowering::Serial, false).is_ok_and(|ready| ready.fused)
     }
 
-    /// Compiles what answers a program until its fused kernel is there; how many kernels that are.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    pub fn warm(&self, program: &Program) -> Result<usize, Fault> {
-        self.programs.warm(program)
+    /// Has what answers programs until their fused kernels are there compiled in the background, so that new plans need not wait for
+    /// it. Returns at once.
+    pub fn warm(&self, programs: Vec<Program>) {
+        self.programs.warm(programs);
     }
 
     /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`, as
@@ -197,7 +172,8 @@ impl Executor {
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        self.evaluate(program, symbols, from, source, cancel, stages, true)
+        let part = Part { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
+        self.evaluate_one(program, &part, cancel, stages, true)
     }
 
     /// As [`Self::evaluate_from`], and fetches nothing: for measuring the device.
@@ -212,51 +188,84 @@ impl Executor {
         source: Option<&Source<'_>>,
         stages: &mut Stages,
     ) -> Result<(), Fault> {
-        self.evaluate(program, symbols, from, source, &crate::NoCancel, stages, false).map(drop)
+        let part = Part { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
+        self.evaluate_one(program, &part, &crate::NoCancel, stages, false).map(drop)
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn evaluate(
+    fn evaluate_one(
         &self,
         program: &Program,
-        symbols: &[SymbolInput<'_>],
-        from: &[usize],
-        source: Option<&Source<'_>>,
+        part: &Part<'_>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
         fetch: bool,
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        if let Some(why) = self.lost() {
-            return Err(Fault::Lost(why.to_owned()));
-        }
-        let waits = self.options.wait_for_fused;
-        let done = self.programs.ready(program, Lowering::Serial, waits).and_then(|ready| {
-            let last = symbols.iter().zip(from).all(|(symbol, from)| from + 1 >= symbol.visible);
-            let wanted = if last { Wanted::Last } else { Wanted::All };
-            let keys = source.map(|source| keys_of(program, symbols.len(), source));
-            let resident = keys.map(|keys| (&self.resident, keys));
-            let task = Task { ready: &ready, wanted, resident, fetch };
-            let mut order: Vec<usize> = (0..symbols.len()).filter(|i| symbols[*i].visible > 0).collect();
-            order.sort_by_key(|i| symbols[*i].visible);
-            let values = if fetch { of_host(program, symbols, from, &ready.sequence.outputs) } else { Vec::new() };
-            let call = Call { symbols, from, ready: Arc::clone(&ready), task, order, values, next_batch: 0 };
-            self.run(call, cancel, stages)
+        let mut came = Err(Fault::Failed("a call told nothing".to_owned()));
+        self.evaluate(program, std::slice::from_ref(part), cancel, fetch, &mut |told| match told {
+            Told::Stages(batch) => stages.extend(batch),
+            Told::Part { values, .. } => came = values,
         });
-        self.noted(done)
+        came
     }
 
-    /// Gives the device up where it is lost.
-    pub(super) fn noted<T>(&self, done: Result<T, Fault>) -> Result<T, Fault> {
-        if let Err(Fault::Lost(why)) = &done {
+    /// Evaluates the program's outputs on all parts in one call: batches span them. Each part is told once, as soon as its
+    /// values are there or will not come; what goes wrong with one group of symbols fails its part alone where the device can
+    /// go on. Which parts share a call shows in no value.
+    pub fn evaluate_parts(
+        &self,
+        program: &Program,
+        parts: &[Part<'_>],
+        cancel: &dyn Cancel,
+        told: &mut dyn FnMut(Told<'_>),
+    ) {
+        self.evaluate(program, parts, cancel, true, told);
+    }
+
+    fn evaluate(
+        &self,
+        program: &Program,
+        parts: &[Part<'_>],
+        cancel: &dyn Cancel,
+        fetch: bool,
+        told: &mut dyn FnMut(Told<'_>),
+    ) {
+        let all_fail = |fault: &Fault, told: &mut dyn FnMut(Told<'_>)| {
+            (0..parts.len())
+                .for_each(|part| told(Told::Part { part, values: Err(fault.clone()), took: Duration::ZERO }));
+        };
+        if let Some(why) = self.lost() {
+            return all_fail(&Fault::Lost(why.to_owned()), told);
+        }
+        let ready = match self.programs.ready(program, Lowering::Serial, self.options.wait_for_fused) {
+            Ok(ready) => ready,
+            Err(fault) => {
+                self.notice(&fault);
+                return all_fail(&fault, told);
+            }
+        };
+        let is_last = |part: &Part<'_>| part.symbols.iter().zip(&part.from).all(|(s, from)| from + 1 >= s.visible);
+        let wanted = if parts.iter().all(is_last) { Wanted::Last } else { Wanted::All };
+        let known = parts.iter().any(|part| part.source.is_some());
+        let task = Task { wanted, resident: known.then_some(&self.resident), fetch };
+        let mut call = Call::new(program, parts, &ready, task);
+        call.tell_empty(told);
+        if let Err(fault) = self.run(&mut call, cancel, told) {
+            self.notice(&fault);
+            call.fail(0..call.groups.len(), &fault, told);
+        }
+    }
+
+    /// Gives the device up if it is lost.
+    pub(super) fn notice(&self, fault: &Fault) {
+        if let Fault::Lost(why) = fault {
             // The first reason counts.
             let why = self.lost.get_or_init(|| why.clone());
             self.tell_lost(why);
         }
-        done
     }
 
-    fn run(&self, mut call: Call<'_>, cancel: &dyn Cancel, stages: &mut Stages) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        let mut waiting = self.cut(&call);
+    fn run(&self, call: &mut Call<'_>, cancel: &dyn Cancel, told: &mut dyn FnMut(Told<'_>)) -> Result<(), Fault> {
+        let mut waiting = self.cut(call);
         let mut under_way: VecDeque<Batch> = VecDeque::new();
         loop {
             if cancel.cancelled() {
@@ -266,24 +275,24 @@ impl Executor {
             let next = if room { waiting.pop_front() } else { None };
             let Some(groups) = next else {
                 let Some(batch) = under_way.pop_front() else { break };
-                self.finish(batch, &mut call, stages)?;
+                self.finish(batch, call, told)?;
                 continue;
             };
             // Without waiting where something of this call is under way: two calls must not wait for each other.
             let Some(lent) = self.pool.lend(under_way.is_empty())? else {
                 waiting.push_front(groups);
                 if let Some(batch) = under_way.pop_front() {
-                    self.finish(batch, &mut call, stages)?;
+                    self.finish(batch, call, told)?;
                 }
                 continue;
             };
-            match self.start(&mut call, groups.clone(), lent) {
-                Ok(batch) => under_way.push_back(batch),
+            match self.start(call, groups.clone(), lent) {
+                Ok(batch) => under_way.extend(batch),
                 Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => waiting.push_front(groups),
                 Err(Fault::OutOfMemory { .. }) if !under_way.is_empty() => {
                     waiting.push_front(groups);
                     if let Some(batch) = under_way.pop_front() {
-                        self.finish(batch, &mut call, stages)?;
+                        self.finish(batch, call, told)?;
                     }
                 }
                 Err(Fault::OutOfMemory { .. }) if groups.len() > 1 => {
@@ -291,15 +300,20 @@ impl Executor {
                     waiting.push_front(middle..groups.end);
                     waiting.push_front(groups.start..middle);
                 }
-                Err(Fault::OutOfMemory { .. }) => under_way.push_back(self.start_when_others_end(&mut call, groups)?),
+                Err(Fault::OutOfMemory { .. }) => match self.start_when_others_end(call, groups.clone()) {
+                    Ok(batch) => under_way.extend(batch),
+                    // Others may fit.
+                    Err(fault @ Fault::OutOfMemory { .. }) => call.fail(groups, &fault, told),
+                    Err(fault) => return Err(fault),
+                },
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(call.values)
+        Ok(())
     }
 
     /// Starts a batch of one group that found no memory although nothing of its call is under way: other calls' batches end.
-    fn start_when_others_end(&self, call: &mut Call<'_>, groups: Range<usize>) -> Result<Batch, Fault> {
+    fn start_when_others_end(&self, call: &mut Call<'_>, groups: Range<usize>) -> Result<Option<Batch>, Fault> {
         let _alone = self.tight.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let returns = self.pool.returns();
@@ -307,7 +321,7 @@ impl Executor {
             match self.start(call, groups.clone(), lent) {
                 Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
                     if !self.resident.let_go_of_one() && !self.pool.wait_for_return(returns) {
-                        let needed_bytes = needed_bytes.max(self.bytes_of(call, &groups));
+                        let needed_bytes = needed_bytes.max(call.bytes_of(&groups));
                         return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
                     }
                 }
@@ -318,22 +332,17 @@ impl Executor {
 
     /// Groups of symbols by batch.
     fn cut(&self, call: &Call<'_>) -> VecDeque<Range<usize>> {
-        let groups = call.order.len().div_ceil(GROUP_LANES);
-        let free = self.budget.bytes_max / RESIDENT_SHARE / UNDER_WAY_MAX as u64;
-        let most = match (self.options.batch_bytes_max, &call.task.resident) {
-            (Some(bytes), _) => bytes,
-            (None, Some(_)) => free,
-            (None, None) => free.min(BATCH_BYTES_MAX),
-        };
+        let fits = self.budget.bytes_max / RESIDENT_SHARE / UNDER_WAY_MAX as u64;
+        let fits = self.options.batch_bytes_max.unwrap_or(fits);
         let mut batches: VecDeque<Range<usize>> = VecDeque::new();
-        let mut bytes = 0;
-        for group in 0..groups {
-            let more = self.bytes_of(call, &(group..group + 1));
-            bytes += more;
-            match batches.back_mut().filter(|_| bytes <= most) {
+        let (mut bytes, mut bytes_in) = (0, 0);
+        for group in 0..call.groups.len() {
+            let (more, more_in) = (call.bytes_of(&(group..group + 1)), call.bytes_in(group));
+            (bytes, bytes_in) = (bytes + more, bytes_in + more_in);
+            match batches.back_mut().filter(|_| bytes <= fits && bytes_in <= BYTES_IN_MAX) {
                 Some(batch) => batch.end = group + 1,
                 None => {
-                    bytes = more;
+                    (bytes, bytes_in) = (more, more_in);
                     batches.push_back(group..group + 1);
                 }
             }
@@ -341,79 +350,27 @@ impl Executor {
         batches
     }
 
-    /// Bytes of the series of some groups that lie on the device at once.
-    fn bytes_of(&self, call: &Call<'_>, groups: &Range<usize>) -> u64 {
-        let longest = |group: usize| {
-            let last = ((group + 1) * GROUP_LANES).min(call.order.len()) - 1;
-            call.symbols[call.order[last]].visible as u64
-        };
-        let rows: u64 = groups.clone().map(longest).sum();
-        let series = call.ready.uses.series_at_once(call.task.wanted) as u64;
-        rows * series * (GROUP_LANES * CELL_BYTES) as u64
-    }
-
-    fn start(&self, call: &mut Call<'_>, groups: Range<usize>, lent: Lent) -> Result<Batch, Fault> {
-        let end = (groups.end * GROUP_LANES).min(call.order.len());
-        let members = &call.order[groups.start * GROUP_LANES..end];
-        let symbols: Vec<SymbolInput<'_>> = members.iter().map(|i| call.symbols[*i].clone()).collect();
-        let number = call.next_batch;
-        call.next_batch += 1;
-        Batch::start(&call.task, Market::places(&symbols), &symbols, members, number, lent)
-    }
-
-    fn finish(&self, batch: Batch, call: &mut Call<'_>, stages: &mut Stages) -> Result<(), Fault> {
-        let (values, from) = (&mut call.values, call.from);
-        let mut keep = |symbol: usize, output: usize, bar: usize, value: f64| {
-            if let Some(at) = bar.checked_sub(from[symbol]) {
-                values[symbol][output][at] = value;
-            }
-        };
-        let took = batch.finish(call.task.resident.as_ref().map(|(kept, _)| *kept), stages, &mut keep)?;
-        if took > self.options.batch_time_max {
-            return Err(Fault::Late { took, allowed: self.options.batch_time_max });
+    /// Starts a batch; nothing where all of its parts have failed meanwhile.
+    fn start(&self, call: &mut Call<'_>, groups: Range<usize>, lent: Lent) -> Result<Option<Batch>, Fault> {
+        let (number, batched) = call.batch(groups);
+        if batched.is_empty() {
+            return Ok(None);
         }
+        let market = Market::of_groups(batched.iter().map(|group| group.symbols.as_slice()));
+        Batch::start(call.ready, &call.task, market, &batched, number, lent).map(Some)
+    }
+
+    fn finish(&self, batch: Batch, call: &mut Call<'_>, told: &mut dyn FnMut(Told<'_>)) -> Result<(), Fault> {
+        let (groups, resident, mut stages) = (batch.groups.clone(), call.task.resident, Stages::default());
+        let mut keep = |owner: (usize, usize), output: usize, bar: usize, value: f64| {
+            call.keep(owner, output, bar, value);
+        };
+        let ran = batch.finish(resident, &mut stages, &mut keep)?;
+        told(Told::Stages(&stages));
+        if ran.computing > self.options.batch_time_max {
+            return Err(Fault::Late { took: ran.computing, allowed: self.options.batch_time_max });
+        }
+        call.done(&groups, (ran.began, ran.ended), told);
         Ok(())
     }
-}
-
-/// Room for all values; those that are columns or constants are there already.
-pub(super) fn of_host(
-    program: &Program,
-    symbols: &[SymbolInput<'_>],
-    from: &[usize],
-    outputs: &[Series],
-) -> Vec<Vec<Vec<f64>>> {
-    let of_symbol = |(symbol, from): (&SymbolInput<'_>, &usize)| {
-        let bars = symbol.visible.saturating_sub(*from);
-        let series = |output: &Series| match *output {
-            Series::Column(column) => {
-                let told = symbol.columns.get(column).and_then(|c| c.get(*from..symbol.visible)).unwrap_or_default();
-                told.iter().map(|x| if x.is_nan() { f64::NAN } else { *x }).collect()
-            }
-            Series::Constant(value) => vec![value; bars],
-            Series::Made { .. } => vec![f64::NAN; bars],
-        };
-        debug_assert_eq!(outputs.len(), program.outputs.len(), "an output is told once");
-        outputs.iter().map(series).collect()
-    };
-    symbols.iter().zip(from).map(of_symbol).collect()
-}
-
-/// What the columns of a source are known by; only columns of bars stay.
-pub(super) fn keys_of(program: &Program, symbols: usize, source: &Source<'_>) -> Vec<Option<ColumnKey>> {
-    if source.symbols.len() != symbols {
-        return Vec::new();
-    }
-    let names: Vec<u8> = source.symbols.iter().flat_map(|name| name.bytes().chain([0])).collect();
-    let shape = XxHash3_128::oneshot(&names);
-    let key = |input: &Input| match input {
-        Input::Column(name) => Some(ColumnKey {
-            source: Arc::clone(&source.bars),
-            group: source.group,
-            column: Arc::from(name.as_str()),
-            shape,
-        }),
-        _ => None,
-    };
-    program.inputs.iter().map(key).collect()
 }

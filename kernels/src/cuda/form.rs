@@ -8,11 +8,16 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend};
 use trawl_plan::graph::{Binary, Bits, Op, Unary};
 
+use super::family::{Averages, Means, hull_half};
+
 /// Windows of up to so many bars are added up anew at every bar, as on the CPU.
 const SHORT_BARS: u32 = 4;
 
 /// Longest period of a dominant cycle: the length of the rings that it is found in.
 const CYCLE_BARS: usize = 50;
+
+/// Averages of a family: a bit each.
+const FAMILY_MAX: usize = 32;
 
 /// Numbers that the host makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +48,8 @@ pub(crate) enum RingSlots {
     UpTo(usize),
     /// Exactly so many.
     Exactly(usize),
+    /// So many slots, of which a history of n bars reaches the first n + 1, and `more`; each of `each` rows.
+    Rows { slots: usize, more: usize, each: usize },
 }
 
 #[derive(Debug, Clone)]
@@ -60,6 +67,8 @@ pub(crate) struct Form {
     pub rings: Vec<RingSlots>,
     /// Bars before the first wanted one that it must have seen when it starts in the middle of a history.
     pub back: usize,
+    /// Averages that it makes first, and takes as an array.
+    pub means: Option<Means>,
 }
 
 impl Form {
@@ -75,6 +84,7 @@ impl Form {
             table: None,
             rings: Vec::new(),
             back: 0,
+            means: None,
         }
     }
 
@@ -121,6 +131,14 @@ impl Form {
 
     fn at_bar(self) -> Self {
         Self { wants_bar: true, ..self }
+    }
+
+    /// How a family's signal is written that makes its averages itself.
+    pub fn family(op: Op, averages: &Averages) -> Option<Self> {
+        let means = averages.means();
+        let form = Self::of(op, 3 + averages.lens.len())?;
+        let takes = means.past.map_or(Takes::Values, Takes::Past);
+        Some(Self { registers: form.registers + means.registers, takes, means: Some(means), ..form })
     }
 
     /// How `op` of `inputs` inputs is written; `None` for what the GPU does not run.
@@ -214,8 +232,8 @@ impl Form {
             }
             Op::FamilySignal { decay, cutout } => {
                 // All inputs but price, return and bar number are averages.
-                let averages = inputs.checked_sub(3).filter(|n| *n > 0)?;
-                let form = Self::state(format!("FamilySignal<{averages}>"), 2 + 6 * averages);
+                let averages = inputs.checked_sub(3).filter(|n| (1..=FAMILY_MAX).contains(n))?;
+                let form = Self::state(format!("FamilySignal<{averages}>"), 4 + 2 * averages);
                 form.takes(Takes::Array(3)).ints([cutout]).doubles([decay.value()])
             }
             Op::SignalEquity { start, decay, cutout } => {
@@ -275,8 +293,7 @@ fn trend_mean(family: Trend, len: u32) -> Form {
         Trend::Wma => Form::past("trend_wma", len, bars.saturating_sub(1)),
         Trend::Lsma => Form::past("trend_lsma", len, bars.saturating_sub(1)),
         Trend::Hma => {
-            // Of one bar pandas_ta takes ten.
-            let half = if len < 2 { 10 } else { len / 2 };
+            let half = hull_half(len);
             let smooth = len.isqrt();
             let before = len.max(half) as usize - 1;
             let form = Form::state("TrendHull", 1).ints([half, len, smooth]).takes(Takes::Past(before));

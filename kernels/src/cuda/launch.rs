@@ -82,6 +82,25 @@ impl Market {
         Self { columns: Vec::new(), first_row, visible, lanes, chunks: None }
     }
 
+    /// Where symbols lie that are grouped already, at most [`GROUP_LANES`] to a group, without their bars: lane by lane in their
+    /// order, so that where a symbol lies within its group does not depend on what other groups there are.
+    pub(super) fn of_groups<'a>(groups: impl Iterator<Item = &'a [SymbolInput<'a>]>) -> Self {
+        let mut market =
+            Self { columns: Vec::new(), first_row: vec![0], visible: Vec::new(), lanes: Vec::new(), chunks: None };
+        let mut end = 0i64;
+        for symbols in groups {
+            let begin = market.visible.len();
+            market.visible.resize(begin + GROUP_LANES, 0);
+            for (lane, symbol) in market.visible[begin..].iter_mut().zip(symbols) {
+                *lane = i32::try_from(symbol.visible).unwrap_or(i32::MAX);
+            }
+            market.lanes.extend(begin..begin + symbols.len().min(GROUP_LANES));
+            end += i64::from(market.visible[begin..].iter().copied().max().unwrap_or(0));
+            market.first_row.push(end);
+        }
+        market
+    }
+
     /// Writes cells `first..first + to.len()` of a column: bars, or what stands where there are none.
     pub(super) fn lay<T: Copy>(
         &self,
@@ -152,10 +171,13 @@ pub enum Wanted {
     All,
 }
 
+/// Says of a column's address that a table of addresses lies there, one a group: its rows are not in one piece.
+pub const SCATTERED: u64 = 1;
+
 /// Addresses in the device's memory.
 #[derive(Debug, Clone, Default)]
 pub struct Pointers {
-    /// One a column of the kernel.
+    /// One a column of the kernel: of its first row, or with [`SCATTERED`] of a table.
     pub columns: Vec<u64>,
     pub out: u64,
     pub scratch: u64,
@@ -198,17 +220,19 @@ impl Lowered {
         let (mut shared, mut scratch) = (0usize, 0usize);
         let mut rings = Vec::with_capacity(2 * self.values.rings.len());
         for ring in &self.values.rings {
-            let slots = match *ring {
-                // The offset behind the last bar is looked at too.
-                RingSlots::UpTo(slots) => slots.min(longest + 1),
-                RingSlots::Exactly(slots) => slots,
+            // The offset behind the last bar is looked at too.
+            let (slots, each) = match *ring {
+                RingSlots::UpTo(slots) => (slots.min(longest + 1), 1),
+                RingSlots::Exactly(slots) => (slots, 1),
+                RingSlots::Rows { slots, more, each } => (slots.min(longest + 1) + more, each),
             };
-            if shared + slots <= room {
+            let rows = slots * each;
+            if shared + rows <= room {
                 rings.extend([shared as u32, slots as u32]);
-                shared += slots;
+                shared += rows;
             } else {
                 rings.extend([scratch as u32 | IN_SCRATCH, slots as u32]);
-                scratch += slots;
+                scratch += rows;
             }
         }
         let (table, ints) = self.tables(market);

@@ -63,7 +63,10 @@ pub enum LowerError {
 /// How each step is written.
 pub(super) fn forms(steps: &Steps) -> Result<Vec<Form>, LowerError> {
     let form = |step: &Step| {
-        let form = Form::of(step.op, step.inputs.len());
+        let form = match &step.averages {
+            Some(averages) => Form::family(step.op, averages),
+            None => Form::of(step.op, step.inputs.len()),
+        };
         form.ok_or_else(|| LowerError::Primitive(step.op.canonical()))
     };
     steps.steps.iter().map(form).collect()

@@ -11,12 +11,14 @@
 mod batch;
 mod by_cpu;
 mod cache;
+mod call;
 mod chunk_text;
 mod chunks;
 mod compiler;
 mod device;
 mod driver;
 mod executor;
+mod family;
 mod form;
 mod gate;
 mod launch;
@@ -35,13 +37,14 @@ mod transfer;
 
 pub use by_cpu::ByCpu;
 pub use cache::{Cache, CacheError, Key};
+pub use call::{Part, Source as BarsSource, Told};
 pub use chunks::{CHUNK_BARS, Chunks, Cut, Lane};
 pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use driver::Cuda;
-pub use executor::{Executor, ExecutorOptions, Source as BarsSource};
+pub use executor::{Executor, ExecutorOptions};
 pub use gate::{Gpu, Seen, Unavailable, devices, gpu_available};
-pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, Wanted};
+pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 pub use library::{LIBRARIES_VARIABLE, Search};
 pub use lower::{Kernel, LowerError, Lowered};
 pub use lowering::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
@@ -52,7 +55,7 @@ pub use simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simul
 pub const BACKEND_CUDA: &str = "cuda";
 
 /// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
-pub const HEADERS: [(&str, &str); 17] = [
+pub const HEADERS: [(&str, &str); 18] = [
     ("base.cuh", include_str!("../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../cuda/run.cuh")),
     ("elementwise.cuh", include_str!("../../cuda/elementwise.cuh")),
@@ -69,5 +72,6 @@ pub const HEADERS: [(&str, &str); 17] = [
     ("cycle.cuh", include_str!("../../cuda/cycle.cuh")),
     ("trend.cuh", include_str!("../../cuda/trend.cuh")),
     ("chunked.cuh", include_str!("../../cuda/chunked.cuh")),
+    ("family.cuh", include_str!("../../cuda/family.cuh")),
     ("kernel.cuh", include_str!("../../cuda/kernel.cuh")),
 ];

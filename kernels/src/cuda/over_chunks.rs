@@ -6,20 +6,22 @@ use std::sync::{Arc, PoisonError};
 
 use trawl_plan::Program;
 
-use super::batch::{Batch, Task};
+use super::batch::{Batch, Batched, Task};
+use super::call::{Part, Source, keys_by, of_host};
 use super::chunks::{CHUNK_BARS, Cut, Lane};
 use super::device::{CELL_BYTES, Fault};
-use super::executor::{Executor, RESIDENT_SHARE, Source, keys_of, of_host};
+use super::executor::{Executor, RESIDENT_SHARE};
 use super::launch::{GROUP_LANES, Wanted};
 use super::lowering::Lowering;
 use super::programs::Ready;
+use super::resident::ColumnKey;
 use crate::stages::Stages;
 use crate::{Cancel, SymbolInput};
 
 /// One call, and what came of it so far.
 struct Call<'a> {
-    symbols: &'a [SymbolInput<'a>],
-    from: &'a [usize],
+    program: &'a Program,
+    part: Part<'a>,
     cut: Cut,
     lanes: Vec<Lane>,
     ready: Arc<Ready>,
@@ -49,24 +51,22 @@ impl Executor {
         if let Some(why) = self.lost() {
             return Err(Fault::Lost(why.to_owned()));
         }
+        let part = Part { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
         let done = self.programs.ready(program, Lowering::Chunks, self.options.wait_for_fused).and_then(|ready| {
             let cut = Cut { width: CHUNK_BARS, lead: ready.sequence.lead.unwrap_or(0) };
             let last = symbols.iter().zip(from).all(|(symbol, from)| from + 1 >= symbol.visible);
             let wanted = if last { Wanted::Last } else { Wanted::All };
-            // Laid out otherwise than the same bars of whole symbols.
-            let source = source.map(|source| {
-                let bars = format!("{} in chunks of {} behind {}", source.bars, cut.width, cut.lead);
-                Source { bars: Arc::from(bars), ..source.clone() }
-            });
-            let keys = source.map(|source| keys_of(program, symbols.len(), &source));
-            let resident = keys.map(|keys| (&self.resident, keys));
-            let task = Task { ready: &ready, wanted, resident, fetch };
+            let known = source.is_some_and(|source| source.symbols.len() == symbols.len());
+            let task = Task { wanted, resident: known.then_some(&self.resident), fetch };
             let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
-            let values = if fetch { of_host(program, symbols, from, &ready.sequence.outputs) } else { Vec::new() };
-            let call = Call { symbols, from, cut, lanes, ready: Arc::clone(&ready), task, values, next_batch: 0 };
+            let values = if fetch { of_host(program, &part, &ready.sequence.outputs) } else { Vec::new() };
+            let call = Call { program, part, cut, lanes, ready: Arc::clone(&ready), task, values, next_batch: 0 };
             self.run_chunks(call, cancel, stages)
         });
-        self.noted(done)
+        if let Err(fault) = &done {
+            self.notice(fault);
+        }
+        done
     }
 
     fn run_chunks(
@@ -77,7 +77,7 @@ impl Executor {
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
         let most = self.options.batch_bytes_max.unwrap_or(self.budget.bytes_max / RESIDENT_SHARE);
         let mut waiting: Vec<Range<usize>> = Vec::new();
-        for symbol in (0..call.symbols.len()).filter(|symbol| call.symbols[*symbol].visible > 0) {
+        for symbol in (0..call.part.symbols.len()).filter(|symbol| call.part.symbols[*symbol].visible > 0) {
             match waiting.last_mut().filter(|last| call.bytes(&(last.start..symbol + 1)) <= most) {
                 Some(last) => last.end = symbol + 1,
                 None => waiting.push(symbol..symbol + 1),
@@ -103,18 +103,27 @@ impl Executor {
     /// Runs a batch of whole symbols. One that finds no memory has bars let go of; of a single symbol it also waits for others'
     /// batches.
     fn run_batch(&self, call: &mut Call<'_>, symbols: &Range<usize>, stages: &mut Stages) -> Result<(), Fault> {
-        let heads = call.cut.heads(&call.symbols[symbols.clone()]);
+        let of_batch = &call.part.symbols[symbols.clone()];
+        let heads = call.cut.heads(of_batch);
         let first = call.lanes.partition_point(|lane| lane.symbol < symbols.start);
         let end = call.lanes.partition_point(|lane| lane.symbol < symbols.end);
-        let of_batch = |lane: &Lane| Lane { symbol: lane.symbol - symbols.start, ..*lane };
-        let lanes: Vec<Lane> = call.lanes[first..end].iter().map(of_batch).collect();
-        let pieces = call.cut.pieces(&call.symbols[symbols.clone()], &heads, &lanes);
-        let members: Vec<usize> = (first..end).collect();
+        let own = |lane: &Lane| Lane { symbol: lane.symbol - symbols.start, ..*lane };
+        let lanes: Vec<Lane> = call.lanes[first..end].iter().map(own).collect();
+        let pieces = call.cut.pieces(of_batch, &heads, &lanes);
+        let groups: Vec<Batched<'_>> = pieces
+            .chunks(GROUP_LANES)
+            .enumerate()
+            .map(|(group, pieces)| {
+                let first = first + group * GROUP_LANES;
+                let members: Vec<usize> = (first..first + pieces.len()).collect();
+                Batched { group, part: 0, symbols: pieces.to_vec(), keys: call.keys(&members), members }
+            })
+            .collect();
         let mut alone = None;
         let batch = loop {
             let returns = self.pool.returns();
             let Some(lent) = self.pool.lend(true)? else { continue };
-            match Batch::start(&call.task, call.cut.places(&lanes), &pieces, &members, call.next_batch, lent) {
+            match Batch::start(&call.ready, &call.task, call.cut.places(&lanes), &groups, call.next_batch, lent) {
                 Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => {}
                 Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
                     alone.get_or_insert_with(|| self.tight.lock().unwrap_or_else(PoisonError::into_inner));
@@ -128,15 +137,15 @@ impl Executor {
         };
         drop(alone);
         call.next_batch += 1;
-        let (lanes, values, lead) = (&call.lanes, &mut call.values, call.cut.lead);
-        let mut keep = |lane: usize, output: usize, row: usize, value: f64| {
+        let (lanes, from, values, lead) = (&call.lanes, &call.part.from, &mut call.values, call.cut.lead);
+        let mut keep = |(_, lane): (usize, usize), output: usize, row: usize, value: f64| {
             let lane = lanes[lane];
-            let at = lane.own_bar(row, lead).and_then(|bar| bar.checked_sub(call.from[lane.symbol]));
+            let at = lane.own_bar(row, lead).and_then(|bar| bar.checked_sub(from[lane.symbol]));
             if let Some(at) = at {
                 values[lane.symbol][output][at] = value;
             }
         };
-        let took = batch.finish(call.task.resident.as_ref().map(|(kept, _)| *kept), stages, &mut keep)?;
+        let took = batch.finish(call.task.resident, stages, &mut keep)?.computing;
         let allowed = self.options.batch_time_max;
         if took > allowed { Err(Fault::Late { took, allowed }) } else { Ok(()) }
     }
@@ -145,8 +154,23 @@ impl Executor {
 impl Call<'_> {
     /// Bytes of the series of some symbols that lie on the device at once.
     fn bytes(&self, symbols: &Range<usize>) -> u64 {
-        let lanes: usize = self.symbols[symbols.clone()].iter().map(|s| s.visible.div_ceil(self.cut.width)).sum();
+        let lanes: usize = self.part.symbols[symbols.clone()].iter().map(|s| s.visible.div_ceil(self.cut.width)).sum();
         let rows = (lanes.div_ceil(GROUP_LANES) * (self.cut.width + self.cut.lead)) as u64;
         rows * self.ready.uses.series_at_once(self.task.wanted) as u64 * (GROUP_LANES * CELL_BYTES) as u64
+    }
+
+    /// What the columns of a group of lanes are known by: laid out otherwise than the same bars of whole symbols.
+    fn keys(&self, members: &[usize]) -> Vec<Option<ColumnKey>> {
+        let Some(source) = self.part.source.as_ref().filter(|_| self.task.resident.is_some()) else {
+            return Vec::new();
+        };
+        let bars = format!("{} in chunks of {} behind {}", source.bars, self.cut.width, self.cut.lead);
+        let source = Source { bars: Arc::from(bars), ..source.clone() };
+        let lane = |lane: &Lane| {
+            // A lane's first bar and rows say which bars it holds; both are below 2^32.
+            let number = (lane.first_bar.cast_unsigned() << 32) ^ lane.rows as u64;
+            (number, source.symbols[lane.symbol])
+        };
+        keys_by(self.program, &source, members.iter().map(|at| lane(&self.lanes[*at])))
     }
 }

@@ -4,8 +4,10 @@
 //! states fit the registers of a thread. A part's level is one above those that it reads from: it works one tile behind
 //! them. Everything here hangs on the shape of a plan alone.
 
+use trawl_plan::graph::Op;
+
 use super::form::{Form, Takes};
-use super::steps::{Source, Steps};
+use super::steps::{Source, Step, Steps};
 
 /// Registers of 32 bits for the states of a part and the addresses of its rings. What is left of the 255 of a thread is
 /// for the values of a bar and the deepest step; the test of compiled kernels holds it to no spills.
@@ -19,6 +21,12 @@ const STEPS_MAX: usize = 48;
 
 /// Shares of a thread's registers that parts are cut to, the smallest first, where there are more warps than steps need.
 const MANY_TRIES: usize = 6;
+
+/// Schedulers of a multiprocessor, each with units of its own.
+const SCHEDULERS: usize = 4;
+
+/// Equities of a family's signal that its part follows: settings of a sweep may have many.
+const FOLLOWERS_MAX: usize = 6;
 
 /// Some steps that one warp runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +76,7 @@ impl Parts {
         let mut parts: Vec<Part> = Vec::new();
         let mut first = 0;
         while first < steps.steps.len() {
-            let end = cut(first, forms, &last_reader, registers_max);
+            let end = cut(first, steps, forms, &last_reader, registers_max);
             let inputs = steps.steps[first..end].iter().flat_map(|step| &step.inputs);
             let below = inputs.filter_map(|input| match input {
                 Source::Step(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
@@ -84,6 +92,23 @@ impl Parts {
         let top = parts.iter().map(|part| part.level).max().unwrap_or(0);
         let passed = passed(steps, &parts);
         Self { parts, passed, column_depth: top + 2, whole: whole(steps) }
+    }
+
+    /// The parts in the order of the warps that run them. Warps w, w + 4, ... share a scheduler and its units for f64: the
+    /// part with the most to do stands beside one with little.
+    pub fn by_load(&self, forms: &[Form]) -> Vec<usize> {
+        let load = |part: &Part| -> usize {
+            let of = |form: &Form| 1 + form.means.as_ref().map_or(0, |means| means.load);
+            forms[part.first..part.end].iter().map(of).sum()
+        };
+        let mut order: Vec<usize> = (0..self.parts.len()).collect();
+        if forms.iter().all(|form| form.means.is_none()) {
+            return order;
+        }
+        order.sort_by_key(|at| std::cmp::Reverse(load(&self.parts[*at])));
+        // There and back again, so that the last of a round follows the first of the one before.
+        order.chunks_mut(SCHEDULERS).skip(1).step_by(2).for_each(<[usize]>::reverse);
+        order
     }
 
     /// The highest level.
@@ -107,23 +132,31 @@ fn last_readers(steps: &Steps) -> Vec<usize> {
 
 /// What a step keeps from bar to bar. A history may be another step's too: it is counted for each.
 fn registers_of(form: &Form) -> usize {
-    let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_)));
+    let means = form.means.as_ref().is_some_and(|means| means.ring.is_some());
+    let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_))) + usize::from(means);
     form.registers + RING_REGISTERS * rings
 }
 
 /// Where the part that begins with `first` ends: as far as its states fit, and in the second half of that where the fewest
-/// series cross the border.
-fn cut(first: usize, forms: &[Form], last_reader: &[usize], registers_max: usize) -> usize {
+/// series cross the border. A family of averages is a part with what follows its signal.
+fn cut(first: usize, steps: &Steps, forms: &[Form], last_reader: &[usize], registers_max: usize) -> usize {
+    if forms[first].means.is_some() {
+        let follows = |step: &&Step| {
+            matches!(step.op, Op::SignalEquity { .. }) && step.inputs.first() == Some(&Source::Step(first))
+        };
+        let more = steps.steps[first + 1..].iter().take_while(follows).count();
+        return first + 1 + more.min(FOLLOWERS_MAX);
+    }
     let mut registers = 0;
     let mut end = first;
-    while end < forms.len() && end - first < STEPS_MAX {
+    while end < forms.len() && end - first < STEPS_MAX && forms[end].means.is_none() {
         registers += registers_of(&forms[end]);
         if registers > registers_max && end > first {
             break;
         }
         end += 1;
     }
-    if end == forms.len() {
+    if forms.get(end).is_none_or(|next| next.means.is_some()) {
         return end;
     }
     let crossing = |at: usize| (first..at).filter(|step| last_reader[*step] >= at).count();

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,6 +25,8 @@ const PROGRAMS_MAX: usize = 256;
 const WAITING_MAX: usize = 64;
 /// Threads that compile kernels of single primitives.
 const COMPILERS_MAX: usize = 8;
+/// Threads that compile them ahead, before anybody asks: a program that is asked for comes first.
+const WARMING_THREADS: usize = 2;
 
 /// Kernels in the order of their calls, loaded.
 #[derive(Debug)]
@@ -112,6 +114,20 @@ impl Loader {
         sequence.calls.iter().map(|call| self.get(&call.lowered.kernel)).collect()
     }
 
+    /// Compiles and loads the kernels of programs a primitive at a time, until nobody wants kernels any more.
+    fn warm(&self, programs: &[Program], next: &AtomicUsize) {
+        while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // What has no kernels, or does not compile, is told to who runs it.
+            let Ok(apart) = Sequence::apart(program) else { continue };
+            for call in &apart.calls {
+                if self.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                drop(self.get(&call.lowered.kernel));
+            }
+        }
+    }
+
     fn compile_all(&self, kernels: &Receiver<Kernel>) {
         for kernel in kernels {
             if self.over.load(Ordering::Relaxed) {
@@ -132,14 +148,16 @@ pub(super) struct Programs {
     /// Taken when the last handle goes.
     background: Option<SyncSender<Kernel>>,
     thread: Option<JoinHandle<()>>,
+    /// Those that compile ahead.
+    warming: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Drop for Programs {
-    /// Waits for the kernel that is being compiled: a process that ends under the compiler may crash.
+    /// Waits for the kernels that are being compiled, one a thread: a process that ends under the compiler may crash.
     fn drop(&mut self) {
         self.loader.over.store(true, Ordering::Relaxed);
         drop(self.background.take());
-        if let Some(thread) = self.thread.take() {
+        for thread in self.thread.take().into_iter().chain(locked(&self.warming).drain(..)) {
             // A thread that panicked told so already.
             let _ = thread.join();
         }
@@ -170,7 +188,13 @@ impl Programs {
         let thread = std::thread::Builder::new().name("trawl-nvrtc".to_owned());
         let started = thread.spawn(move || compiling.compile_all(&kernels));
         let thread = started.map_err(|e| Fault::Failed(format!("the thread that compiles: {e}")))?;
-        Ok(Self { loader, known: Mutex::default(), background: Some(background), thread: Some(thread) })
+        Ok(Self {
+            loader,
+            known: Mutex::default(),
+            background: Some(background),
+            thread: Some(thread),
+            warming: Mutex::default(),
+        })
     }
 
     /// Kernels for a program. With `wait` the fused ones, however long that takes.
@@ -201,14 +225,15 @@ impl Programs {
         Ok(made)
     }
 
-    /// Compiles and loads what answers a program until its fused kernel is there.
-    ///
-    /// # Errors
-    /// [`Fault`].
-    pub fn warm(&self, program: &Program) -> Result<usize, Fault> {
-        let apart = Sequence::apart(program)?;
-        self.loader.get_all(&apart)?;
-        Ok(apart.kernels().len())
+    /// Has what answers programs until their fused kernels are there compiled and loaded in the background. Nobody waits for it.
+    pub fn warm(&self, programs: Vec<Program>) {
+        let work = Arc::new((programs, AtomicUsize::new(0)));
+        for number in 0..WARMING_THREADS {
+            let (loader, work) = (Arc::clone(&self.loader), Arc::clone(&work));
+            let thread = std::thread::Builder::new().name(format!("trawl-warm-{number}"));
+            // Without a thread they are compiled when they are wanted.
+            locked(&self.warming).extend(thread.spawn(move || loader.warm(&work.0, &work.1)).ok());
+        }
     }
 
     fn made(&self, sequence: Sequence, functions: Vec<Function>, fused: bool) -> Result<Ready, Fault> {

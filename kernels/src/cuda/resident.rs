@@ -1,6 +1,8 @@
 //! Columns that stay in the device's memory between scans, least recently used out first, bounded in bytes.
 //!
-//! What is used stays for its users after it went: memory is given back when the last of them is done.
+//! What is known by a key is one column of one group of symbols, so that it is found whatever else shares a call. Columns
+//! came to the device several groups at a time: such a piece of memory comes and goes as one. What is used stays for its users
+//! after it went: memory is given back when the last of them is done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,22 +10,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::device::CELL_BYTES;
 use super::transfer::Held;
 
-/// What a column on the device is known by.
+/// What a column of a group is known by on the device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ColumnKey {
-    /// Dataset, snapshot, adjustment, frame and as-of: whatever bars depend on beside what follows.
+    /// Of the symbols, their lanes and lengths. First, since it tells most keys apart.
+    pub shape: u128,
+    pub column: Arc<str>,
+    /// Dataset, snapshot, adjustment, frame and as-of: whatever bars depend on beside these.
     pub source: Arc<str>,
     pub group: u32,
-    pub column: Arc<str>,
-    /// Of the symbols, their lanes and lengths.
-    pub shape: u128,
+}
+
+/// Where a column of a group lies: its memory, and its first cell there.
+pub(super) type Place = (Arc<Held>, usize);
+
+/// Columns in one piece of memory, each with its first cell.
+pub(super) type Neighbours = Vec<(ColumnKey, usize)>;
+
+/// Memory that came as one.
+#[derive(Debug)]
+struct Piece {
+    held: Arc<Held>,
+    keys: Vec<ColumnKey>,
+    /// When it was last used.
+    used: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    columns: BTreeMap<ColumnKey, (Arc<Held>, u64)>,
-    /// Last use -> key.
-    order: BTreeMap<u64, ColumnKey>,
+    /// Key -> number of the piece, and first cell there.
+    columns: BTreeMap<ColumnKey, (u64, usize)>,
+    pieces: BTreeMap<u64, Piece>,
+    /// Last use -> number of the piece.
+    order: BTreeMap<u64, u64>,
     bytes: u64,
     clock: u64,
 }
@@ -48,22 +67,29 @@ impl ResidentColumns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn get(&self, key: &ColumnKey) -> Option<Arc<Held>> {
-        let state = &mut *self.state();
-        let (held, used) = state.columns.get_mut(key)?;
-        state.clock += 1;
-        state.order.remove(used);
-        *used = state.clock;
-        state.order.insert(state.clock, key.clone());
-        Some(Arc::clone(held))
+    pub fn has(&self, key: &ColumnKey) -> bool {
+        self.state().columns.contains_key(key)
     }
 
-    /// Keeps a column that is wholly there.
-    pub fn keep(&self, key: &ColumnKey, held: &Arc<Held>) {
+    pub fn get(&self, key: &ColumnKey) -> Option<Place> {
+        let state = &mut *self.state();
+        let (number, cell) = *state.columns.get(key)?;
+        let piece = state.pieces.get_mut(&number)?;
+        state.clock += 1;
+        state.order.remove(&piece.used);
+        piece.used = state.clock;
+        state.order.insert(state.clock, number);
+        Some((Arc::clone(&piece.held), cell))
+    }
+
+    /// Keeps columns that are wholly there, each with its first cell; those that others brought meanwhile stay theirs.
+    pub fn keep(&self, columns: &[(ColumnKey, usize)], held: &Arc<Held>) {
         let bytes = bytes_of(held);
         let mut gone = Vec::new();
         let state = &mut *self.state();
-        if bytes > self.bytes_max || state.columns.contains_key(key) {
+        let new: Vec<&(ColumnKey, usize)> =
+            columns.iter().filter(|(key, _)| !state.columns.contains_key(key)).collect();
+        if bytes > self.bytes_max || new.is_empty() {
             return;
         }
         while state.bytes + bytes > self.bytes_max {
@@ -71,19 +97,23 @@ impl ResidentColumns {
             gone.push(old);
         }
         state.clock += 1;
+        let number = state.clock;
         state.bytes += bytes;
-        state.order.insert(state.clock, key.clone());
-        state.columns.insert(key.clone(), (Arc::clone(held), state.clock));
+        state.order.insert(number, number);
+        let keys = new.iter().map(|(key, _)| key.clone()).collect();
+        let places: Vec<_> = new.into_iter().map(|(key, cell)| (key.clone(), (number, *cell))).collect();
+        state.columns.extend(places);
+        state.pieces.insert(number, Piece { held: Arc::clone(held), keys, used: number });
     }
 
-    /// Lets go of the column that was used least recently of those that nobody uses now; false when there is none.
+    /// Lets go of the memory that was used least recently of what nobody uses now; false when there is none.
     pub fn let_go_of_one(&self) -> bool {
         let gone = {
             let state = &mut *self.state();
             let unused =
-                |key: &&ColumnKey| state.columns.get(*key).is_some_and(|(held, _)| Arc::strong_count(held) == 1);
-            let key = state.order.values().find(unused).cloned();
-            key.and_then(|key| state.remove(&key))
+                |number: &&u64| state.pieces.get(*number).is_some_and(|piece| Arc::strong_count(&piece.held) == 1);
+            let number = state.order.values().find(unused).copied();
+            number.and_then(|number| state.remove(number))
         };
         gone.is_some()
     }
@@ -95,14 +125,17 @@ impl ResidentColumns {
 
 impl State {
     fn pop(&mut self) -> Option<Arc<Held>> {
-        let key = self.order.values().next().cloned()?;
-        self.remove(&key)
+        let number = self.order.values().next().copied()?;
+        self.remove(number)
     }
 
-    fn remove(&mut self, key: &ColumnKey) -> Option<Arc<Held>> {
-        let (held, used) = self.columns.remove(key)?;
-        self.order.remove(&used);
-        self.bytes -= bytes_of(&held);
-        Some(held)
+    fn remove(&mut self, number: u64) -> Option<Arc<Held>> {
+        let piece = self.pieces.remove(&number)?;
+        self.order.remove(&piece.used);
+        for key in &piece.keys {
+            self.columns.remove(key);
+        }
+        self.bytes -= bytes_of(&piece.held);
+        Some(piece.held)
     }
 }

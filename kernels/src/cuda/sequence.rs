@@ -12,6 +12,7 @@ use trawl_plan::Program;
 
 use super::chunk_text::{lower_maps, lower_walks};
 use super::chunks::{Levels, words_of};
+use super::family::fold;
 use super::launch::{GROUP_LANES, Limits, Market, Wanted};
 use super::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
 use super::parts::Parts;
@@ -61,7 +62,7 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn fused(program: &Program) -> Result<Self, LowerError> {
-        let steps = Steps::of(program);
+        let steps = fold(Steps::of(program));
         let forms = forms(&steps)?;
         let parts = Parts::of(&steps, &forms).parts;
         let cuts = parts.chunks(PARTS_MAX).filter_map(|chunk| Some(chunk.first()?.first..chunk.last()?.end));
@@ -318,7 +319,7 @@ fn piece(steps: &Steps, cut: &Range<usize>, place: &[Series]) -> (Steps, Vec<Ser
             }
         };
         let inputs = step.inputs.iter().map(input).collect();
-        inner.push(Step { op: step.op, inputs });
+        inner.push(Step { inputs, ..step.clone() });
     }
     let later = steps.steps[cut.end..].iter().flat_map(|step| &step.inputs).chain(&steps.outputs);
     let mut told: Vec<usize> = later.filter_map(|source| source.step()).filter(|step| cut.contains(step)).collect();

@@ -4,6 +4,8 @@
 use trawl_plan::Program;
 use trawl_plan::graph::{NodeId, Op};
 
+use super::family::Averages;
+
 /// What a step reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Source {
@@ -27,6 +29,8 @@ impl Source {
 pub(crate) struct Step {
     pub op: Op,
     pub inputs: Vec<Source>,
+    /// Of a family's signal that makes its averages itself: inputs are then their series, price, return, bar number.
+    pub averages: Option<Averages>,
 }
 
 #[derive(Debug, Clone)]
@@ -60,7 +64,7 @@ impl Steps {
             if inputs_done {
                 place[id.index()] = Some(Source::Step(steps.len()));
                 let inputs = node.inputs.iter().filter_map(|input| place[input.index()]).collect();
-                steps.push(Step { op: node.op, inputs });
+                steps.push(Step { op: node.op, inputs, averages: None });
             } else {
                 open.push((id, true));
                 open.extend(node.inputs.iter().rev().map(|input| (*input, false)));

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::family::Means;
 use super::form::{Form, RingSlots, Table, Takes};
 use super::parts::{Part, Parts};
 use super::steps::{Source, Steps};
@@ -39,6 +40,13 @@ const TILE_MAX: usize = 16;
 /// Bytes of shared memory that the series of a block may take; the rest is for rings.
 const SERIES_BYTES_MAX: usize = 72 * 1024;
 
+/// Parts of a kernel of families of which two blocks run on a multiprocessor side by side: chains of additions leave its
+/// units half idle, and 65,536 registers are 128 for each of 512 threads.
+const PAIRED_PARTS_MAX: usize = 8;
+
+/// What a family's signal takes before its averages: price, return, bar number.
+const SIGNAL_SHARED: usize = 3;
+
 /// Bytes of a row of shared memory.
 pub(crate) const ROW_BYTES: usize = 32 * size_of::<f64>();
 
@@ -62,7 +70,18 @@ struct Writer<'a> {
     values: Values,
     /// First row of each passed series in shared memory.
     bases: Vec<usize>,
+    /// Past values of the series that families of averages look back at.
+    pasts: Vec<Shared>,
     out: String,
+}
+
+/// Past values that one part keeps for several families of averages: twice each, as walks want them.
+#[derive(Clone, Copy)]
+struct Shared {
+    source: Source,
+    /// The part that fills the ring, which the others read a tile behind.
+    writer: usize,
+    ring: usize,
 }
 
 /// Writes the kernel; `over_chunks`: over lanes that are chunks, of steps without recursion.
@@ -82,10 +101,17 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: b
     if over_chunks {
         values.lanes();
     }
-    let mut writer = Writer { steps, forms, parts, over_chunks, tile, values, bases, out: String::new() };
+    let pasts = Vec::new();
+    let mut writer = Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, out: String::new() };
+    writer.share();
     let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
     writer.frame(&bodies, tiles * tile);
     Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile }
+}
+
+/// A ring by its number.
+fn ring_of(ring: usize) -> String {
+    format!("b.ring(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
 }
 
 /// C++ has no arrays of nothing.
@@ -133,14 +159,16 @@ impl Writer<'_> {
         self.out.push_str("    copies_end();\n}\n");
         bodies.iter().for_each(|body| self.out.push_str(body));
         let whole = self.parts.whole.iter().any(|whole| *whole);
+        let families = self.forms.iter().any(|form| form.means.is_some());
+        let blocks = if families && bodies.len() <= PAIRED_PARTS_MAX { 2 } else { 1 };
         let _ = write!(
             self.out,
-            "\nextern \"C\" __global__ void __launch_bounds__({threads}, 1) @(const __grid_constant__ @_arguments a) {{\n    \
+            "\nextern \"C\" __global__ void __launch_bounds__({threads}, {blocks}) @(const __grid_constant__ @_arguments a) {{\n    \
              const Frame<{tile}> b(a.run, {series_rows}, {whole});\n    @_fetch(a, b, b.first_tile);\n    \
              copies_wait<0>();\n    block_barrier(b.threads);\n"
         );
-        for part in 0..bodies.len() {
-            let _ = writeln!(self.out, "    if (b.warp == {part}) @_part{part}(a, b);");
+        for (warp, part) in self.parts.by_load(self.forms).into_iter().enumerate() {
+            let _ = writeln!(self.out, "    if (b.warp == {warp}) return @_part{part}(a, b);");
         }
         self.out.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
     }
@@ -164,6 +192,7 @@ impl Writer<'_> {
         for at in part.first..part.end {
             self.step(part, at, &mut body);
         }
+        self.fill(number, part, &mut body);
         self.outputs(number, part, &mut body);
         self.around(number, part, &body)
     }
@@ -197,6 +226,9 @@ impl Writer<'_> {
         let mut found: Vec<(Source, usize, bool)> = Vec::new();
         for at in part.first..part.end {
             let Takes::Past(bars) = self.forms[at].takes else { continue };
+            if self.forms[at].means.is_some() {
+                continue;
+            }
             let (source, whole) = (self.steps.steps[at].inputs[0], self.parts.whole[at]);
             match found.iter_mut().find(|(known, ..)| *known == source) {
                 Some((_, most, every)) => (*most, *every) = ((*most).max(bars), *every || whole),
@@ -204,12 +236,9 @@ impl Writer<'_> {
             }
         }
         for (number, (source, bars, whole)) in found.into_iter().enumerate() {
-            self.values.rings.push(RingSlots::UpTo(bars.saturating_add(1)));
-            let ring = self.values.rings.len() - 1;
-            let _ = writeln!(body.states, "History h{number};");
+            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)));
+            let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", ring_of(ring));
             let _ = writeln!(body.starts, "h{number}.start(0);");
-            let _ =
-                writeln!(body.states, "const Ring k{number} = b.ring(a.ring[{}], a.ring[{}]);", 2 * ring, 2 * ring + 1);
             body.histories.push((source, whole));
             // A series of this part is pushed when it is made.
             if !matches!(source, Source::Step(step) if part.holds(step)) {
@@ -219,20 +248,119 @@ impl Writer<'_> {
         }
     }
 
-    /// One step: its state, and the line that takes it a bar further.
-    fn step(&mut self, part: &Part, at: usize, body: &mut Body) {
-        let (form, inputs) = (self.forms[at].clone(), self.steps.steps[at].inputs.clone());
-        let whole = self.parts.whole[at];
-        let mut given: Vec<String> = Vec::new();
-        for (i, input) in inputs.iter().enumerate() {
+    /// Rings for what families look back at: one a series, filled by a part below all of them, if there is one.
+    fn share(&mut self) {
+        let parts = self.parts;
+        let mut found: Vec<(Source, usize, usize, usize)> = Vec::new();
+        for part in &parts.parts {
+            for at in part.first..part.end {
+                let (form, source) = (&self.forms[at], self.steps.steps[at].inputs.first());
+                let (Some(_), Takes::Past(bars), Some(source)) = (&form.means, form.takes, source) else { continue };
+                let level = part.level;
+                match found.iter_mut().find(|(known, ..)| known == source) {
+                    Some((_, most, low, high)) => {
+                        (*most, *low, *high) = ((*most).max(bars), (*low).min(level), (*high).max(level));
+                    }
+                    None => found.push((*source, bars, level, level)),
+                }
+            }
+        }
+        for (source, bars, low, high) in found {
+            let below = |part: &Part| match source {
+                Source::Step(step) => part.holds(step),
+                _ => part.level < low,
+            };
+            let Some(writer) = parts.parts.iter().position(below) else { continue };
+            // The filling part is ahead by its tile and one for each level between.
+            let more = (high - parts.parts[writer].level + 1) * self.tile;
+            let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 });
+            self.pasts.push(Shared { source, writer, ring });
+        }
+    }
+
+    /// Number of a new ring.
+    fn ring(&mut self, slots: RingSlots) -> usize {
+        self.values.rings.push(slots);
+        self.values.rings.len() - 1
+    }
+
+    /// Fills the shared rings that are this part's.
+    fn fill(&mut self, number: usize, part: &Part, body: &mut Body) {
+        for (at, past) in self.pasts.clone().into_iter().enumerate().filter(|(_, past)| past.writer == number) {
+            let value = self.value(part, past.source, true, body);
+            let _ = writeln!(body.states, "History w{at};\nconst Ring q{at} = {};", ring_of(past.ring));
+            let _ = writeln!(body.starts, "w{at}.start(0);");
+            let _ = writeln!(body.every, "w{at}.push_twice(defined({value}), q{at});");
+        }
+    }
+
+    /// What a family's signal is given: price, return and bar number, and the averages that are made here.
+    fn means(&mut self, part: &Part, at: usize, means: &Means, body: &mut Body) -> Vec<String> {
+        let inputs = self.steps.steps[at].inputs.clone();
+        let mut given: Vec<String> = inputs[1..].iter().map(|input| self.value(part, *input, true, body)).collect();
+        let x = match means.past {
+            None => self.value(part, inputs[0], true, body),
+            Some(bars) => {
+                let shared = self.pasts.iter().find(|past| past.source == inputs[0]).map(|past| past.ring);
+                let forward = match shared {
+                    Some(_) => format!("g{at}.follow(r{at});"),
+                    None => {
+                        let value = self.value(part, inputs[0], true, body);
+                        format!("g{at}.push_twice(defined({value}), r{at});")
+                    }
+                };
+                let own = RingSlots::Rows { slots: bars.saturating_add(1), more: 0, each: 2 };
+                let ring = shared.unwrap_or_else(|| self.ring(own));
+                let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", ring_of(ring));
+                let _ = writeln!(body.starts, "g{at}.start(0);");
+                let _ = writeln!(body.every, "{forward}");
+                format!("Past{{r{at}, g{at}.now, t}}")
+            }
+        };
+        let (ints, doubles) = (self.values.ints.len(), self.values.doubles.len());
+        self.values.ints.extend(&means.ints);
+        self.values.doubles.extend(&means.doubles);
+        let number = given.last().cloned().unwrap_or_default();
+        let mut told = vec![x, number, format!("a.p + {ints}"), format!("a.f + {doubles}")];
+        if let Some(slots) = means.ring {
+            told.push(ring_of(self.ring(slots)));
+        }
+        told.push(format!("n{at}"));
+        let _ = writeln!(body.states, "{} m{at};", means.name);
+        let _ = writeln!(body.starts, "m{at}.start();");
+        let _ = writeln!(body.every, "double n{at}[{}];\nm{at}.next({});", means.places.len(), told.join(", "));
+        given.extend(means.places.iter().map(|place| format!("n{at}[{place}]")));
+        given
+    }
+
+    /// The inputs of a step, as values or with their past.
+    fn given(&mut self, part: &Part, at: usize, form: &Form, body: &mut Body) -> Vec<String> {
+        let mut given = Vec::new();
+        for (i, input) in self.steps.steps[at].inputs.clone().iter().enumerate() {
             if i == 0 && matches!(form.takes, Takes::Past(_)) {
                 let history = body.histories.iter().position(|(source, _)| source == input).unwrap_or(0);
                 given.push(format!("Past{{k{history}, h{history}.now, t}}"));
             } else {
-                given.push(self.value(part, *input, whole, body));
+                given.push(self.value(part, *input, self.parts.whole[at], body));
             }
         }
-        if let Takes::Array(from) = form.takes {
+        given
+    }
+
+    /// One step: its state, and the line that takes it a bar further.
+    fn step(&mut self, part: &Part, at: usize, body: &mut Body) {
+        let form = self.forms[at].clone();
+        let whole = self.parts.whole[at];
+        let mut given: Vec<String> = match &form.means {
+            Some(means) => self.means(part, at, means, body),
+            None => self.given(part, at, &form, body),
+        };
+        let array = match form.takes {
+            _ if form.means.is_some() => Some(SIGNAL_SHARED),
+            Takes::Array(from) => Some(from),
+            _ => None,
+        };
+        if let Some(from) = array {
             let values = given.split_off(from.min(given.len())).join(", ");
             let _ = writeln!(body.section(whole), "const double a{at}[] = {{{values}}};");
             given.push(format!("a{at}"));
@@ -254,9 +382,7 @@ impl Writer<'_> {
             given.push(format!("a.run.table + a.p[{at}]"));
         }
         for slots in &form.rings {
-            let ring = self.values.rings.len();
-            self.values.rings.push(*slots);
-            given.push(format!("b.ring(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1));
+            given.push(ring_of(self.ring(*slots)));
         }
         if form.has_state {
             let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };

@@ -11,11 +11,11 @@ use trawl_kernels::cuda::{
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel, Precision, SymbolInput, evaluate_all};
 use trawl_plan::Program;
-use trawl_plan::catalogue::{Function, functions};
+use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::graph::{Binary, Op};
 
 use crate::emulator::{Emulator, OnDemand, Order};
-use crate::fused::{inputs, items, market, program};
+use crate::fused::{inputs, market, program};
 
 /// Promised for recursive steps, relative to the value.
 const TOLERANCE: f64 = 1e-12;
@@ -26,7 +26,7 @@ const SIGNED: &[&str] = &["efi", "kvo", "obv", "smi", "trix", "tsi"];
 
 /// What the page on parity says of a function over chunks.
 pub fn promised(function: &Function) -> &'static str {
-    let program = program(&items(function));
+    let program = program(&sample(function));
     match Sequence::in_chunks(&program, false) {
         Err(_) => "whole",
         Ok(_) if !is_recursive(&program) => "bit for bit",
@@ -183,7 +183,7 @@ fn the_whole_catalogue_over_chunks_agrees_with_the_cpu() {
     let mut whole = BTreeSet::new();
     let mut plans = Vec::new();
     for function in functions() {
-        match plan(items(function), false) {
+        match plan(sample(function), false) {
             Some(plan) => plans.push((function.name, plan)),
             None => drop(whole.insert(function.name)),
         }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use trawl_kernels::cuda::{CompileError, Compiler, Kernel, REGISTERS_MAX, Resources, Search, Sequence};
+use trawl_kernels::SymbolInput;
+use trawl_kernels::cuda::{
+    CompileError, Compiler, Kernel, Limits, Market, REGISTERS_MAX, Resources, Search, Sequence, Wanted,
+};
 
 use crate::fused::{catalogue, program};
 
@@ -13,6 +16,9 @@ const ARCHITECTURE: u32 = 90;
 
 /// Registers of a multiprocessor that the threads of a block share.
 const BLOCK_REGISTERS: usize = 65_536;
+
+/// Shared memory that the system takes of each block: 227 KiB of a block's 228.
+const RESERVED_SHARED_BYTES: usize = 1024;
 
 /// Stack that a thread may take: the far reduction of an angle has arrays of its own.
 const STACK_BYTES_MAX: u64 = 1024;
@@ -123,6 +129,30 @@ fn kernels_compile_without_spills_and_within_their_registers() {
         wrong.join("\n")
     );
     println!("{} kernels compiled, at most {most:?}", kernels.len());
+}
+
+/// What a classification over many symbols is bound by: two blocks of it must fit a multiprocessor.
+#[test]
+fn two_blocks_of_the_classification_fit_a_multiprocessor() {
+    let program = program(&["atc().signal".to_owned()]);
+    let plan = Sequence::fused(&program).expect("every primitive");
+    let [call] = plan.calls.as_slice() else { panic!("{} kernels", plan.calls.len()) };
+    let series = vec![0.0; 2_000];
+    let symbol = SymbolInput { columns: vec![series.as_slice(); program.inputs.len()], visible: series.len() };
+    let market = Market::new(program.inputs.len(), &[symbol]);
+    let launch = call.lowered.launch(&market, Wanted::Last, Limits::default());
+    let kernel = &call.lowered.kernel;
+    let taken = resources(&BTreeMap::from([(kernel.name.clone(), kernel.clone())]))[0].1;
+    println!(
+        "{} warps, tiles of {} bars, {} bytes of shared memory: {taken:?}",
+        kernel.warps, kernel.tile, launch.shared_bytes
+    );
+    assert_eq!(launch.scratch_len, 0, "every ring finds room");
+    assert!(
+        2 * (launch.shared_bytes + RESERVED_SHARED_BYTES) <= Limits::default().shared_bytes + RESERVED_SHARED_BYTES
+    );
+    assert!(2 * launch.threads * taken.registers as usize <= BLOCK_REGISTERS, "{taken:?}");
+    assert_eq!(taken.spilled_bytes, 0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use trawl_kernels::cuda::{Bound, HEADERS, Launch, Launcher, Lowered, Pointers};
+use trawl_kernels::cuda::{Bound, GROUP_LANES, HEADERS, Launch, Launcher, Lowered, Pointers, SCATTERED};
 
 /// Kernels of one shared object: a compiler's time grows faster than the text.
 const KERNELS_MAX: usize = 24;
@@ -28,6 +28,8 @@ pub struct Emulator {
     libraries: Vec<libloading::Library>,
     pub order: Order,
     pub seed: u64,
+    /// Columns lie group by group in memory of their own, as those that stay on a device do.
+    pub scattered: bool,
 }
 
 fn headers() -> PathBuf {
@@ -100,7 +102,22 @@ impl Emulator {
             unsafe { libloading::Library::new(path) }.unwrap_or_else(|e| panic!("{}: {e}", path.display()))
         };
         let libraries = paths.iter().flatten().map(open).collect();
-        Self { libraries, order: Order::Forward, seed: 1 }
+        Self { libraries, order: Order::Forward, seed: 1, scattered: false }
+    }
+}
+
+impl Emulator {
+    /// A column's rows in one piece, or each group's.
+    fn pieces(&self, column: &[f64], first_row: &[i64]) -> Vec<Aligned> {
+        if !self.scattered {
+            return vec![Aligned::of(column)];
+        }
+        let cell = |row: i64| row as usize * GROUP_LANES;
+        // From the last to the first, so that no piece lies behind the one before.
+        let mut pieces: Vec<Aligned> =
+            first_row.windows(2).rev().map(|ends| Aligned::of(&column[cell(ends[0])..cell(ends[1])])).collect();
+        pieces.reverse();
+        pieces
     }
 }
 
@@ -112,11 +129,16 @@ impl Launcher for Emulator {
         let entry = self.libraries.iter().find_map(|library| unsafe { library.get::<Entry>(symbol.as_bytes()) }.ok());
         let entry = entry.ok_or_else(|| format!("no kernel {kernel} was compiled"))?;
         // Aligned as a device's allocations are, and of exactly their size.
-        let columns: Vec<Aligned> = memory.columns.iter().map(|column| Aligned::of(column)).collect();
+        let columns: Vec<Vec<Aligned>> = memory.columns.iter().map(|c| self.pieces(c, memory.first_row)).collect();
+        let address = |pieces: &Vec<Aligned>| pieces.iter().map(|piece| piece.cells().as_ptr() as u64).collect();
+        let tables: Vec<Vec<u64>> = columns.iter().map(address).collect();
         let mut out = Aligned::of(memory.out);
         let mut scratch = Aligned::of(memory.scratch);
         let pointers = Pointers {
-            columns: columns.iter().map(|column| column.cells().as_ptr() as u64).collect(),
+            columns: tables
+                .iter()
+                .map(|table| if self.scattered { table.as_ptr() as u64 | SCATTERED } else { table[0] })
+                .collect(),
             out: out.cells_mut().as_mut_ptr() as u64,
             scratch: scratch.cells_mut().as_mut_ptr() as u64,
             table: memory.table.as_ptr() as u64,

@@ -7,8 +7,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
-use trawl_plan::catalogue::{Function, ParamDefault, functions};
-use trawl_plan::graph::Kind;
+use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::{Input, Program, compile_expressions};
 
 use crate::emulator::{Emulator, Order};
@@ -31,28 +30,6 @@ const RANDOM_FUSED: usize = 16;
 
 /// Functions that the GPU does not run, and why. The list may not grow unseen, nor name what runs.
 const MISSING: &[(&str, &str)] = &[];
-
-fn call(function: &Function) -> String {
-    let mut numbers = ["close", "high", "low"].into_iter().cycle();
-    let mut given: Vec<String> = Vec::new();
-    for series in function.series.iter().filter(|s| s.default.is_none()) {
-        let value = match (series.name, series.kind) {
-            (_, Kind::Bool) => "close > open",
-            ("periods", _) => "iff(close > open, 5, 9)",
-            _ => numbers.next().expect("endless"),
-        };
-        given.push(format!("{}={value}", series.name));
-    }
-    let required = function.params.iter().filter(|p| p.default == ParamDefault::Required);
-    given.extend(required.map(|p| format!("{}=7", p.name)));
-    format!("{}({})", function.name, given.join(", "))
-}
-
-/// Every output of a function.
-pub fn items(function: &Function) -> Vec<String> {
-    let field = |name: &str| if function.outputs.len() > 1 { format!(".{name}") } else { String::new() };
-    function.outputs.iter().map(|output| format!("{}{}", call(function), field(output.name))).collect()
-}
 
 pub fn program(items: &[String]) -> Program {
     let named: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
@@ -119,10 +96,10 @@ pub fn inputs<'a>(program: &Program, bars: &'a [Vec<Vec<f64>>], begins: &'a [f64
 }
 
 /// Both engines' values of every output, or where they differ first.
-struct Comparison {
+pub struct Comparison {
     /// Output, symbol, bar, the CPU's value, the other's.
-    differs: Vec<(usize, usize, usize, f64, f64)>,
-    values: usize,
+    pub differs: Vec<(usize, usize, usize, f64, f64)>,
+    pub values: usize,
 }
 
 fn same(a: f64, b: f64) -> bool {
@@ -154,7 +131,13 @@ fn compare(market: &Market, wanted: Wanted, cpu: &[Vec<Vec<f64>>], value: impl F
 }
 
 /// Runs a plan at every bar and at the last one, and compares.
-fn check(device: &Emulator, program: &Program, plan: &Sequence, bars: &[Vec<Vec<f64>>], limits: Limits) -> Comparison {
+pub fn check(
+    device: &Emulator,
+    program: &Program,
+    plan: &Sequence,
+    bars: &[Vec<Vec<f64>>],
+    limits: Limits,
+) -> Comparison {
     let begins = begins(5_000);
     let symbols = inputs(program, bars, &begins);
     let market = Market::new(program.inputs.len(), &symbols);
@@ -172,11 +155,11 @@ fn check(device: &Emulator, program: &Program, plan: &Sequence, bars: &[Vec<Vec<
 /// The catalogue in plans of some functions each.
 pub fn catalogue() -> Vec<Vec<String>> {
     let all: Vec<&Function> = functions().filter(|f| !MISSING.iter().any(|(name, _)| *name == f.name)).collect();
-    all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| items(f)).collect()).collect()
+    all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| sample(f)).collect()).collect()
 }
 
 /// Groups that are ragged and of more than one warp, dirt in every fourth symbol.
-fn ragged() -> Vec<usize> {
+pub fn ragged() -> Vec<usize> {
     let mut lengths: Vec<usize> = LENGTHS.iter().flat_map(|n| [*n; 4]).collect();
     // One lane in the last group.
     lengths.truncate(33);
@@ -198,7 +181,7 @@ fn golden() -> Vec<Vec<Vec<f64>>> {
 fn every_function_of_the_catalogue_is_run_by_the_gpu() {
     let mut missing: BTreeMap<&str, String> = BTreeMap::new();
     for function in functions() {
-        let program = program(&items(function));
+        let program = program(&sample(function));
         if let Err(e) = Sequence::apart(&program) {
             missing.insert(function.name, e.to_string());
         }

@@ -21,6 +21,7 @@ mod oscillators;
 mod overlap;
 mod patterns;
 mod prices;
+mod sample;
 mod sets;
 mod statistics;
 mod stochastics;
@@ -31,6 +32,7 @@ mod volume;
 pub use facts::{Facts, facts};
 pub use forms::{FORMS, Form, find_form};
 pub use formula::Formula;
+pub use sample::{sample, samples};
 pub use sets::{NamedSet, SETS, find_set};
 
 use crate::graph::{Kind, NodeId};

@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use opentelemetry::KeyValue;
-
 use super::exemplar::{Exemplar, TraceId};
 use super::labels::Label;
 use super::{About, Kind, Place, Unit};
@@ -55,14 +53,14 @@ pub(super) trait Metric: Sync {
     fn about(&self) -> About;
     /// Every cell; those of a label in the order of its values.
     fn read(&self) -> Vec<Sample>;
-    /// Where a histogram's values go besides.
-    fn forward(&self) -> Option<&OnceLock<Forward>> {
+    /// Where a histogram's values go besides: one for each cell.
+    fn forward(&self) -> Option<&OnceLock<Vec<Forward>>> {
         None
     }
 }
 
-/// A histogram of OTLP.
-pub(super) type Forward = opentelemetry::metrics::Histogram<f64>;
+/// One cell of a histogram of OTLP. Bound to its labels: looking them up took longer than all else that is counted.
+pub(super) type Forward = opentelemetry::metrics::BoundHistogram<f64>;
 
 /// What is declared of a metric, before its kind and label are added.
 #[derive(Debug, Clone, Copy)]
@@ -247,7 +245,7 @@ struct Spread {
 pub struct Histogram<L = (), const N: usize = 1> {
     said: Said,
     cells: [Spread; N],
-    forward: OnceLock<Forward>,
+    forward: OnceLock<Vec<Forward>>,
     label: PhantomData<fn() -> L>,
 }
 
@@ -279,11 +277,8 @@ impl<L: Label, const N: usize> Histogram<L, N> {
         {
             exemplars[bucket] = Some(Exemplar::now(trace, seconds));
         }
-        if let Some(forward) = self.forward.get() {
-            match labels_of(&self.about(), label.index()).pop() {
-                Some((name, value)) => forward.record(seconds, &[KeyValue::new(name, value.into_owned())]),
-                None => forward.record(seconds, &[]),
-            }
+        if let Some(forward) = self.forward.get().and_then(|cells| cells.get(label.index())) {
+            forward.record(seconds);
         }
     }
 
@@ -311,7 +306,7 @@ impl<L: Label, const N: usize> Metric for Histogram<L, N> {
         self.cells.iter().enumerate().map(sample).collect()
     }
 
-    fn forward(&self) -> Option<&OnceLock<Forward>> {
+    fn forward(&self) -> Option<&OnceLock<Vec<Forward>>> {
         Some(&self.forward)
     }
 }

@@ -13,7 +13,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 
-use super::kinds::{Metric, SECONDS_BOUNDS, Value};
+use super::kinds::{Labels, Metric, SECONDS_BOUNDS, Sample, Value};
 use super::{Kind, Place, Unit, of};
 use crate::environment::{Signal, Wanted, wanted};
 use crate::otlp::metric_exporter;
@@ -87,12 +87,13 @@ fn register(meter: &Meter, metric: &'static dyn Metric) {
         Unit::Seconds => "s",
         Unit::Bytes => "By",
     };
+    let attributes = |labels: Labels| -> Vec<KeyValue> {
+        labels.into_iter().map(|(name, value)| KeyValue::new(name, value.into_owned())).collect()
+    };
     let each = move |observe: &dyn Fn(f64, &[KeyValue])| {
         for sample in metric.read() {
-            let labels: Vec<KeyValue> =
-                sample.labels.into_iter().map(|(name, value)| KeyValue::new(name, value.into_owned())).collect();
             if let Value::Number(number) = sample.value {
-                observe(number, &labels);
+                observe(number, &attributes(sample.labels));
             }
         }
     };
@@ -110,7 +111,8 @@ fn register(meter: &Meter, metric: &'static dyn Metric) {
             let histogram = histogram.with_boundaries(SECONDS_BOUNDS.to_vec()).build();
             if let Some(forward) = metric.forward() {
                 // Set before only when it was called before: then the first call counts.
-                let _ = forward.set(histogram);
+                let bound = |sample: Sample| histogram.bind(&attributes(sample.labels));
+                let _ = forward.set(metric.read().into_iter().map(bound).collect());
             }
         }
     }

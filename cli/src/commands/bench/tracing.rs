@@ -18,7 +18,7 @@ use trawl_worker::timeline::{SegmentTold, Timeline};
 use super::{Machine, machine};
 
 /// Rounds before any is measured.
-const WARM_UPS: usize = 30;
+const WARM_UPS: u32 = 30;
 /// Records of a scan's stages that are timed.
 const RECORDS: u32 = 200;
 
@@ -30,6 +30,9 @@ pub struct Args {
     /// The dataset that is scanned
     #[arg(long, value_name = "NAME")]
     dataset: String,
+    /// What is looked for
+    #[arg(long = "where", value_name = "EXPR", default_value = "close > sma(close, 50)")]
+    condition: String,
     /// Rounds
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     repeats: u32,
@@ -60,9 +63,12 @@ struct Report {
     benchmark: &'static str,
     engine: &'static str,
     machine: Machine,
+    condition: String,
     symbols: u64,
     segments: u32,
     rounds: u32,
+    /// Of each way, those included that warm it up.
+    scans: u32,
     ways: Vec<Way>,
     /// Recording the stages of all segments of one scan, without sending them.
     record_us: f64,
@@ -99,7 +105,7 @@ fn record(segments: u32) -> Duration {
 async fn measure(args: &Args) -> Result<Report> {
     let document = ScanDocument {
         dataset: Some(args.dataset.clone()),
-        condition: "close > sma(close, 50)".to_owned(),
+        condition: args.condition.clone(),
         rank: Some("close".to_owned()),
         select: vec!["close".to_owned()],
         ..ScanDocument::default()
@@ -107,11 +113,11 @@ async fn measure(args: &Args) -> Result<Report> {
     let call = ScanCall { document, ephemeral: true, ..ScanCall::default() };
     let mut taken: Vec<Vec<f64>> = vec![Vec::new(); args.way.len()];
     let (mut expected, mut size) = (None, (0, 0));
-    for round in 0..WARM_UPS + args.repeats as usize {
+    for round in 0..WARM_UPS + args.repeats {
         let mut times = vec![0.0; args.way.len()];
         for turn in 0..args.way.len() {
             // Whoever comes first in a round has an advantage or not: everybody does in turns.
-            let at = (turn + round) % args.way.len();
+            let at = (turn + round as usize) % args.way.len();
             let started = Instant::now();
             let scanned = client::scan(&args.way[at].1, &call, &NoProgress).await?;
             times[at] = started.elapsed().as_secs_f64() * 1e3;
@@ -141,9 +147,11 @@ async fn measure(args: &Args) -> Result<Report> {
         benchmark: "tracing",
         engine: trawl_protocol::limits::ENGINE,
         machine: machine(),
+        condition: args.condition.clone(),
         symbols: size.0,
         segments: size.1,
         rounds: args.repeats,
+        scans: args.repeats + WARM_UPS,
         ways: ways.collect(),
         record_us: quantile(&records, 0.5),
     })

@@ -59,7 +59,8 @@ impl State {
         let class = self.class_for(&submission.prepared);
         let mine = |worker: &&RegisteredWorker| worker.serves() && class_of(&worker.record) == class;
         let serving = self.registered.values().filter(mine);
-        let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id) });
+        let device = submission.prepared.identity.backend != trawl_kernels::BACKEND_CPU;
+        let seat = |w: &RegisteredWorker| Some(WorkerSeat { worker: w.joined?, key: name_key(&w.record.id), device });
         let seats: Vec<WorkerSeat> = serving.filter_map(seat).collect();
         let affinity = name_key(&submission.prepared.identity.dataset);
         let mut costs = submission.prepared.segment_costs();

@@ -8,8 +8,7 @@ use rayon::prelude::*;
 use trawl_kernels::cuda::Executor;
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
-use trawl_plan::catalogue::{Function, ParamDefault, functions};
-use trawl_plan::graph::Kind;
+use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::{Input, Program};
 
 use super::super::screen::COLUMNS;
@@ -23,28 +22,6 @@ const TOGETHER: usize = 12;
 const BARS: usize = 500;
 /// Differences that are told.
 const TOLD_MAX: usize = 20;
-
-/// A call of a function with its defaults, and with plain numbers where it has none.
-fn call(function: &Function) -> String {
-    let mut numbers = ["close", "high", "low"].into_iter().cycle();
-    let mut given: Vec<String> = Vec::new();
-    for series in function.series.iter().filter(|s| s.default.is_none()) {
-        let value = match (series.name, series.kind) {
-            (_, Kind::Bool) => "close > open",
-            ("periods", _) => "iff(close > open, 5, 9)",
-            _ => numbers.next().unwrap_or("close"),
-        };
-        given.push(format!("{}={value}", series.name));
-    }
-    let required = function.params.iter().filter(|p| p.default == ParamDefault::Required);
-    given.extend(required.map(|p| format!("{}=7", p.name)));
-    format!("{}({})", function.name, given.join(", "))
-}
-
-fn items(function: &Function) -> Vec<String> {
-    let field = |name: &str| if function.outputs.len() > 1 { format!(".{name}") } else { String::new() };
-    function.outputs.iter().map(|output| format!("{}{}", call(function), field(output.name))).collect()
-}
 
 /// Symbols of lengths around tiles and warps; some with missing and infinite values, prices that stand still, days without
 /// trade, prices at both ends of what a number holds.
@@ -128,7 +105,7 @@ fn input<'a>(program: &Program, columns: &'a [Vec<f64>; 5], begins: &'a [f64]) -
 pub(super) fn catalogue(executor: &Executor, size: &Size) -> Result<Told> {
     let all: Vec<&Function> = functions().take(size.functions.unwrap_or(usize::MAX)).collect();
     let plans: Vec<Vec<String>> =
-        all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| items(f)).collect()).collect();
+        all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| sample(f)).collect()).collect();
     let mut told = compared(executor, &plans)?;
     told.figure("functions", all.len());
     Ok(told)

@@ -5,15 +5,20 @@
 //! device) and *done* when a mark behind it is waited for: whoever looks at a result too early, or changes what is still
 //! to be copied, gets something wrong. Time is virtual unless it is told to be real.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod simulation;
+mod streams;
+
 use std::fmt::Debug;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::by_cpu::ByCpu;
 use super::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
-use super::launch::{Launch, Limits, Pointers};
+use super::launch::{Launch, Pointers};
 use super::lower::{Kernel, Lowered};
+use streams::{Place, Queue, State, Work};
+
+pub use simulation::Simulation;
 
 /// The backend's name, so that nothing that it gives is taken for a device's.
 pub const BACKEND_SIMULATED: &str = "simulated";
@@ -42,115 +47,14 @@ pub trait Launcher: Send + Sync + Debug {
     fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String>;
 }
 
-/// What a simulated device is, and what goes wrong on it. Allocations and launches are counted from 1.
-#[derive(Debug, Clone)]
-pub struct Simulation {
-    pub memory_bytes: u64,
-    pub shared_bytes: usize,
-    /// Bytes that are copied in a second, each way.
-    pub copied_bytes_per_s: f64,
-    /// Of every kernel.
-    pub kernel: Duration,
-    /// Time goes by for real.
-    pub real_time: bool,
-    /// The allocation that finds no memory.
-    pub no_memory_at: Option<u64>,
-    /// The launch that takes so long.
-    pub slow_at: Option<(u64, Duration)>,
-    /// The launch that writes to an illegal address.
-    pub illegal_at: Option<u64>,
-}
-
-impl Default for Simulation {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 1 << 30,
-            shared_bytes: Limits::default().shared_bytes,
-            copied_bytes_per_s: 1e10,
-            kernel: Duration::from_millis(1),
-            real_time: false,
-            no_memory_at: None,
-            slow_at: None,
-            illegal_at: None,
-        }
-    }
-}
-
-impl Simulation {
-    /// Reads what a test's environment says: `memory=BYTES kernel=MS no_memory_at=N slow_at=N:MS illegal_at=N`, any of
-    /// them. Time is real.
-    ///
-    /// # Errors
-    /// A sentence that says what is expected.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut simulation = Self { real_time: true, ..Self::default() };
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is no whole number"));
-        for word in text.split_whitespace() {
-            let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not NAME=VALUE"))?;
-            match name {
-                "memory" => simulation.memory_bytes = number(value)?,
-                "kernel" => simulation.kernel = Duration::from_millis(number(value)?),
-                "no_memory_at" => simulation.no_memory_at = Some(number(value)?),
-                "illegal_at" => simulation.illegal_at = Some(number(value)?),
-                "slow_at" => {
-                    let (at, ms) = value.split_once(':').ok_or("slow_at is LAUNCH:MS")?;
-                    simulation.slow_at = Some((number(at)?, Duration::from_millis(number(ms)?)));
-                }
-                _ => return Err(format!("'{name}' is not memory, kernel, no_memory_at, slow_at or illegal_at")),
-            }
-        }
-        Ok(simulation)
-    }
-}
-
-enum Work {
-    CopyIn { from: (u64, usize), to: u64, cells: usize },
-    CopyWithin { from: u64, to: u64, cells: usize },
-    CopyOut { from: u64, to: (u64, usize), cells: usize },
-    Launch(Box<(Lowered, Launch, Pointers)>, bool),
-    Release(u64),
-    Mark(u64),
-}
-
-#[derive(Default)]
-struct Queue {
-    work: VecDeque<Work>,
-    /// When all of it is done.
-    end: Duration,
-}
-
-struct Place {
-    stream: u64,
-    at: Duration,
-}
-
-#[derive(Default)]
-struct State {
-    memory: BTreeMap<u64, Vec<u64>>,
-    used_bytes: u64,
-    most_bytes: u64,
-    staging: Vec<Vec<u64>>,
-    streams: Vec<Queue>,
-    marks: BTreeMap<u64, Place>,
-    /// When copies in, kernels and copies out end that were put in so far.
-    engines: [Duration; 3],
-    now: Duration,
-    allocations: u64,
-    launches: u64,
-    copied_in_bytes: u64,
-    compiled: u64,
-    next: u64,
-    lost: Option<String>,
-    held: BTreeSet<u128>,
-    functions: Vec<String>,
-}
-
 /// What was done on a simulated device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     pub allocations: u64,
     pub launches: u64,
     pub compiled: u64,
+    /// Copies to the device, and their bytes.
+    pub copies_in: u64,
     pub copied_in_bytes: u64,
     /// Bytes that are taken now, and the most that ever were.
     pub used_bytes: u64,
@@ -166,12 +70,6 @@ pub struct Simulated {
     origin: Instant,
     state: Mutex<State>,
     let_go: Condvar,
-}
-
-impl Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("now", &self.now).field("used_bytes", &self.used_bytes).finish_non_exhaustive()
-    }
 }
 
 impl Simulated {
@@ -208,6 +106,7 @@ impl Simulated {
             allocations: state.allocations,
             launches: state.launches,
             compiled: state.compiled,
+            copies_in: state.copies_in,
             copied_in_bytes: state.copied_in_bytes,
             used_bytes: state.used_bytes,
             most_bytes: state.most_bytes,
@@ -249,120 +148,10 @@ impl Simulated {
     fn copying(&self, cells: usize) -> Duration {
         Duration::from_secs_f64((cells * CELL_BYTES) as f64 / self.simulation.copied_bytes_per_s)
     }
-
-    /// Does what a stream holds, up to a mark.
-    fn catch_up(&self, state: &mut State, stream: u64, mark: u64) {
-        while let Some(work) = state.streams[stream as usize].work.pop_front() {
-            let done = match work {
-                Work::Mark(reached) if reached == mark => return,
-                Work::Mark(_) => Ok(()),
-                Work::CopyIn { from, to, cells } => {
-                    let values = state.staging[from.0 as usize][from.1..from.1 + cells].to_vec();
-                    state.copied_in_bytes += (cells * CELL_BYTES) as u64;
-                    cells_at(&mut state.memory, to, cells).map(|to| to.copy_from_slice(&values))
-                }
-                Work::CopyWithin { from, to, cells } => {
-                    let values = cells_at(&mut state.memory, from, cells).map(|from| from.to_vec());
-                    values
-                        .and_then(|values| cells_at(&mut state.memory, to, cells).map(|to| to.copy_from_slice(&values)))
-                }
-                Work::CopyOut { from, to, cells } => {
-                    let State { memory, staging, .. } = state;
-                    let to = &mut staging[to.0 as usize][to.1..to.1 + cells];
-                    cells_at(memory, from, cells).map(|from| to.copy_from_slice(from))
-                }
-                Work::Launch(_, true) => Err("an illegal memory access was encountered".to_owned()),
-                Work::Launch(launch, false) => self.run(&mut state.memory, &launch),
-                Work::Release(address) => {
-                    state.memory.remove(&address);
-                    Ok(())
-                }
-            };
-            if let Err(lost) = done {
-                state.lost = Some(lost);
-                return;
-            }
-        }
-    }
-
-    fn run(&self, memory: &mut BTreeMap<u64, Vec<u64>>, launch: &(Lowered, Launch, Pointers)) -> Result<(), String> {
-        let (lowered, launch, pointers) = launch;
-        // Out of the map, so that one may be written while others are read.
-        let mut out = taken(memory, pointers.out, launch.out_len)?;
-        let mut scratch = taken(memory, pointers.scratch, launch.scratch_len)?;
-        let groups = launch.blocks;
-        let first_row = numbers_of(cells_at(memory, pointers.first_row, groups + 1)?);
-        let visible = halves_of(cells_at(memory, pointers.visible, groups * 16)?);
-        let tail = halves_of(cells_at(memory, pointers.tail, groups.div_ceil(2))?);
-        let rows = usize::try_from(first_row[groups]).map_err(|e| e.to_string())?;
-        let read = |address: u64, cells: usize| -> Result<Vec<f64>, String> {
-            let held = memory.range(..=address).next_back();
-            let cells = held.and_then(|(base, all)| {
-                let first = ((address - base) as usize) / CELL_BYTES;
-                all.get(first..first.checked_add(cells)?)
-            });
-            Ok(cells.ok_or("an illegal memory access was encountered")?.iter().map(|x| f64::from_bits(*x)).collect())
-        };
-        let of_rows = pointers.columns.len() - lowered.map_columns.min(pointers.columns.len());
-        let cells = |column: usize| 32 * if column < of_rows { rows } else { groups };
-        let columns = pointers.columns.iter().enumerate().map(|(i, column)| read(*column, cells(i)));
-        let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        let table = read(pointers.table, launch.table.len())?;
-        let (mut told, mut rings) = (doubles_of(&out.1), doubles_of(&scratch.1));
-        let bound = Bound {
-            columns: columns.iter().map(Vec::as_slice).collect(),
-            out: &mut told[out.2..out.2 + launch.out_len],
-            scratch: &mut rings[scratch.2..scratch.2 + launch.scratch_len],
-            table: &table,
-            first_row: &first_row,
-            visible: &visible,
-            tail: &tail[..groups],
-        };
-        let done = self.launcher.run(lowered, launch, bound);
-        out.1.iter_mut().zip(&told).for_each(|(cell, x)| *cell = x.to_bits());
-        scratch.1.iter_mut().zip(&rings).for_each(|(cell, x)| *cell = x.to_bits());
-        for (address, cells, _) in [out, scratch] {
-            if address != u64::MAX {
-                memory.insert(address, cells);
-            }
-        }
-        done
-    }
 }
 
 fn failed(text: &str) -> Fault {
     Fault::Failed(text.to_owned())
-}
-
-fn numbers_of(cells: &[u64]) -> Vec<i64> {
-    cells.iter().map(|x| x.cast_signed()).collect()
-}
-
-fn doubles_of(cells: &[u64]) -> Vec<f64> {
-    cells.iter().map(|x| f64::from_bits(*x)).collect()
-}
-
-fn halves_of(cells: &[u64]) -> Vec<i32> {
-    cells.iter().flat_map(|x| x.to_ne_bytes().as_chunks::<4>().0.to_vec()).map(i32::from_ne_bytes).collect()
-}
-
-/// The allocation that an address lies in, out of the map; its base, its cells, and which of them the address is.
-fn taken(memory: &mut BTreeMap<u64, Vec<u64>>, address: u64, cells: usize) -> Result<(u64, Vec<u64>, usize), String> {
-    if cells == 0 {
-        return Ok((u64::MAX, Vec::new(), 0));
-    }
-    let base = cells_at(memory, address, cells).map(|_| address - address % ADDRESSES_APART)?;
-    let all = memory.remove(&base).unwrap_or_default();
-    Ok((base, all, ((address - base) as usize) / CELL_BYTES))
-}
-
-fn cells_at(memory: &mut BTreeMap<u64, Vec<u64>>, address: u64, cells: usize) -> Result<&mut [u64], String> {
-    let held = memory.range_mut(..=address).next_back();
-    let found = held.and_then(|(base, all)| {
-        let first = ((address - base) as usize) / CELL_BYTES;
-        all.get_mut(first..first.checked_add(cells)?)
-    });
-    found.ok_or_else(|| "an illegal memory access was encountered".to_owned())
 }
 
 impl Device for Simulated {

@@ -1,0 +1,63 @@
+//! Where a kernel's memory and its first bar are just enough: each step alone, so that no other one's longer past hides that
+//! it began too late; histories shorter than every window; tables of several kinds in one launch.
+
+use std::collections::BTreeMap;
+
+use trawl_kernels::cuda::{Limits, Sequence};
+use trawl_plan::Program;
+
+use crate::emulator::{Emulator, Order};
+use crate::fused::{check, market, program};
+
+/// Steps of finite windows, one an item, over P bars.
+const WINDOWS: &[&str] = &[
+    "sma(close,P)",
+    "wma(close,P)",
+    "stddev(close,P)",
+    "donchian(P).upper",
+    "donchian(P).lower",
+    "aroon(P).up",
+    "linearreg(close,P)",
+    "correl(close,open,P)",
+    "beta(close,open,P)",
+    "cci(P)",
+    "percentile(close,P,0.5)",
+    "close[P]",
+];
+
+fn plans(period: usize) -> Vec<(String, Program)> {
+    let item = |item: &&str| item.replace('P', &period.to_string());
+    WINDOWS.iter().map(item).map(|item| (item.clone(), program(&[item]))).collect()
+}
+
+fn held(plans: &[(String, Program)], bars: &[Vec<Vec<f64>>]) {
+    let fused = |program: &Program| Sequence::fused(program).expect("every primitive");
+    let kernels: BTreeMap<String, String> = plans.iter().flat_map(|(_, program)| fused(program).kernels()).collect();
+    let mut device = Emulator::new(&kernels);
+    for (i, (item, program)) in plans.iter().enumerate() {
+        device.order = [Order::Random, Order::Reverse, Order::Forward][i % 3];
+        let comparison = check(&device, program, &fused(program), bars, Limits::default());
+        assert!(comparison.differs.is_empty(), "{item}: {:?}", comparison.differs.first());
+        assert!(comparison.values > 0);
+    }
+}
+
+#[test]
+fn each_window_alone_has_seen_enough_at_the_last_bar() {
+    // Of one group, so long that nothing needs to begin at the first bar; every offset of a block is a last bar.
+    let lengths: Vec<usize> = (180..212).collect();
+    held(&plans(14), &market(&lengths, 3));
+    held(&plans(23), &market(&lengths, 4));
+}
+
+#[test]
+fn windows_longer_than_every_history_have_no_value() {
+    held(&plans(64), &market(&[40, 39, 33, 32, 17, 16, 15, 2, 1], 5));
+}
+
+#[test]
+fn tables_of_several_kinds_lie_in_one_launch() {
+    let items = ["atc(close,9,la=0.5).ema", "atc(close,9,la=5).wma", "ht_sine(close).sine", "atc(close,9,la=0.5).kama"];
+    let items = items.map(str::to_owned);
+    held(&[(items.join(", "), program(&items))], &market(&[240, 161, 100, 33, 1], 6));
+}

@@ -1,0 +1,220 @@
+//! One step of a scan for one segment: load the group's bars, run the stage, say what came of it.
+//!
+//! The result depends on (plan, snapshot, as-of, adjustment, precision, segment, step input) alone. Nothing here knows of attempts,
+//! caches or networks.
+
+mod error;
+mod said;
+mod step;
+mod together;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
+use trawl_kernels::{Cancel, Engine, Precision};
+use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, Timeframe, higher_bars};
+use trawl_plan::Plan;
+use trawl_plan::frame::{BarSize, Frame};
+use trawl_protocol::{CrossTimes, CrossValues, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow};
+
+use crate::axis::{Axis, Higher};
+use crate::checkpoints::Checkpoints;
+use step::StepRun;
+
+pub use error::ExecuteError;
+pub use together::{Loaded, Said};
+
+/// What all steps and segments of a scan share.
+#[derive(Debug, Clone)]
+pub struct ScanSource {
+    pub plan: Arc<Plan>,
+    pub dataset: Dataset,
+    /// Time of the bar that is looked at; nothing later is seen.
+    pub as_of: TimeMicros,
+    /// As of a date, with the scan's own filled in.
+    pub adjustment: Adjustment,
+    /// Of the arithmetic.
+    pub precision: Precision,
+    /// What computes. Of the same bits within one execution class.
+    pub engine: Engine,
+    /// States that symbols go on from, where the scan is an update. They change no value.
+    pub checkpoints: Option<Arc<Checkpoints>>,
+}
+
+/// What a step of a scan does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// Says at which times its symbols read cross-sections.
+    Times,
+    /// Gives its symbols' values for the stage's cross-sections; of the last stage the answer's rows.
+    Values,
+}
+
+/// One step: a stage of the plan, and what is done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Index into the plan's stages.
+    pub stage: usize,
+    pub kind: StepKind,
+}
+
+/// Bars of the symbols that the plan refers to, by symbol.
+pub type References = BTreeMap<String, SymbolBars>;
+
+impl ScanSource {
+    /// Reads the columns of the plan for one segment's symbols, sorted by symbol.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
+    pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
+        let bars = self.dataset.load_group_adjusted(segment, &self.plan.columns, &self.adjustment)?;
+        for symbol in &bars {
+            let rows = symbol.times.len();
+            if symbol.columns.len() != self.plan.columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
+                let what = format!("columns of unequal length at symbol '{}'", symbol.symbol);
+                return Err(ExecuteError::Inconsistent(what));
+            }
+        }
+        Ok(bars)
+    }
+
+    /// Reads the bars of every symbol that the plan refers to.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Reference`].
+    pub fn load_references(&self) -> Result<References, ExecuteError> {
+        let mut references = References::new();
+        for symbol in self.plan.references() {
+            let failed = |error| ExecuteError::Reference { symbol: symbol.to_owned(), error };
+            let Some(entry) = self.dataset.manifest.symbol(symbol) else { continue };
+            let group = self.dataset.load_group_adjusted(entry.group, &self.plan.columns, &self.adjustment);
+            let found = group.map_err(failed)?.into_iter().find(|b| *b.symbol == *symbol);
+            references.extend(found.map(|bars| (symbol.to_owned(), bars)));
+        }
+        Ok(references)
+    }
+
+    /// Loads and runs one step of one segment on the calling thread. Where its time went is recorded in `stages`.
+    ///
+    /// # Errors
+    /// [`ExecuteError`].
+    pub fn execute(
+        &self,
+        segment: u32,
+        step: Step,
+        input: &StepInputV1,
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<SegmentResultV2, ExecuteError> {
+        if cancel.cancelled() {
+            return Err(ExecuteError::Cancelled);
+        }
+        let bars = stages.time(Work::Load, 0, 0, || self.load_segment(segment))?;
+        self.evaluate(segment, step, input, &bars, references, cancel, stages)
+    }
+
+    /// Runs one step over loaded bars. Where its time went is recorded in `stages`.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Cancelled`], [`ExecuteError::Inconsistent`], [`ExecuteError::Market`] for labels or calendar,
+    /// [`ExecuteError::Device`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn evaluate(
+        &self,
+        segment: u32,
+        step: Step,
+        input: &StepInputV1,
+        bars: &[SymbolBars],
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<SegmentResultV2, ExecuteError> {
+        let times = [self.as_of];
+        let output = self.run(step, input, &times, bars, references, cancel, stages)?;
+        Ok(output.of(segment))
+    }
+
+    /// As [`Self::evaluate`], with the last stage's rows at each of `times` (ascending, at most the as-of).
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn run(
+        &self,
+        step: Step,
+        input: &StepInputV1,
+        times: &[TimeMicros],
+        bars: &[SymbolBars],
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<StepOutput, ExecuteError> {
+        let begun = Instant::now();
+        let shared = StepRun::new(self, step, input, times, references)?;
+        let axes = shared.axes(bars)?;
+        let run = shared.stage_run(&axes, bars.len());
+        let (needed, reads) = shared.needed(&run);
+        if step.kind == StepKind::Times {
+            return Ok(StepRun::times(reads));
+        }
+        // Higher bars and the rows that are needed belong to what is computed on.
+        stages.record(StageSpan { stage: Work::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
+        let computed = run.evaluate(&needed, cancel, stages)?;
+        stages.time(Work::Encode, 0, 0, || shared.said(&run, &computed))
+    }
+
+    fn axis<'b>(&self, bars: &'b SymbolBars, horizon: TimeMicros) -> Result<Axis<'b>, MarketError> {
+        let visible = match bars.times.last() {
+            // Most scans look at the newest bar: its line of memory is enough.
+            Some(newest) if *newest <= horizon => bars.times.len(),
+            _ => bars.times.partition_point(|t| *t <= horizon),
+        };
+        let mut higher = BTreeMap::new();
+        let sizes = self.plan.frames.iter().filter_map(|frame: &Frame| match &frame.bars {
+            BarSize::Base => None,
+            BarSize::Higher { timeframe, .. } => Some(timeframe),
+        });
+        let manifest = &self.dataset.manifest;
+        for timeframe in sizes {
+            if higher.contains_key(timeframe) {
+                continue;
+            }
+            let (base, wanted): (Timeframe, Timeframe) = (manifest.timeframe.parse()?, timeframe.parse()?);
+            let built = higher_bars(&manifest.calendar(), base, wanted, &bars.times[..visible])?;
+            let column = |(name, values): (&String, &Vec<f64>)| built.aggregate(name, &values[..visible]);
+            let columns = self.plan.columns.iter().zip(&bars.columns).map(column).collect();
+            higher.insert(timeframe.clone(), Higher { bars: built, columns });
+        }
+        let window = self.plan.history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
+        Ok(Axis { bars, visible, higher, window })
+    }
+}
+
+/// What [`ScanSource::run`] gives.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutput {
+    /// Times at which the segment's symbols read cross-sections.
+    Times(Vec<CrossTimes>),
+    /// What its symbols give to cross-sections.
+    Values(Vec<CrossValues>),
+    /// For each time the rows of all points, or of each symbol's best, by point and symbol.
+    Rows(Vec<Vec<SymbolRow>>),
+}
+
+impl StepOutput {
+    /// As the result of a segment, where rows are at one time.
+    fn of(self, segment: u32) -> SegmentResultV2 {
+        let output = match self {
+            Self::Times(times) => SegmentOutput::Times(times),
+            Self::Values(values) => SegmentOutput::Values(values),
+            Self::Rows(mut rows) => SegmentOutput::Rows(rows.pop().unwrap_or_default()),
+        };
+        SegmentResultV2 { segment, output }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! What a step says of a segment once its values are there: what it gives to cross-sections, or its rows.
+
+use std::collections::BTreeMap;
+
+use trawl_market::TimeMicros;
+use trawl_plan::PointValues;
+use trawl_protocol::{CrossValues, SymbolRow};
+
+use super::ScanSource;
+use crate::axis::{Axis, row_at};
+use crate::evaluate::{Computed, StageRun};
+use crate::status;
+
+impl ScanSource {
+    pub(super) fn values(
+        &self,
+        run: &StageRun<'_>,
+        wanted: &BTreeMap<u16, &[TimeMicros]>,
+        computed: &[Vec<Computed>],
+    ) -> Vec<CrossValues> {
+        let mut all = Vec::with_capacity(run.stage.crosses.len());
+        for (cross, piece, output) in &run.stage.crosses {
+            let times = wanted.get(cross).copied().unwrap_or(&[]);
+            let size = &self.plan.frames[run.stage.pieces[*piece].frame.index()].bars;
+            let mut values = Vec::with_capacity(times.len() * run.own);
+            for (a, axis) in run.axes[..run.own].iter().enumerate() {
+                let rows = axis.times(size);
+                values.extend(times.iter().map(|time| {
+                    let row = row_at(rows, *time);
+                    let value = row.map_or(f64::NAN, |row| computed[*piece][a].at(*output, row));
+                    // An infinity is no value: it has no place among numbers.
+                    if value.is_finite() { value } else { f64::NAN }
+                }));
+            }
+            all.push(CrossValues { cross: *cross, times: times.to_vec(), values });
+        }
+        all
+    }
+
+    /// The rows of all points, or of each symbol's best, at one time, by point and symbol.
+    pub(super) fn rows(
+        &self,
+        axes: &[Axis<'_>],
+        own: usize,
+        references: &[String],
+        computed: &[Computed],
+        time: TimeMicros,
+    ) -> Vec<SymbolRow> {
+        let outputs: Vec<trawl_plan::graph::NodeId> = self.plan.outputs().collect();
+        let provisional = self.dataset.is_forming(time);
+        let missing = || {
+            let absent = |axis: &&Axis<'_>| row_at(axis.base_times(), time).is_none();
+            axes[own..].iter().zip(references).find(|(axis, _)| absent(axis)).map(|(_, name)| name.as_str())
+        };
+        let look_backs = self.plan.look_backs();
+        let points = &self.plan.points;
+        let needed: Vec<usize> =
+            points.iter().map(|point| point.condition.map_or(0, |id| look_backs[id.index()]) + 1).collect();
+        let mut rows =
+            Vec::with_capacity(own * self.plan.best.map_or(points.len(), |best| best.keep.min(points.len())));
+        for (axis, computed) in axes[..own].iter().zip(computed) {
+            let mut keep = |point: usize, mut made: SymbolRow, provisional: bool| {
+                made.point = u32::try_from(point).unwrap_or(u32::MAX);
+                made.symbol = axis.bars.symbol.to_string();
+                made.provisional = provisional;
+                rows.push(made);
+            };
+            let Some(row) = row_at(axis.base_times(), time) else {
+                let stale = status::stale(axis.base_times(), &axis.bars.times, time);
+                // Without values no point is better than another.
+                let kept = if self.plan.best.is_some() { 1 } else { points.len() };
+                (0..kept).for_each(|point| keep(point, stale.clone(), false));
+                continue;
+            };
+            let values: Vec<f64> = (0..outputs.len()).map(|output| computed.at(output, row)).collect();
+            let mut values = values.iter();
+            let mut given: Vec<Option<PointValues>> =
+                points.iter().map(|point| Some(point.values(&mut values))).collect();
+            let kept: Vec<usize> = match self.plan.best {
+                None => (0..points.len()).collect(),
+                Some(best) => {
+                    let compared = given
+                        .iter()
+                        .flatten()
+                        .map(|point| (point.universe == 1.0, point.select.last().copied().unwrap_or(f64::NAN)));
+                    best.best(&compared.collect::<Vec<_>>())
+                }
+            };
+            for point in kept {
+                if let Some(values) = given[point].take() {
+                    keep(point, status::of(values, row + 1, needed[point], &missing), provisional);
+                }
+            }
+        }
+        rows.sort_by(|a, b| (a.point, &a.symbol).cmp(&(b.point, &b.symbol)));
+        rows
+    }
+}

@@ -1,0 +1,161 @@
+//! What one piece of a stage reads of the axes that it is computed on: whole series, or states of a forming bar.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use trawl_kernels::cuda::BarsSource;
+use trawl_kernels::{Engine, SymbolInput, input_begins};
+use trawl_plan::frame::{BarSize, Frame};
+use trawl_plan::{Input, Piece};
+
+use crate::axis::{Axis, Higher};
+use crate::evaluate::{Computed, StageRun};
+
+/// Values of some symbols: `[symbol][output][bar]`.
+pub(crate) type Values = Vec<Vec<Vec<f64>>>;
+
+/// The series that a piece reads, and what is wanted of it.
+pub(crate) struct PieceInputs<'r> {
+    /// The axes that it is computed on.
+    axes: Vec<usize>,
+    /// Of each axis, the first row that is needed, and the first that is given.
+    needed: Vec<usize>,
+    trims: Vec<usize>,
+    /// Of each axis, the rows of its frame.
+    rows: Vec<usize>,
+    columns: Vec<Vec<Cow<'r, [f64]>>>,
+    names: Vec<&'r str>,
+    /// What a device knows the bars by.
+    bars: Option<Arc<str>>,
+    /// The first wanted row of those that are given.
+    pub from: Vec<usize>,
+}
+
+impl<'a> StageRun<'a> {
+    /// What a piece reads of the axes `wanted`.
+    pub fn inputs_of<'r>(
+        &'r self,
+        piece: &'r Piece,
+        wanted: Vec<usize>,
+        needed: &[usize],
+        computed: &[Vec<Computed>],
+    ) -> PieceInputs<'r> {
+        let frame = self.frame(piece);
+        let trims: Vec<usize> = wanted.iter().map(|&a| self.trim(piece, &self.axes[a], needed[a])).collect();
+        let columns = |(&a, &trim): (&usize, &usize)| {
+            let begins = input_begins(&piece.program, needed[a] - trim);
+            let inputs = piece.program.inputs.iter().zip(begins);
+            inputs.map(|(input, begin)| self.input(frame, a, input, trim + begin, computed)).collect()
+        };
+        PieceInputs {
+            columns: wanted.iter().zip(&trims).map(columns).collect(),
+            rows: wanted.iter().map(|&a| self.axes[a].rows(&frame.bars)).collect(),
+            from: wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim).collect(),
+            names: wanted.iter().map(|&a| &*self.axes[a].bars.symbol).collect(),
+            bars: self.source_of(frame, &trims),
+            needed: wanted.iter().map(|&a| needed[a]).collect(),
+            trims,
+            axes: wanted,
+        }
+    }
+
+    /// What a device knows bars by; nothing where rows of a limited history are left out, which are others from bar to bar.
+    fn source_of(&self, frame: &Frame, trims: &[usize]) -> Option<Arc<str>> {
+        let whole = !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| *trim == 0);
+        whole.then(|| format!("{} {frame:?}", self.bars).into())
+    }
+}
+
+impl PieceInputs<'_> {
+    /// The symbols as an engine takes them.
+    pub fn symbols(&self) -> Vec<SymbolInput<'_>> {
+        self.columns
+            .iter()
+            .zip(self.trims.iter().zip(&self.rows))
+            .map(|(columns, (trim, rows))| SymbolInput {
+                columns: columns.iter().map(|column| &column[*trim..*rows]).collect(),
+                visible: rows - trim,
+            })
+            .collect()
+    }
+
+    /// By what the bars may stay on a device. Their symbols tell a segment's bars from another's.
+    pub fn source(&self) -> Option<BarsSource<'_>> {
+        Some(BarsSource { bars: Arc::clone(self.bars.as_ref()?), group: 0, symbols: &self.names })
+    }
+
+    /// Puts values where they belong: one [`Computed`] an axis.
+    pub fn keep(&self, values: Values, mine: &mut [Computed]) {
+        for ((&a, &from), outputs) in self.axes.iter().zip(&self.needed).zip(values) {
+            mine[a] = Computed { from, outputs: Arc::new(outputs) };
+        }
+    }
+}
+
+/// A piece on the forming bars of one axis: for each base bar the complete bars before it, and what there is of its own.
+pub(crate) struct Forming<'r> {
+    run: &'r StageRun<'r>,
+    piece: &'r Piece,
+    axis: &'r Axis<'r>,
+    higher: &'r Higher,
+    complete: Vec<Cow<'r, [f64]>>,
+    trim: usize,
+}
+
+impl<'r> Forming<'r> {
+    /// From base bar `from` on; nothing where the axis has no such bars.
+    pub fn new(run: &'r StageRun<'r>, piece: &'r Piece, a: usize, timeframe: &str, from: usize) -> Option<Self> {
+        let (frame, axis) = (run.frame(piece), &run.axes[a]);
+        let whole = Frame {
+            subject: frame.subject.clone(),
+            bars: BarSize::Higher { timeframe: timeframe.to_owned(), forming: false },
+        };
+        let higher = axis.higher.get(timeframe)?;
+        // Nothing but columns, labels and the window stands inside a forming frame.
+        let complete = piece.program.inputs.iter().map(|input| run.input(&whole, a, input, 0, &[])).collect();
+        Some(Self { run, piece, axis, higher, complete, trim: run.trim(piece, axis, from) })
+    }
+
+    /// The columns as they are at a base bar.
+    pub fn state(&self, row: usize) -> Vec<Vec<f64>> {
+        let (program, bars) = (&self.piece.program, &self.higher.bars);
+        let forming = bars.forming(row);
+        let count = forming.map_or(bars.completed[row], |(at, _)| at + 1).max(self.trim);
+        let column = |(input, complete): (&Input, &Cow<'_, [f64]>)| {
+            let mut column = complete[self.trim..count].to_vec();
+            if let (Some((_, members)), Input::Column(name), Some(last)) = (forming, input, column.last_mut()) {
+                let base = &self.axis.bars.columns[self.run.column_at(name)];
+                let values: Vec<f64> = members.iter().map(|&i| base[i]).collect();
+                *last = trawl_market::aggregate(name, &values, 0..values.len());
+            }
+            column
+        };
+        let mut state: Vec<Vec<f64>> = program.inputs.iter().zip(&self.complete).map(column).collect();
+        // A program without inputs has its rows all the same.
+        if program.inputs.is_empty() {
+            state.push(vec![0.0; count - self.trim]);
+        }
+        state
+    }
+}
+
+/// States as an engine takes them, of which the last bar is wanted.
+pub(crate) fn inputs_of_states(states: &[Vec<Vec<f64>>]) -> (Vec<SymbolInput<'_>>, Vec<usize>) {
+    let inputs: Vec<SymbolInput<'_>> = states
+        .iter()
+        .map(|columns| SymbolInput {
+            columns: columns.iter().map(Vec::as_slice).collect(),
+            visible: columns.first().map_or(0, Vec::len),
+        })
+        .collect();
+    let last = inputs.iter().map(|input| input.visible.saturating_sub(1)).collect();
+    (inputs, last)
+}
+
+/// Adds the last bar's value of each state to its output's series.
+pub(crate) fn push_last(outputs: &mut [Vec<f64>], values: Values) {
+    for values in values {
+        let values = values.iter().map(|series| series.last().copied().unwrap_or(f64::NAN));
+        outputs.iter_mut().zip(values).for_each(|(series, value)| series.push(value));
+    }
+}

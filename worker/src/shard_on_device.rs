@@ -1,0 +1,253 @@
+//! A shard on a device: its segments are handed over together, as many as a call takes, while the compute threads load those of the
+//! next call.
+//!
+//! How segments are put together follows from the shard and the snapshot alone; it shows in no result. Each result is sent as soon
+//! as the batch that it was waiting for is done.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rayon::Scope;
+use trawl_kernels::Cancel;
+use trawl_kernels::cuda::Executor;
+use trawl_kernels::stages::{Stage, Stages};
+use trawl_protocol::{Failure, envelope, pb};
+
+use crate::execute::{ExecuteError, Loaded, Said};
+use crate::measure;
+use crate::service::{AtHand, Replies, Shard, Unwanted, WorkerService, micros, reply_of, send};
+use crate::timeline::{SegmentTold, Timeline};
+
+/// Bytes of bars that one call of a device is given, at most: some 2,500 symbols of 2,000 bars, lanes enough for a large
+/// device. Twice as many are in the worker's memory, for each shard that it runs.
+const CALL_BYTES_MAX: u64 = 256 << 20;
+/// Share of a device's memory that the bars of a call may take.
+const CALL_SHARE: u64 = 4;
+
+/// A segment on its way: loaded, or why not.
+struct Coming {
+    at: usize,
+    loaded: Result<AtHand, Failure>,
+    timings: pb::SegmentTimings,
+    told: SegmentTold,
+    began: Instant,
+    panicked: bool,
+}
+
+/// Segments of one call that are being loaded.
+struct Loading {
+    next: AtomicUsize,
+    end: usize,
+    sender: Sender<Coming>,
+}
+
+/// One shard under way.
+struct Run<'a> {
+    service: &'a WorkerService,
+    shard: &'a Shard,
+    span: &'a tracing::Span,
+    timeline: &'a Timeline,
+    replies: &'a Replies,
+    cancel: Unwanted<'a>,
+    /// Of each segment, whether its reply was sent.
+    answered: Vec<AtomicBool>,
+}
+
+impl WorkerService {
+    /// All segments of a shard; returns when the last has ended or nobody listens. To be called by a thread that is none of the
+    /// compute threads.
+    pub fn run_on_device(
+        &self,
+        executor: &Executor,
+        shard: &Shard,
+        replies: &Replies,
+        span: &tracing::Span,
+        timeline: &Timeline,
+    ) {
+        let cancel = Unwanted { replies, stopped: &self.stopped };
+        let answered = shard.segments.iter().map(|_| AtomicBool::new(false)).collect();
+        let run = Run { service: self, shard, span, timeline, replies, cancel, answered };
+        let calls = shard.calls(CALL_BYTES_MAX.min(executor.device_memory_bytes() / CALL_SHARE));
+        self.pool.in_place_scope(|scope| {
+            let threads = self.pool.current_num_threads();
+            // Half of them load ahead: the others prepare and end what is computed meanwhile. One thread alone does not.
+            let ahead = threads / 2;
+            let mut coming = None;
+            for (number, call) in calls.iter().enumerate() {
+                let here = coming.take().unwrap_or_else(|| run.load(scope, call, threads));
+                coming = calls.get(number + 1).filter(|_| ahead > 0).map(|call| run.load(scope, call, ahead));
+                run.call(executor, here.into_iter().collect());
+                if run.cancel.cancelled() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl Shard {
+    /// Runs of segments whose bars take at most so many bytes, as the snapshot's manifest counts them; one segment at least.
+    fn calls(&self, bytes_max: u64) -> Vec<Range<usize>> {
+        let mut bars = vec![0u64; self.segments.len()];
+        for symbol in &self.source.dataset.manifest.symbols {
+            if let Ok(at) = self.segments.binary_search(&symbol.group) {
+                bars[at] += symbol.rows;
+            }
+        }
+        cut(bars.into_iter().map(|bars| self.bytes_of(bars)), bytes_max)
+    }
+}
+
+/// Neighbours whose bytes are at most so many together.
+fn cut(bytes: impl Iterator<Item = u64>, bytes_max: u64) -> Vec<Range<usize>> {
+    let mut calls: Vec<Range<usize>> = Vec::new();
+    let mut sum = 0u64;
+    for (at, bytes) in bytes.enumerate() {
+        sum = sum.saturating_add(bytes);
+        match calls.last_mut().filter(|_| sum <= bytes_max) {
+            Some(call) => call.end = at + 1,
+            None => {
+                sum = bytes;
+                calls.push(at..at + 1);
+            }
+        }
+    }
+    calls
+}
+
+impl<'a> Run<'a> {
+    /// Has the segments of a call loaded by so many threads.
+    fn load<'s>(&'s self, scope: &Scope<'s>, call: &Range<usize>, threads: usize) -> Receiver<Coming> {
+        let (sender, coming) = channel();
+        let loading = Arc::new(Loading { next: AtomicUsize::new(call.start), end: call.end, sender });
+        for _ in 0..threads.clamp(1, call.len()) {
+            let loading = Arc::clone(&loading);
+            scope.spawn(move |_| {
+                while !self.cancel.cancelled() {
+                    let at = loading.next.fetch_add(1, Ordering::Relaxed);
+                    if at >= loading.end {
+                        return;
+                    }
+                    // Refused only when the shard is over.
+                    let _ = loading.sender.send(self.load_one(at));
+                }
+            });
+        }
+        coming
+    }
+
+    fn load_one(&self, at: usize) -> Coming {
+        let (_entered, began) = (self.span.enter(), Instant::now());
+        self.timeline.begin();
+        let (mut timings, mut told) = (pb::SegmentTimings::default(), SegmentTold::default());
+        let segment = self.shard.segments[at];
+        let load = || self.service.load(self.shard, segment, &self.cancel, &mut timings, &mut told);
+        let loaded = catch_unwind(AssertUnwindSafe(load));
+        let panicked = loaded.is_err();
+        let loaded = loaded.unwrap_or_else(|_| Err(ExecuteError::Panicked.into()));
+        Coming { at, loaded, timings, told, began, panicked }
+    }
+
+    /// One call: what was loaded is computed, what was not is said.
+    fn call(&self, executor: &Executor, mut coming: Vec<Coming>) {
+        coming.sort_by_key(|coming| coming.at);
+        let mut at_hand: Vec<(AtHand, Mutex<Coming>)> = Vec::with_capacity(coming.len());
+        for mut coming in coming {
+            match std::mem::replace(&mut coming.loaded, Err(ExecuteError::Cancelled.into())) {
+                Ok(loaded) => at_hand.push((loaded, Mutex::new(coming))),
+                Err(failure) => {
+                    let timings = (!coming.panicked).then_some(coming.timings);
+                    self.answer(coming, Err(failure), timings);
+                }
+            }
+        }
+        if self.cancel.cancelled() {
+            return;
+        }
+        let loaded: Vec<Loaded<'_>> = at_hand
+            .iter()
+            .map(|(bars, coming)| Loaded { segment: self.shard.segments[held(coming).at], bars: bars.bars() })
+            .collect();
+        let Shard { source, step, input, references, .. } = self.shard;
+        let said = |said: Said| match said {
+            Said::Stages(stages) => self.record(&stages),
+            Said::Segment { at, result, stages, took } => {
+                let mut coming = held(&at_hand[at].1).take();
+                coming.told.stages.extend(&stages);
+                coming.timings.compute_us = micros(took);
+                let panicked = matches!(result, Err(ExecuteError::Panicked));
+                let outcome = result.map_err(Failure::from).and_then(|result| {
+                    coming.told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+                });
+                let timings = (!panicked).then_some(coming.timings);
+                let _entered = self.span.enter();
+                self.answer(coming, outcome, timings);
+            }
+        };
+        let (pool, cancel) = (&self.service.pool, &self.cancel);
+        let whole = catch_unwind(AssertUnwindSafe(|| {
+            source.evaluate_together(executor, *step, input, &loaded, references, pool, cancel, &said);
+        }));
+        if whole.is_err() {
+            for (_, coming) in &at_hand {
+                let coming = held(coming).take();
+                if !self.answered[coming.at].load(Ordering::Relaxed) {
+                    self.answer(coming, Err(ExecuteError::Panicked.into()), None);
+                }
+            }
+        }
+    }
+
+    /// What a batch of several segments took is the shard's.
+    fn record(&self, stages: &Stages) {
+        measure::stages(stages);
+        self.timeline.record(stages);
+    }
+
+    fn answer(&self, coming: Coming, outcome: Result<pb::Envelope, Failure>, timings: Option<pb::SegmentTimings>) {
+        let Coming { at, mut told, began, .. } = coming;
+        if self.answered[at].swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let reply = reply_of(self.shard.segments[at], outcome, timings, &mut told);
+        send(reply, &told, began, self.replies, self.timeline);
+    }
+}
+
+/// A thread that panicked has cost its segment; what it noted still holds.
+fn held(coming: &Mutex<Coming>) -> std::sync::MutexGuard<'_, Coming> {
+    coming.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Coming {
+    /// What is known of it, out of where others find it.
+    fn take(&mut self) -> Self {
+        Self {
+            at: self.at,
+            loaded: Err(ExecuteError::Cancelled.into()),
+            timings: std::mem::take(&mut self.timings),
+            told: std::mem::take(&mut self.told),
+            began: self.began,
+            panicked: self.panicked,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_runs_of_segments_within_their_bytes() {
+        let calls = |bytes: &[u64], max| cut(bytes.iter().copied(), max);
+        assert_eq!(calls(&[3, 3, 3, 3], 6), [0..2, 2..4]);
+        assert_eq!(calls(&[3, 3, 3, 3], 100), vec![0..4; 1]);
+        // What is too large alone is a call all the same.
+        assert_eq!(calls(&[3, 9, 3, 0, u64::MAX, u64::MAX], 6), [0..1, 1..2, 2..4, 4..5, 5..6]);
+        assert!(calls(&[], 6).is_empty());
+    }
+}
