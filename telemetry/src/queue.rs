@@ -38,7 +38,7 @@ pub(crate) struct Bounds {
     pub queue_spans_max: usize,
     /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`.
     pub batch_spans_max: usize,
-    /// `OTEL_BSP_SCHEDULE_DELAY`: how long a span waits for others at most.
+    /// `OTEL_BSP_SCHEDULE_DELAY`: how long after the last batch what waits goes out, although it is none.
     pub delay: Duration,
     /// `OTEL_BSP_EXPORT_TIMEOUT`: how long a batch may take.
     pub export_timeout: Duration,
@@ -123,6 +123,9 @@ impl Queue {
 
     /// Without the task.
     fn idle(bounds: Bounds, counts: &'static Counts) -> Self {
+        // A batch that the queue could not hold would never be complete.
+        let batch_spans_max = bounds.batch_spans_max.min(bounds.queue_spans_max);
+        let bounds = Bounds { batch_spans_max, ..bounds };
         let shared = Shared { bounds, waiting: Mutex::default(), wake: Notify::new() };
         Self { shared: Arc::new(shared), counts }
     }
@@ -374,6 +377,24 @@ mod tests {
         note(8);
         assert!(queue.flush(Duration::from_secs(30)), "there is room again");
         assert_eq!(receiver.0.lock().unwrap().1, [4, 3, 4, 4]);
+    }
+
+    #[test]
+    fn a_batch_that_is_larger_than_the_queue_is_a_full_queue() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let receiver = Receiver(Arc::default());
+        let hour = Duration::from_secs(3600);
+        let bounds = Bounds { queue_spans_max: 3, batch_spans_max: 512, delay: hour, export_timeout: hour };
+        let queue = {
+            let _inside = runtime.enter();
+            Queue::start(receiver.clone(), bounds, Box::leak(Box::default()))
+        };
+        spans(3).into_iter().for_each(|span| queue.push(span));
+        let started = std::time::Instant::now();
+        while receiver.0.lock().unwrap().1.is_empty() && started.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(receiver.0.lock().unwrap().1, [3]);
     }
 
     #[test]
