@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
 use trawl_kernels::stages::Stages;
-use trawl_market::{MarketError, TimeMicros, format_time};
+use trawl_market::{MarketError, TimeMicros};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
@@ -76,7 +76,7 @@ pub fn all_bars(
         for (time, rows) in chunk.iter().zip(rows) {
             let spec = prepared.merge_spec();
             let answer = Answer {
-                identity: Identity { as_of: format_time(*time), ..spec.identity.clone() },
+                identity: Identity { as_of: prepared.dataset.manifest.as_of_text(*time), ..spec.identity.clone() },
                 rows: place_rows(rows, &spec),
                 select: spec.select,
                 points: spec.points,
