@@ -190,6 +190,9 @@ fn check(dataset: &Dataset) -> Checks {
             Err(error) => problems.push(describe(&error)),
         }
     }
+    if let Err(error) = dataset.retain_unadjusted(&mut jumps) {
+        problems.push(describe(&error));
+    }
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
     let tables = manifest.factors.iter().chain(&manifest.symbol_table).count();
     let (files, count) = ((manifest.files.len() + 1 + tables) as u64, jumps.len() as u64);
@@ -227,6 +230,7 @@ fn inspect_symbol(dataset: &Dataset, symbol: &str) -> Result<SymbolInspection, M
     let columns = manifest.columns.iter().zip(&bars.columns).map(summarise).collect();
     let close = manifest.columns.iter().position(|c| c == "close");
     let mut jumps = close.map_or_else(Vec::new, |i| find_jumps(symbol, &bars.times, &bars.columns[i], TimeMicros::MIN));
+    dataset.retain_unadjusted(&mut jumps)?;
     let count = jumps.len() as u64;
     jumps.truncate(JUMPS_LISTED_MAX);
     let rows = bars.times.len();

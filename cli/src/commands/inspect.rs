@@ -187,19 +187,20 @@ fn checked(text: &mut String, checks: &Checks) {
     jumps(text, checks.jumps, &checks.jumps_listed);
 }
 
-/// Closes that jump by more than three times.
+/// Closes that jump, and the splits that they look like.
 pub fn jumps(text: &mut String, count: u64, listed: &[Jump]) {
     if count == 0 {
         return;
     }
     let _ = writeln!(
         text,
-        "{} of the close by more than three times (splits, or real; none is removed):",
+        "{} of the close by more than three times, or as by a split (unadjusted, or real; none is removed):",
         counted(count as usize, "jump")
     );
     for jump in listed.iter().take(JUMPS_SHOWN_MAX) {
         let (before, close) = (readable(jump.before), readable(jump.close));
-        let _ = writeln!(text, "  {} {}: {before} -> {close}", jump.symbol, format_time(jump.time));
+        let split = jump.split().map_or_else(String::new, |(new, old)| format!(", looks like a split of {new}:{old}"));
+        let _ = writeln!(text, "  {} {}: {before} -> {close}{split}", jump.symbol, format_time(jump.time));
     }
     if count > JUMPS_SHOWN_MAX as u64 {
         let _ = writeln!(text, "  ... and {} more", count - JUMPS_SHOWN_MAX as u64);

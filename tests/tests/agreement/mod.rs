@@ -10,6 +10,7 @@ mod compare;
 mod engine;
 mod every_bar;
 mod history;
+mod point_in_time;
 mod rules;
 mod why;
 
