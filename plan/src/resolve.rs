@@ -61,8 +61,10 @@ pub(crate) struct Resolver<'a> {
     pub crosses: Vec<CrossSection>,
     /// What stands in a cross-section's parentheses, on the frame of the `Cross` node: for the symbol's own comparisons.
     pub cross_arguments: HashMap<NodeId, Vec<NodeId>>,
-    /// Comparisons that the user wrote, not those inside indicators.
-    pub written: HashSet<NodeId>,
+    /// Comparisons that the user wrote, and those by which indicators decide.
+    pub decisive: HashSet<NodeId>,
+    /// Whether prices and volumes are adjusted.
+    pub adjusted: bool,
     /// Nodes of the points before this one.
     nodes_before: usize,
     /// Cross-sections of the points before this one.
@@ -138,7 +140,8 @@ impl<'a> Resolver<'a> {
             frames: vec![Frame::OWN],
             crosses: Vec::new(),
             cross_arguments: HashMap::new(),
-            written: HashSet::new(),
+            decisive: HashSet::new(),
+            adjusted: document.adjust.as_deref().is_some_and(|how| !how.trim().starts_with("none")),
             nodes_before: 0,
             crosses_before: 0,
             diagnostics: Vec::new(),
@@ -376,7 +379,7 @@ impl<'a> Resolver<'a> {
         let mut all = None;
         for (i, op) in ops.iter().enumerate() {
             let one = self.graph.add(Op::Compare(*op), &[nodes[i], nodes[i + 1]], Kind::Bool);
-            self.written.insert(one);
+            self.decisive.insert(one);
             all = Some(match all {
                 None => one,
                 Some(before) => self.graph.add(Op::And, &[before, one], Kind::Bool),
