@@ -345,7 +345,7 @@ impl<'a> Resolver<'a> {
                 let x = self.typed(clause, of, Kind::Bool, "what follows 'not'")?;
                 self.graph.add(Op::Not, &[x], Kind::Bool)
             }
-            ExprKind::Binary { op, left, right } => self.binary(clause, *op, left, right)?,
+            ExprKind::Binary { op, operands } => self.binary(clause, *op, operands)?,
             ExprKind::In { of, values } => self.membership(clause, of, values)?,
             ExprKind::Chain { operands, ops } => match self.label_comparison(clause, operands, ops)? {
                 Some(node) => node,
@@ -355,7 +355,7 @@ impl<'a> Resolver<'a> {
         Ok(Value::Series(node))
     }
 
-    fn binary(&mut self, clause: Clause<'_>, op: BinaryOp, left: &Expr, right: &Expr) -> Resolved<NodeId> {
+    fn binary(&mut self, clause: Clause<'_>, op: BinaryOp, operands: &[Expr]) -> Resolved<NodeId> {
         let (kind, primitive) = match op {
             BinaryOp::Or => (Kind::Bool, Op::Or),
             BinaryOp::And => (Kind::Bool, Op::And),
@@ -366,9 +366,15 @@ impl<'a> Resolver<'a> {
             BinaryOp::Remainder => (Kind::Num, Op::Binary(Binary::Remainder)),
         };
         let expected = format!("each side of '{}'", op.symbol());
-        let a = self.typed(clause, left, kind, &expected)?;
-        let b = self.typed(clause, right, kind, &expected)?;
-        Ok(self.graph.add(primitive, &[a, b], kind))
+        let mut all = None;
+        for operand in operands {
+            let one = self.typed(clause, operand, kind, &expected)?;
+            all = Some(match all {
+                None => one,
+                Some(before) => self.graph.add(primitive, &[before, one], kind),
+            });
+        }
+        all.ok_or(Stop::Reported)
     }
 
     fn chain(&mut self, clause: Clause<'_>, operands: &[Expr], ops: &[CompareOp]) -> Resolved<NodeId> {
