@@ -101,9 +101,9 @@ fn every_symbol_has_the_first_status_that_applies_and_a_reason() {
     assert_eq!(
         seen,
         [
-            ("AHEAD", Status::Stale, "first bar is 1970-01-05, after the as-of"),
-            ("EMPTY", Status::Stale, "no bars"),
-            ("GAP", Status::Stale, "no bar at the as-of time 1970-01-04; the one before is 1970-01-02"),
+            ("AHEAD", Status::Stale, "no bar yet"),
+            ("EMPTY", Status::Stale, "no bar yet"),
+            ("GAP", Status::Stale, "no bar since 1970-01-02"),
             ("GONE", Status::Stale, "no bar since 1970-01-02"),
             ("HIGH", Status::Matched, ""),
             ("HOLE", Status::Unknown, "the condition is NA at the as-of bar"),
