@@ -89,7 +89,10 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
     }
     let mut printed = Ok(());
     if !args.quiet {
-        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe };
+        for warning in &report.warnings {
+            crate::diagnostics::warning_line(warning);
+        }
+        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of: &report.as_of_shown };
         let mut text = table::render(&answer, options);
         for path in written.iter().chain(&files.report) {
             text.push_str(&format!("wrote {}\n", path.display()));
