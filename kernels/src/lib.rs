@@ -118,6 +118,13 @@ pub fn input_begins(program: &Program, wanted_from: usize) -> Vec<usize> {
     cpu::column_begins(program, wanted_from)
 }
 
+/// Where bars may begin that are given without those before `bar`, so that every value has the bits of the whole history: the
+/// last bar at or before it whose number is a multiple of every window whose sums are cut into blocks. What lies between the
+/// two is given as NA.
+pub fn aligned_begin(program: &Program, bar: usize) -> usize {
+    cpu::blocks_begin(program, bar)
+}
+
 /// One symbol's bars as the kernels see them.
 #[derive(Debug, Clone)]
 pub struct SymbolInput<'a> {
