@@ -30,7 +30,7 @@ use super::trend::{
     pass_of,
 };
 use super::widened::widened_bytes;
-use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
+use super::window::{Blocks, Deviation, Mean, MeanDeviation, Plain, Short, Sum, Weighted, is_short, tail_bars};
 
 /// Histories that nothing limits.
 pub(crate) const UNLIMITED: usize = usize::MAX;
@@ -60,10 +60,10 @@ fn direct<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> O
         Op::Or => map(Or),
         Op::Not => map(Not),
         Op::Select => map(Select),
-        Op::Sum(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Total::sum(p) })),
-        Op::Mean(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Total::mean(p) })),
-        Op::Sum(p) => Box::new(Packed(Blocks::new(Total::sum(p), p, bars))),
-        Op::Mean(p) => Box::new(Packed(Blocks::new(Total::mean(p), p, bars))),
+        Op::Sum(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Sum::new(p) })),
+        Op::Mean(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Mean::new(p) })),
+        Op::Sum(p) => Box::new(Packed(Blocks::new(Plain(Sum::new(p)), p, bars))),
+        Op::Mean(p) => Box::new(Packed(Blocks::new(Plain(Mean::new(p)), p, bars))),
         Op::WeightedMean(p) => Box::new(Packed(Blocks::new(Weighted::new(p), p, bars))),
         Op::Deviation(p) => Box::new(Packed(Blocks::new(Deviation::new(p), p, bars))),
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
