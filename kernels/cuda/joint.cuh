@@ -46,21 +46,19 @@ struct WindowSlope {
 // Below it a product of two variances has lost digits.
 constexpr double PRODUCT_LEAST = 1e-290;
 
-// Both means of a part of a window, and the sums of products of distances to them.
+// Of a part of a window the sums of x, y, xx, yy and xy.
 struct JointSums {
     double x, y, xx, yy, xy;
 
     static __device__ __forceinline__ JointSums none() { return JointSums{0.0, 0.0, 0.0, 0.0, 0.0}; }
 
-    // With one more bar, the n-th, whose values are `dx` and `dy` from the anchors (Welford 1962).
-    __device__ __forceinline__ void grow(double dx, double dy, int n) {
-        const double share = 1.0 / (double)n, rest = ((double)n - 1.0) / (double)n;
-        const double ex = dx - x, ey = dy - y;
-        x = x + ex * share;
-        y = y + ey * share;
-        xx = xx + ex * ex * rest;
-        yy = yy + ey * ey * rest;
-        xy = xy + ex * ey * rest;
+    // With one more bar, whose values are `dx` and `dy` from the anchors.
+    __device__ __forceinline__ void grow(double dx, double dy) {
+        x = x + dx;
+        y = y + dy;
+        xx = xx + dx * dx;
+        yy = yy + dy * dy;
+        xy = xy + dx * dy;
     }
 };
 
@@ -85,7 +83,7 @@ struct WindowJoint {
             JointSums tail = JointSums::none();
             const int last = Block::last(p, xs);
             for (int j = last; j > 0; --j) {
-                tail.grow(xs[j] - anchor_x, ys[j] - anchor_y, p - j);
+                tail.grow(xs[j] - anchor_x, ys[j] - anchor_y);
                 xs[j] = tail.x;
                 ys[j] = tail.y;
                 xxs[j] = tail.xx;
@@ -95,18 +93,17 @@ struct WindowJoint {
             head = JointSums::none();
         }
         const int at = block.at, n = at + 1;
-        head.grow(x - anchor_x, y - anchor_y, n);
+        head.grow(x - anchor_x, y - anchor_y);
         JointSums tail = JointSums::none();
         if (n < p) tail = JointSums{xs[n], ys[n], xxs[n], yys[n], xys[n]};
         xs[at] = x;
         ys[at] = y;
         block.next(p);
-        // Both parts together (Chan, Golub and LeVeque 1979).
-        const double between = ((double)p - (double)n) * (double)n / (double)p;
-        const double dx = head.x - tail.x, dy = head.y - tail.y;
-        const double xx = tail.xx + head.xx + dx * dx * between;
-        const double yy = tail.yy + head.yy + dy * dy * between;
-        const double xy = tail.xy + head.xy + dx * dy * between;
+        // Variances and how the two vary together, each times the squared number of bars.
+        const double bars = (double)p, sx = tail.x + head.x, sy = tail.y + head.y;
+        const double xx = (tail.xx + head.xx) * bars - sx * sx;
+        const double yy = (tail.yy + head.yy) * bars - sy * sy;
+        const double xy = (tail.xy + head.xy) * bars - sx * sy;
         return BETA ? beta(xx, xy) : correlation(xx, yy, xy);
     }
 

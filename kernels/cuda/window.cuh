@@ -20,7 +20,23 @@ struct Block {
     __device__ __forceinline__ static int last(int p, const Ring& ring) { return least(p, ring.slots) - 1; }
 };
 
-// anchor * weight + (sum of differences) * share: a mean with weight 1 and share 1/p, a sum with p and 1.
+// anchor + total / divisor, rounded once; share is 1 / divisor, a whole number. As mean_about of kernels/src/cpu/window.rs.
+STEP double mean_about(double anchor, double total, double divisor, double share) {
+    const double near = anchor + total * share;
+    const double distance = near - anchor;
+    // Without the lower half of its digits: a product of it does not round.
+    const double leading = of_bits(bits_of(distance) & ~((1ull << 26) - 1));
+    const double rest = (total - leading * divisor) - (distance - leading) * divisor;
+    return defined(anchor * divisor + total == 0.0 ? 0.0 : near + rest * share);
+}
+
+// A mean, or with MEAN false a sum, of values whose differences to the anchor add up to `sum`.
+template <bool MEAN>
+STEP double total_about(double anchor, double sum, int p, double share) {
+    return MEAN ? mean_about(anchor, sum, (double)p, share) : defined(anchor * (double)p + sum);
+}
+
+template <bool MEAN>
 struct WindowTotal {
     Block block;
     double anchor, head;
@@ -30,7 +46,7 @@ struct WindowTotal {
         anchor = head = na();
     }
 
-    __device__ __forceinline__ double next(double x, int p, double weight, double share, const Ring& ring) {
+    __device__ __forceinline__ double next(double x, int p, double share, const Ring& ring) {
         if (block.begins()) {
             anchor = x;
             head = 0.0;
@@ -41,17 +57,18 @@ struct WindowTotal {
         const double tail = block.at + 1 < p ? ring[block.at + 1] : 0.0;
         ring[block.at] = x;
         block.next(p);
-        return defined(anchor * weight + (tail + head) * share);
+        return total_about<MEAN>(anchor, tail + head, p, share);
     }
 };
 
 // Sum or mean of up to four bars, added up anew; the anchor is the current one.
+template <bool MEAN>
 struct WindowShort {
     double one, two, three;
 
     __device__ __forceinline__ void start(int, int) { one = two = three = na(); }
 
-    __device__ __forceinline__ double next(double x, int p, double weight, double share) {
+    __device__ __forceinline__ double next(double x, int p, double share) {
         double sum = 0.0;
         if (p > 1) sum = sum + (one - x);
         if (p > 2) sum = sum + (two - x);
@@ -59,7 +76,7 @@ struct WindowShort {
         three = two;
         two = one;
         one = x;
-        return defined(x * weight + sum * share);
+        return total_about<MEAN>(x, sum, p, share);
     }
 };
 
@@ -92,7 +109,7 @@ struct WindowWeighted {
         const double total = tail + (weighted + plain * before);
         ring[block.at] = x;
         block.next(p);
-        return defined(anchor + total * share);
+        return mean_about(anchor, total, (double)p * ((double)p + 1.0) / 2.0, share);
     }
 };
 
@@ -125,9 +142,9 @@ struct WindowDeviation {
         const double tail_squares = left ? tails[block.at + 1] : 0.0;
         values[block.at] = x;
         block.next(p);
-        const double mean = (tail_sum + sum) * share;
-        const double variance = larger(0.0, (tail_squares + squares) * share - mean * mean);
-        return defined(sqrt(variance));
+        const double all = tail_sum + sum;
+        const double spread = larger(0.0, (tail_squares + squares) * (double)p - all * all);
+        return defined(sqrt(spread * share));
     }
 };
 

@@ -23,7 +23,7 @@ pub const PRECISION_F64: &str = "f64";
 /// See [`Precision::F32`].
 pub const PRECISION_F32: &str = "f32";
 /// Changes whenever the same plan over the same bars could give other bits.
-pub const NUMERICS_ID: &str = "n4";
+pub const NUMERICS_ID: &str = "n5";
 
 /// The number type that steps run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,6 +116,13 @@ pub fn workspace_bytes(program: &Program, bars: usize, precision: Precision) -> 
 /// The first bar that each of the program's inputs must hold when its outputs are wanted from bar `wanted_from` on.
 pub fn input_begins(program: &Program, wanted_from: usize) -> Vec<usize> {
     cpu::column_begins(program, wanted_from)
+}
+
+/// Where bars may begin that are given without those before `bar`, so that every value has the bits of the whole history: the
+/// last bar at or before it whose number is a multiple of every window whose sums are cut into blocks. What lies between the
+/// two is given as NA.
+pub fn aligned_begin(program: &Program, bar: usize) -> usize {
+    cpu::blocks_begin(program, bar)
 }
 
 /// One symbol's bars as the kernels see them.

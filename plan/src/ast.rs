@@ -41,10 +41,10 @@ pub enum ExprKind {
     },
     Negate(Box<Expr>),
     Not(Box<Expr>),
+    /// From the left: a run of one associative operator is one node however long it is, another operator has two operands.
     Binary {
         op: BinaryOp,
-        left: Box<Expr>,
-        right: Box<Expr>,
+        operands: Vec<Expr>,
     },
     /// `label in ('a', 'b')`
     In {
@@ -79,6 +79,14 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
+    /// Whether a run of it is one node. Operands are still taken from the left: adding rounds.
+    pub(crate) fn runs(self) -> bool {
+        match self {
+            Self::Or | Self::And | Self::Add | Self::Multiply => true,
+            Self::Subtract | Self::Divide | Self::Remainder => false,
+        }
+    }
+
     /// As written.
     pub fn symbol(self) -> &'static str {
         match self {

@@ -165,7 +165,8 @@ impl Resolver<'_> {
         origin: Option<NodeId>,
     ) -> (Vec<NodeId>, usize) {
         let whole = self.whole;
-        let mut formula = Formula { graph: &mut self.graph, series, params, origin, whole, bars_needed: 0 };
+        let (graph, decisive) = (&mut self.graph, &mut self.decisive);
+        let mut formula = Formula { graph, decisive, series, params, origin, whole, bars_needed: 0 };
         let nodes = (function.build)(&mut formula);
         (nodes, formula.bars_needed)
     }

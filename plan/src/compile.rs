@@ -5,6 +5,7 @@ use crate::catalogue;
 use crate::diagnostic::{Diagnostic, suggest};
 use crate::document::{PRECISIONS, ScanDocument};
 use crate::edges::Edges;
+use crate::exact::Facts;
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::{
     DIAGNOSTICS_MAX, LETS_MAX, LOOK_BACK_MAX, PERIOD_MAX, RANK_KEYS_MAX, SELECT_COLUMNS_MAX, SWEEP_POINTS_MAX,
@@ -141,7 +142,8 @@ impl<'a> Compiler<'a> {
         for name in document.lets.keys().take(LETS_MAX) {
             self.resolver.check_let(name);
         }
-        let mut edges = Edges::new(&self.resolver.cross_arguments, &self.resolver.written);
+        let facts = Facts::of(&self.resolver);
+        let mut edges = Edges::new(&self.resolver.cross_arguments, &self.resolver.decisive, &facts);
         let graph = &mut self.resolver.graph;
         let flags: Vec<NodeId> = universe.iter().chain(&condition).filter_map(|id| edges.of(graph, *id)).collect();
         let edge = flags.into_iter().reduce(|a, b| graph.add(Op::Or, &[a, b], Kind::Bool));

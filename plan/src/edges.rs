@@ -1,11 +1,15 @@
 //! The `edge` flag: whether a comparison that a value covers is so close that rounding could turn it.
 //!
 //! For every node there is a node that is 1 where one of the comparisons behind it, at any bar that its value covers,
-//! is near; anything else means no. Both sides of `and`, `or` and `iff` count. Of a cross-section the symbol's own
-//! comparisons count, not those of the others; nor do those inside indicators.
+//! is near; anything else means no. Both sides of `and`, `or` and `iff` count, and comparisons by which an indicator
+//! decides. Of a cross-section the symbol's own comparisons count, not those of the others. Between exact values nothing
+//! is near (see `exact`).
 
 use std::collections::{HashMap, HashSet};
 
+use crate::ast::CompareOp;
+use crate::exact::{Exactness, Facts, Level, exactness};
+use crate::family::SuperTrend;
 use crate::frame::FrameId;
 use crate::graph::{Binary, Graph, Kind, NodeId, Op};
 
@@ -13,14 +17,20 @@ use crate::graph::{Binary, Graph, Kind, NodeId, Op};
 pub(crate) struct Edges<'a> {
     /// What stands in the parentheses of each `Cross` node.
     cross_arguments: &'a HashMap<NodeId, Vec<NodeId>>,
-    /// Comparisons that the user wrote.
-    written: &'a HashSet<NodeId>,
+    /// Comparisons that the user wrote, and those by which indicators decide.
+    decisive: &'a HashSet<NodeId>,
+    facts: &'a Facts,
     known: HashMap<NodeId, Option<NodeId>>,
+    exact: HashMap<NodeId, Exactness>,
 }
 
 impl<'a> Edges<'a> {
-    pub fn new(cross_arguments: &'a HashMap<NodeId, Vec<NodeId>>, written: &'a HashSet<NodeId>) -> Self {
-        Self { cross_arguments, written, known: HashMap::new() }
+    pub fn new(
+        cross_arguments: &'a HashMap<NodeId, Vec<NodeId>>,
+        decisive: &'a HashSet<NodeId>,
+        facts: &'a Facts,
+    ) -> Self {
+        Self { cross_arguments, decisive, facts, known: HashMap::new(), exact: HashMap::new() }
     }
 
     /// The flag of `root`; `None` when no comparison stands behind it.
@@ -35,6 +45,9 @@ impl<'a> Edges<'a> {
             let behind = self.behind(graph, id);
             let pending: Vec<NodeId> = behind.iter().copied().filter(|i| !self.known.contains_key(i)).collect();
             if pending.is_empty() {
+                let inputs: Vec<Exactness> =
+                    graph.node(id).inputs.iter().filter_map(|i| self.exact.get(i).copied()).collect();
+                self.exact.insert(id, exactness(self.facts, graph, id, &inputs));
                 let flag = self.build(graph, id, &behind);
                 self.known.insert(id, flag);
                 stack.pop();
@@ -64,9 +77,17 @@ impl<'a> Edges<'a> {
                 any = or(graph, any, flag);
             }
         }
-        let crosses = matches!(node.op, Op::CrossesAbove | Op::CrossesBelow);
-        if crosses || self.written.contains(&id) {
-            let near = graph.add(Op::Binary(Binary::Near), &node.inputs, Kind::Bool);
+        let near = match node.op {
+            Op::CrossesAbove | Op::CrossesBelow => self.near(graph, node.inputs[0], node.inputs[1]),
+            Op::Compare(_) if self.decisive.contains(&id) => self.near(graph, node.inputs[0], node.inputs[1]),
+            Op::OnBalance if self.exact_of(node.inputs[0]).level > Level::Exact => {
+                let before = graph.add(Op::Lag(1), &node.inputs[..1], Kind::Num);
+                Some(graph.add(Op::Binary(Binary::Near), &[node.inputs[0], before], Kind::Bool))
+            }
+            Op::SuperTrend(_) => Some(turn_is_near(graph, &node.inputs)),
+            _ => None,
+        };
+        if let Some(near) = near {
             any = or(graph, any, near);
         }
         let flag = any.map(|flag| match node.op {
@@ -80,11 +101,72 @@ impl<'a> Edges<'a> {
         graph.enter(before);
         flag
     }
+
+    fn exact_of(&self, id: NodeId) -> Exactness {
+        // Every input of a node is decided before the node.
+        self.exact.get(&id).copied().unwrap_or(Exactness::ROUNDED)
+    }
+
+    /// Where rounding could turn a comparison of `a` with `b`; `None` where it never can.
+    fn near(&self, graph: &mut Graph, a: NodeId, b: NodeId) -> Option<NodeId> {
+        let (left, right) = (self.exact_of(a), self.exact_of(b));
+        let zero = |id| graph.constant(id) == Some(0.0);
+        let signed = zero(a) && right.level <= Level::Signed || zero(b) && left.level <= Level::Signed;
+        let exact = a == b || signed || left.level.max(right.level) <= Level::Exact;
+        if exact && !left.adjusted && !right.adjusted {
+            return None;
+        }
+        // A value is the extreme of a window that holds it when it is beyond the others.
+        let [a, b] = match (others(graph, a, b), others(graph, b, a)) {
+            (Some(others), _) if !exact => [a, others],
+            (_, Some(others)) if !exact => [b, others],
+            _ => [a, b],
+        };
+        let near = graph.add(Op::Binary(Binary::Near), &[a, b], Kind::Bool);
+        if !exact {
+            return Some(near);
+        }
+        // Equal prices of one factor are no rounding; of two factors those that miss each other by a little are.
+        let differs = graph.add(Op::Compare(CompareOp::NotEqual), &[a, b], Kind::Bool);
+        Some(graph.add(Op::And, &[near, differs], Kind::Bool))
+    }
+}
+
+/// When `extreme` is that of a window of `x`, that of the window's other values.
+fn others(graph: &mut Graph, x: NodeId, extreme: NodeId) -> Option<NodeId> {
+    let node = graph.node(extreme);
+    let shorter = match node.op {
+        Op::Max(p) if p > 1 => Op::Max(p - 1),
+        Op::Min(p) if p > 1 => Op::Min(p - 1),
+        _ => return None,
+    };
+    if node.inputs[..] != [x] {
+        return None;
+    }
+    let before = graph.add(Op::Lag(1), &[x], Kind::Num);
+    Some(graph.add(shorter, &[before], Kind::Num))
+}
+
+/// Whether the close of a super trend is near the band whose passing turns it: the line of the bar before, moved towards
+/// the price. Inputs upper and lower band before they trail, close.
+fn turn_is_near(graph: &mut Graph, inputs: &[NodeId]) -> NodeId {
+    let [upper, lower, close] = [0, 1, 2].map(|i| inputs[i]);
+    let [line, trend] = [SuperTrend::Line, SuperTrend::Trend].map(|result| {
+        let now = graph.add(Op::SuperTrend(result), inputs, Kind::Num);
+        graph.add(Op::Lag(1), &[now], Kind::Num)
+    });
+    let below = graph.add(Op::Binary(Binary::Maximum), &[lower, line], Kind::Num);
+    let above = graph.add(Op::Binary(Binary::Minimum), &[upper, line], Kind::Num);
+    let one = graph.num(1.0);
+    let rising = graph.add(Op::Compare(CompareOp::Equal), &[trend, one], Kind::Bool);
+    let band = graph.add(Op::Select, &[rising, below, above], Kind::Num);
+    graph.add(Op::Binary(Binary::Near), &[close, band], Kind::Bool)
 }
 
 fn or(graph: &mut Graph, any: Option<NodeId>, flag: NodeId) -> Option<NodeId> {
     Some(match any {
         None => flag,
+        Some(before) if before == flag => flag,
         Some(before) => graph.add(Op::Or, &[before, flag], Kind::Bool),
     })
 }

@@ -129,7 +129,7 @@ impl Resolver<'_> {
                 let k = self.constant_between(&call, "k", 1.0, f64::from(PERIOD_MAX), true)?;
                 let k = self.graph.num(k);
                 let top = self.graph.add(Op::Compare(CompareOp::LessEqual), &[rank, k], Kind::Bool);
-                self.written.insert(top);
+                self.decisive.insert(top);
                 Ok(Value::Series(top))
             }
             "xs_quantile" => {

@@ -12,6 +12,7 @@ mod compile;
 pub mod diagnostic;
 pub mod document;
 mod edges;
+mod exact;
 mod explain;
 pub mod family;
 mod forms;

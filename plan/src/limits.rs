@@ -2,7 +2,7 @@
 
 /// Bytes in one clause's text.
 pub const CLAUSE_BYTES_MAX: usize = 64 * 1024;
-/// Depth of an expression's tree: parentheses, calls and long chains of operators alike.
+/// Depth of an expression's tree: parentheses, calls and operators; a run of one of `or`, `and`, `+`, `*` is one level.
 pub const EXPRESSION_DEPTH_MAX: usize = 256;
 /// Nodes in a plan's graph that one point of a sweep adds.
 pub const PLAN_NODES_MAX: usize = 4096;

@@ -216,14 +216,29 @@ impl<'a> Parser<'a> {
                 Some(op) => {
                     self.next();
                     let right = self.expression(level + 1)?;
-                    let span = left.span.start..right.span.end;
-                    let depth = left.depth.max(right.depth) + 1;
-                    self.make(ExprKind::Binary { op, left: Box::new(left), right: Box::new(right) }, span, depth)?
+                    self.binary(op, left, right)?
                 }
                 None => self.chain(left)?,
             };
         }
         Ok(left)
+    }
+
+    /// `left op right`; a run of one operator grows longer, not deeper.
+    fn binary(&self, op: BinaryOp, left: Expr, right: Expr) -> Result<Expr, Box<Diagnostic>> {
+        let span = left.span.start..right.span.end;
+        let (operands, depth) = match left.kind {
+            ExprKind::Binary { op: before, mut operands } if before == op && op.runs() => {
+                let depth = left.depth.max(right.depth + 1);
+                operands.push(right);
+                (operands, depth)
+            }
+            kind => {
+                let depth = left.depth.max(right.depth) + 1;
+                (vec![Expr { kind, ..left }, right], depth)
+            }
+        };
+        self.make(ExprKind::Binary { op, operands }, span, depth)
     }
 
     fn chain(&mut self, first: Expr) -> Result<Expr, Box<Diagnostic>> {

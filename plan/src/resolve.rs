@@ -61,8 +61,10 @@ pub(crate) struct Resolver<'a> {
     pub crosses: Vec<CrossSection>,
     /// What stands in a cross-section's parentheses, on the frame of the `Cross` node: for the symbol's own comparisons.
     pub cross_arguments: HashMap<NodeId, Vec<NodeId>>,
-    /// Comparisons that the user wrote, not those inside indicators.
-    pub written: HashSet<NodeId>,
+    /// Comparisons that the user wrote, and those by which indicators decide.
+    pub decisive: HashSet<NodeId>,
+    /// Whether prices and volumes are adjusted.
+    pub adjusted: bool,
     /// Nodes of the points before this one.
     nodes_before: usize,
     /// Cross-sections of the points before this one.
@@ -138,7 +140,8 @@ impl<'a> Resolver<'a> {
             frames: vec![Frame::OWN],
             crosses: Vec::new(),
             cross_arguments: HashMap::new(),
-            written: HashSet::new(),
+            decisive: HashSet::new(),
+            adjusted: document.adjust.as_deref().is_some_and(|how| !how.trim().starts_with("none")),
             nodes_before: 0,
             crosses_before: 0,
             diagnostics: Vec::new(),
@@ -342,7 +345,7 @@ impl<'a> Resolver<'a> {
                 let x = self.typed(clause, of, Kind::Bool, "what follows 'not'")?;
                 self.graph.add(Op::Not, &[x], Kind::Bool)
             }
-            ExprKind::Binary { op, left, right } => self.binary(clause, *op, left, right)?,
+            ExprKind::Binary { op, operands } => self.binary(clause, *op, operands)?,
             ExprKind::In { of, values } => self.membership(clause, of, values)?,
             ExprKind::Chain { operands, ops } => match self.label_comparison(clause, operands, ops)? {
                 Some(node) => node,
@@ -352,7 +355,7 @@ impl<'a> Resolver<'a> {
         Ok(Value::Series(node))
     }
 
-    fn binary(&mut self, clause: Clause<'_>, op: BinaryOp, left: &Expr, right: &Expr) -> Resolved<NodeId> {
+    fn binary(&mut self, clause: Clause<'_>, op: BinaryOp, operands: &[Expr]) -> Resolved<NodeId> {
         let (kind, primitive) = match op {
             BinaryOp::Or => (Kind::Bool, Op::Or),
             BinaryOp::And => (Kind::Bool, Op::And),
@@ -363,9 +366,15 @@ impl<'a> Resolver<'a> {
             BinaryOp::Remainder => (Kind::Num, Op::Binary(Binary::Remainder)),
         };
         let expected = format!("each side of '{}'", op.symbol());
-        let a = self.typed(clause, left, kind, &expected)?;
-        let b = self.typed(clause, right, kind, &expected)?;
-        Ok(self.graph.add(primitive, &[a, b], kind))
+        let mut all = None;
+        for operand in operands {
+            let one = self.typed(clause, operand, kind, &expected)?;
+            all = Some(match all {
+                None => one,
+                Some(before) => self.graph.add(primitive, &[before, one], kind),
+            });
+        }
+        all.ok_or(Stop::Reported)
     }
 
     fn chain(&mut self, clause: Clause<'_>, operands: &[Expr], ops: &[CompareOp]) -> Resolved<NodeId> {
@@ -376,7 +385,7 @@ impl<'a> Resolver<'a> {
         let mut all = None;
         for (i, op) in ops.iter().enumerate() {
             let one = self.graph.add(Op::Compare(*op), &[nodes[i], nodes[i + 1]], Kind::Bool);
-            self.written.insert(one);
+            self.decisive.insert(one);
             all = Some(match all {
                 None => one,
                 Some(before) => self.graph.add(Op::And, &[before, one], Kind::Bool),

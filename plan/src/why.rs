@@ -206,15 +206,13 @@ impl<'a> Walk<'a> {
                 self.parts[at].role = Role::Not;
                 self.part(clause, of, depth);
             }
-            ExprKind::Binary { op, .. } => {
+            ExprKind::Binary { op, operands } => {
                 self.parts[at].role = match op {
                     BinaryOp::And => Role::And,
                     BinaryOp::Or => Role::Or,
                     _ => Role::Other,
                 };
-                for operand in operands(expr, *op) {
-                    self.part(clause, operand, depth);
-                }
+                operands.iter().for_each(|operand| self.part(clause, operand, depth));
             }
             ExprKind::Chain { operands, .. } => operands.iter().for_each(|o| self.part(clause, o, depth)),
             ExprKind::Field { of, .. } => self.below(clause, of, at),
@@ -306,32 +304,6 @@ impl<'a> Walk<'a> {
         let plan = self.resolver.into_plan(vec![point], headings);
         Parts { plan, parts: self.parts, bars, cut }
     }
-}
-
-/// The operands of a run of the same `and`, `or`, `+` or `*`; of another operator its two.
-fn operands(expr: &Expr, op: BinaryOp) -> Vec<&Expr> {
-    let mut all = Vec::new();
-    // To the left as long as it is the same operator: the grammar nests there.
-    let mut next = Some(expr);
-    while let Some(expr) = next.take() {
-        match &expr.kind {
-            ExprKind::Binary { op: found, left, right } if *found == op => {
-                all.push(&**right);
-                match &left.kind {
-                    ExprKind::Binary { op: below, .. }
-                        if *below == op
-                            && !matches!(op, BinaryOp::Subtract | BinaryOp::Divide | BinaryOp::Remainder) =>
-                    {
-                        next = Some(left);
-                    }
-                    _ => all.push(left),
-                }
-            }
-            _ => {}
-        }
-    }
-    all.reverse();
-    all
 }
 
 /// Which parts are the reason that their clause is not true, given each part's value: of an `and` that is false those

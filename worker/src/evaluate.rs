@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, EngineError, Precision, input_begins};
+use trawl_kernels::{Cancel, Engine, EngineError, Precision, aligned_begin, input_begins};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
@@ -51,6 +51,16 @@ pub(crate) struct StageRun<'a> {
     pub tables: BTreeMap<u16, &'a CrossTable>,
 }
 
+/// The rows that the kernels are given of one axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Trim {
+    /// The first one.
+    pub given: usize,
+    /// The first one that a limited history holds; those before it are NA and keep the blocks of sums where they are in the
+    /// whole history.
+    pub there: usize,
+}
+
 /// Per piece and axis the first row that is needed.
 pub(crate) type Needed = Vec<Vec<usize>>;
 
@@ -86,11 +96,11 @@ impl<'a> StageRun<'a> {
         }
     }
 
-    /// First row that the kernels are given: behind it lies what a limited history does not hold.
-    pub fn trim(&self, piece: &Piece, axis: &Axis<'_>, from: usize) -> usize {
+    /// The rows that the kernels are given: before them lies what a limited history does not hold.
+    pub fn trim(&self, piece: &Piece, axis: &Axis<'_>, from: usize) -> Trim {
         let frame = self.frame(piece);
         if self.plan.history.is_none() || frame.subject != Subject::Own {
-            return 0;
+            return Trim { given: 0, there: 0 };
         }
         // States of a forming bar are rows of base bars; their history is that of the higher bars. The first state that is
         // wanted may lie in a period before the window's; none of them looks at fewer bars than were complete by then.
@@ -101,7 +111,8 @@ impl<'a> StageRun<'a> {
             }
             _ => from,
         };
-        axis.window_row(&frame.bars).min(from).saturating_sub(piece.program.reach())
+        let there = axis.window_row(&frame.bars).min(from).saturating_sub(piece.program.reach());
+        Trim { given: aligned_begin(&piece.program, there), there }
     }
 
     fn reader(&self, frame: &Frame, a: usize, source: &Frame, how: Read) -> Option<(usize, Reader<'_>)> {
@@ -137,9 +148,9 @@ impl<'a> StageRun<'a> {
                     continue;
                 }
                 let trim = self.trim(piece, axis, from);
-                let begins = input_begins(&piece.program, from - trim);
+                let begins = input_begins(&piece.program, from - trim.given);
                 for (input, begin) in piece.program.inputs.iter().zip(begins) {
-                    let begin = trim + begin;
+                    let begin = trim.there.max(trim.given + begin);
                     match input {
                         Input::Read { piece: source, how, .. } => {
                             let source_frame = self.frame(&self.stage.pieces[*source]);

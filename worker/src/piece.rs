@@ -9,7 +9,7 @@ use trawl_plan::frame::{BarSize, Frame};
 use trawl_plan::{Input, Piece};
 
 use crate::axis::{Axis, Higher};
-use crate::evaluate::{Computed, StageRun};
+use crate::evaluate::{Computed, StageRun, Trim};
 
 /// Values of some symbols: `[symbol][output][bar]`.
 pub(crate) type Values = Vec<Vec<Vec<f64>>>;
@@ -18,9 +18,9 @@ pub(crate) type Values = Vec<Vec<Vec<f64>>>;
 pub(crate) struct PieceInputs<'r> {
     /// The axes that it is computed on.
     axes: Vec<usize>,
-    /// Of each axis, the first row that is needed, and the first that is given.
+    /// Of each axis, the first row that is needed, and those that are given.
     needed: Vec<usize>,
-    trims: Vec<usize>,
+    trims: Vec<Trim>,
     /// Of each axis, the rows of its frame.
     rows: Vec<usize>,
     columns: Vec<Vec<Cow<'r, [f64]>>>,
@@ -41,16 +41,19 @@ impl<'a> StageRun<'a> {
         computed: &[Vec<Computed>],
     ) -> PieceInputs<'r> {
         let frame = self.frame(piece);
-        let trims: Vec<usize> = wanted.iter().map(|&a| self.trim(piece, &self.axes[a], needed[a])).collect();
-        let columns = |(&a, &trim): (&usize, &usize)| {
-            let begins = input_begins(&piece.program, needed[a] - trim);
+        let trims: Vec<Trim> = wanted.iter().map(|&a| self.trim(piece, &self.axes[a], needed[a])).collect();
+        let columns = |(&a, &trim): (&usize, &Trim)| {
+            let begins = input_begins(&piece.program, needed[a] - trim.given);
             let inputs = piece.program.inputs.iter().zip(begins);
-            inputs.map(|(input, begin)| self.input(frame, a, input, trim + begin, computed)).collect()
+            let input = |(input, begin): (&Input, usize)| {
+                trim.masked(self.input(frame, a, input, trim.there.max(trim.given + begin), computed))
+            };
+            inputs.map(input).collect()
         };
         PieceInputs {
             columns: wanted.iter().zip(&trims).map(columns).collect(),
             rows: wanted.iter().map(|&a| self.axes[a].rows(&frame.bars)).collect(),
-            from: wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim).collect(),
+            from: wanted.iter().zip(&trims).map(|(&a, trim)| needed[a] - trim.given).collect(),
             names: wanted.iter().map(|&a| &*self.axes[a].bars.symbol).collect(),
             bars: self.source_of(frame, &trims),
             needed: wanted.iter().map(|&a| needed[a]).collect(),
@@ -60,9 +63,21 @@ impl<'a> StageRun<'a> {
     }
 
     /// What a device knows bars by; nothing where rows of a limited history are left out, which are others from bar to bar.
-    fn source_of(&self, frame: &Frame, trims: &[usize]) -> Option<Arc<str>> {
-        let whole = !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| *trim == 0);
+    fn source_of(&self, frame: &Frame, trims: &[Trim]) -> Option<Arc<str>> {
+        let whole = !matches!(self.engine, Engine::Cpu) && trims.iter().all(|trim| trim.there == 0);
         whole.then(|| format!("{} {frame:?}", self.bars).into())
+    }
+}
+
+impl Trim {
+    /// A series without what the history does not hold.
+    fn masked<'a>(&self, series: Cow<'a, [f64]>) -> Cow<'a, [f64]> {
+        if self.given == self.there {
+            return series;
+        }
+        let mut series = series.into_owned();
+        series[self.given..self.there].fill(f64::NAN);
+        Cow::Owned(series)
     }
 }
 
@@ -73,8 +88,8 @@ impl PieceInputs<'_> {
             .iter()
             .zip(self.trims.iter().zip(&self.rows))
             .map(|(columns, (trim, rows))| SymbolInput {
-                columns: columns.iter().map(|column| &column[*trim..*rows]).collect(),
-                visible: rows - trim,
+                columns: columns.iter().map(|column| &column[trim.given..*rows]).collect(),
+                visible: rows - trim.given,
             })
             .collect()
     }
@@ -99,7 +114,7 @@ pub(crate) struct Forming<'r> {
     axis: &'r Axis<'r>,
     higher: &'r Higher,
     complete: Vec<Cow<'r, [f64]>>,
-    trim: usize,
+    trim: Trim,
 }
 
 impl<'r> Forming<'r> {
@@ -112,17 +127,19 @@ impl<'r> Forming<'r> {
         };
         let higher = axis.higher.get(timeframe)?;
         // Nothing but columns, labels and the window stands inside a forming frame.
-        let complete = piece.program.inputs.iter().map(|input| run.input(&whole, a, input, 0, &[])).collect();
-        Some(Self { run, piece, axis, higher, complete, trim: run.trim(piece, axis, from) })
+        let trim = run.trim(piece, axis, from);
+        let complete = |input: &Input| trim.masked(run.input(&whole, a, input, trim.there, &[]));
+        let complete = piece.program.inputs.iter().map(complete).collect();
+        Some(Self { run, piece, axis, higher, complete, trim })
     }
 
     /// The columns as they are at a base bar.
     pub fn state(&self, row: usize) -> Vec<Vec<f64>> {
         let (program, bars) = (&self.piece.program, &self.higher.bars);
         let forming = bars.forming(row);
-        let count = forming.map_or(bars.completed[row], |(at, _)| at + 1).max(self.trim);
+        let count = forming.map_or(bars.completed[row], |(at, _)| at + 1).max(self.trim.given);
         let column = |(input, complete): (&Input, &Cow<'_, [f64]>)| {
-            let mut column = complete[self.trim..count].to_vec();
+            let mut column = complete[self.trim.given..count].to_vec();
             if let (Some((_, members)), Input::Column(name), Some(last)) = (forming, input, column.last_mut()) {
                 let base = &self.axis.bars.columns[self.run.column_at(name)];
                 let values: Vec<f64> = members.iter().map(|&i| base[i]).collect();
@@ -133,7 +150,7 @@ impl<'r> Forming<'r> {
         let mut state: Vec<Vec<f64>> = program.inputs.iter().zip(&self.complete).map(column).collect();
         // A program without inputs has its rows all the same.
         if program.inputs.is_empty() {
-            state.push(vec![0.0; count - self.trim]);
+            state.push(vec![0.0; count - self.trim.given]);
         }
         state
     }

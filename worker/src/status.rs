@@ -17,19 +17,11 @@ fn row(status: Status, reason: String) -> SymbolRow {
     }
 }
 
-/// A symbol without a bar at `time`. `seen` are its bars up to the horizon, `all` every one.
-pub(crate) fn stale(seen: &[TimeMicros], all: &[TimeMicros], time: TimeMicros) -> SymbolRow {
-    let before = seen.partition_point(|t| *t < time);
-    let reason = match (before.checked_sub(1).map(|i| seen[i]), seen.get(before)) {
-        (None, _) => all.first().map_or_else(
-            || "no bars".to_owned(),
-            |first| format!("first bar is {}, after the as-of", format_time(*first)),
-        ),
-        (Some(last), None) if all.len() == seen.len() => format!("no bar since {}", format_time(last)),
-        (Some(last), _) => {
-            format!("no bar at the as-of time {}; the one before is {}", format_time(time), format_time(last))
-        }
-    };
+/// A symbol without a bar at `time`; `bars` are its bars' times. What comes later is not known at that time, so whether
+/// more bars come or none ever again is not told.
+pub(crate) fn stale(bars: &[TimeMicros], time: TimeMicros) -> SymbolRow {
+    let before = bars[..bars.partition_point(|t| *t < time)].last();
+    let reason = before.map_or_else(|| "no bar yet".to_owned(), |last| format!("no bar since {}", format_time(*last)));
     row(Status::Stale, reason)
 }
 

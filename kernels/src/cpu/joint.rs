@@ -1,9 +1,9 @@
 //! Two series over one window: how they vary together.
 //!
 //! Windows are cut at block borders as in `window`: what is left of the block before (`tail`, one entry an offset) and
-//! the block so far (`head`). Of each part are kept the means and the sums of products of distances to them, of
-//! differences to the block's first values: grown by one bar at a time (Welford 1962), joined at the end (Chan, Golub and
-//! LeVeque 1979). So nothing cancels, nothing drifts, and a series that does not vary has exactly no variance.
+//! the block so far (`head`). Of each part are kept the sums of differences to the block's first values, of their squares and of
+//! their products. Those values are the window's own, which bounds what cancels; nothing is divided before it has cancelled, so a
+//! series that does not vary has exactly no variance, and whole numbers give the same whatever the block.
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ use super::pack::{Mask, Pack};
 use super::real::Real;
 use super::window::{tail_bars, window_start};
 
-/// Numbers that are kept of a part: both means, and the sums of xx, yy and xy.
+/// Numbers that are kept of a part: the sums of x, y, xx, yy and xy.
 pub(crate) const SUMS: usize = 5;
 
-/// The sums of a whole window.
+/// The variances of a whole window and how it varies together, each times the squared number of bars.
 #[derive(Clone, Copy)]
 pub(crate) struct Moments<V> {
     xx: V,
@@ -71,8 +71,6 @@ impl Result for Beta {
 pub(crate) struct Joint<T, R> {
     p: usize,
     result: std::marker::PhantomData<R>,
-    /// Of each number of bars n: 1/n, 1 - 1/n, and what the distance of the means weighs where the head has n.
-    shares: Vec<[T; 3]>,
     tail: Vec<[RowOf<T>; SUMS]>,
     head: [RowOf<T>; SUMS],
     anchors: [RowOf<T>; 2],
@@ -87,14 +85,9 @@ impl<T: Real, R: Result> Joint<T, R> {
         if let Some(whole) = tail.get_mut(p) {
             *whole = [RowOf::ZERO; SUMS];
         }
-        let share = |n: usize| {
-            let (n, p) = (n as f64, p as f64);
-            [1.0 / n, (n - 1.0) / n, (p - n) * n / p].map(T::of)
-        };
         Self {
             p,
             result: std::marker::PhantomData,
-            shares: (1..=kept).map(share).collect(),
             tail,
             head: [RowOf::ZERO; SUMS],
             anchors: [RowOf::ZERO; 2],
@@ -102,24 +95,21 @@ impl<T: Real, R: Result> Joint<T, R> {
         }
     }
 
-    /// A part with one more bar, its `n`-th, whose values are `x` and `y` from the anchors.
+    /// A part with one more bar, whose values are `x` and `y` from the anchors.
     #[inline(always)]
-    fn grown<V: Pack<T>>(&self, [mean_x, mean_y, xx, yy, xy]: [V; SUMS], [x, y]: [V; 2], n: usize) -> [V; SUMS] {
-        let [share, rest, _] = self.shares[n - 1];
-        let (share, rest) = (V::splat(share), V::splat(rest));
-        let (x, y) = (x - mean_x, y - mean_y);
-        [mean_x + x * share, mean_y + y * share, xx + x * x * rest, yy + y * y * rest, xy + x * y * rest]
+    fn grown<V: Pack<T>>([sx, sy, xx, yy, xy]: [V; SUMS], [x, y]: [V; 2]) -> [V; SUMS] {
+        [sx + x, sy + y, xx + x * x, yy + y * y, xy + x * y]
     }
 
-    /// The whole window, whose head has `n` bars.
+    /// The whole window.
     #[inline(always)]
-    fn joined<V: Pack<T>>(&self, tail: [V; SUMS], head: [V; SUMS], n: usize) -> Moments<V> {
-        let between = V::splat(self.shares[n - 1][2]);
-        let (x, y) = (head[0] - tail[0], head[1] - tail[1]);
+    fn joined<V: Pack<T>>(&self, tail: [V; SUMS], head: [V; SUMS]) -> Moments<V> {
+        let p = V::of(self.p as f64);
+        let (x, y) = (tail[0] + head[0], tail[1] + head[1]);
         Moments {
-            xx: tail[2] + head[2] + x * x * between,
-            yy: tail[3] + head[3] + y * y * between,
-            xy: tail[4] + head[4] + x * y * between,
+            xx: (tail[2] + head[2]) * p - x * x,
+            yy: (tail[3] + head[3]) * p - y * y,
+            xy: (tail[4] + head[4]) * p - x * y,
         }
     }
 }
@@ -159,7 +149,7 @@ impl<T: Real, R: Result> Kernel<T> for Joint<T, R> {
                 let mut sums = [V::zero(); SUMS];
                 for j in (window_start(t, p)..block).rev() {
                     let bar = [V::load(x.at(j)) - anchors[0], V::load(y.at(j)) - anchors[1]];
-                    sums = self.grown(sums, bar, block - j);
+                    sums = Self::grown(sums, bar);
                     store(sums, &mut self.tail[j + p - block]);
                 }
                 if block == 0 {
@@ -170,7 +160,7 @@ impl<T: Real, R: Result> Kernel<T> for Joint<T, R> {
                 let mut head = [V::zero(); SUMS];
                 for j in block..t {
                     let bar = [V::load(x.at(j)) - anchors[0], V::load(y.at(j)) - anchors[1]];
-                    head = self.grown(head, bar, j - block + 1);
+                    head = Self::grown(head, bar);
                 }
                 store(head, &mut self.head);
             }
@@ -180,9 +170,9 @@ impl<T: Real, R: Result> Kernel<T> for Joint<T, R> {
             let mut head = load::<T, V>(&self.head);
             for i in 0..n {
                 let bar = [V::load(&from_x[i]) - anchors[0], V::load(&from_y[i]) - anchors[1]];
-                head = self.grown(head, bar, offset + i + 1);
+                head = Self::grown(head, bar);
                 let tail = load(&self.tail[offset + i + 1]);
-                R::of(self.joined(tail, head, offset + i + 1)).store(&mut out[i]);
+                R::of(self.joined(tail, head)).store(&mut out[i]);
             }
             store(head, &mut self.head);
             t += n;

@@ -42,6 +42,7 @@ pub(crate) use program::{Workspace, column_begins, workspace_bytes};
 pub(crate) use real::Real;
 pub(crate) use resident::{Lane, Layout as ResidentLayout, ResidentTile, Scratch};
 pub(crate) use resume::{Course, Cut, carried, starts};
+pub(crate) use steps::blocks_begin;
 pub(crate) use tasks::Tasks;
 pub(crate) use tile::{PADDING, Tile};
 pub(crate) use trend::growth_of;

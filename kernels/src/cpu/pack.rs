@@ -26,6 +26,8 @@ pub(crate) trait Pack<T: Real>:
     fn sqrt(self) -> Self;
     fn abs(self) -> Self;
     fn negate(self) -> Self;
+    /// See [`Real::leading`].
+    fn leading(self) -> Self;
     /// `self` where it is larger, else `other`: `other` where one is NaN.
     fn larger(self, other: Self) -> Self;
     /// `self` where it is smaller, else `other`: `other` where one is NaN.
@@ -177,6 +179,11 @@ impl<T: Real> Pack<T> for Portable<T> {
     #[inline(always)]
     fn negate(self) -> Self {
         Self::each(|i| -self.0[i])
+    }
+
+    #[inline(always)]
+    fn leading(self) -> Self {
+        Self::each(|i| self.0[i].leading())
     }
 
     #[inline(always)]

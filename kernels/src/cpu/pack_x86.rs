@@ -7,6 +7,7 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
 
 use super::lanes::{LANES, RowOf};
 use super::pack::{Mask, Pack};
+use super::real::Real;
 
 // SAFETY of every block in this file: the intrinsics need AVX2 or AVX-512 (F, DQ) and nothing else; these types are
 // named only as `Real::Avx2` and `Real::Avx512`, whose sole users are functions compiled with these features, which
@@ -55,6 +56,11 @@ macro_rules! wide {
             fn negate(self) -> Self {
                 let sign = Self::splat(-0.0);
                 Self([$(unsafe { $xor(self.0[$i], sign.0[$i]) }),+])
+            }
+            #[inline(always)]
+            fn leading(self) -> Self {
+                let bits = Self::splat(<$t as Real>::LEADING);
+                Self([$(unsafe { $and(self.0[$i], bits.0[$i]) }),+])
             }
             #[inline(always)]
             fn larger(self, other: Self) -> Self {

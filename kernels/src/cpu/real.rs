@@ -47,18 +47,23 @@ pub(crate) trait Real:
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn is_finite(self) -> bool;
+    /// Without the lower half of its digits: a product of it with a whole number of as many as those has no rounding.
+    fn leading(self) -> Self;
+    /// The bits that [`Self::leading`] keeps, as a number.
+    const LEADING: Self;
     /// A step that is there in `f64` alone, between series of this type; it reads `back` rows back.
     fn narrow(step: Box<dyn AnyStep>, back: usize, bars: usize) -> Box<dyn AnyStep<Self>>;
 }
 
 macro_rules! real {
-    ($t:ident, $integer:literal, $avx2:ident, $avx512:ident, |$step:ident, $back:ident, $bars:ident| $narrow:expr) => {
+    ($t:ident, $integer:literal, $lower:literal, $avx2:ident, $avx512:ident, |$step:ident, $back:ident, $bars:ident| $narrow:expr) => {
         impl Real for $t {
             const NAN: Self = $t::NAN;
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const INFINITY: Self = $t::INFINITY;
             const INTEGER: Self = $integer;
+            const LEADING: Self = $t::from_bits(!((1 << $lower) - 1));
             const SHORT: bool = size_of::<$t>() < 8;
             const NA_ROWS: &'static [RowOf<Self>] = &[RowOf::NA; 16];
 
@@ -93,6 +98,11 @@ macro_rules! real {
                 $t::is_finite(self)
             }
 
+            #[inline(always)]
+            fn leading(self) -> Self {
+                $t::from_bits(self.to_bits() & Self::LEADING.to_bits())
+            }
+
             fn narrow($step: Box<dyn AnyStep>, $back: usize, $bars: usize) -> Box<dyn AnyStep<Self>> {
                 $narrow
             }
@@ -100,5 +110,5 @@ macro_rules! real {
     };
 }
 
-real!(f64, 4_503_599_627_370_496.0, Avx2F64, Avx512F64, |step, _back, _bars| step);
-real!(f32, 8_388_608.0, Avx2F32, Avx512F32, |step, back, bars| Box::new(Widened::new(step, back, bars)));
+real!(f64, 4_503_599_627_370_496.0, 26, Avx2F64, Avx512F64, |step, _back, _bars| step);
+real!(f32, 8_388_608.0, 12, Avx2F32, Avx512F32, |step, back, bars| Box::new(Widened::new(step, back, bars)));

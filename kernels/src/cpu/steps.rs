@@ -1,5 +1,6 @@
 //! Which step runs a primitive and how far back it reads.
 
+use trawl_plan::Program;
 use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
@@ -29,7 +30,7 @@ use super::trend::{
     pass_of,
 };
 use super::widened::widened_bytes;
-use super::window::{Blocks, Deviation, MeanDeviation, Short, Total, Weighted, is_short, tail_bars};
+use super::window::{Blocks, Deviation, Mean, MeanDeviation, Plain, Short, Sum, Weighted, is_short, tail_bars};
 
 /// Histories that nothing limits.
 pub(crate) const UNLIMITED: usize = usize::MAX;
@@ -59,10 +60,10 @@ fn direct<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> O
         Op::Or => map(Or),
         Op::Not => map(Not),
         Op::Select => map(Select),
-        Op::Sum(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Total::sum(p) })),
-        Op::Mean(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Total::mean(p) })),
-        Op::Sum(p) => Box::new(Packed(Blocks::new(Total::sum(p), p, bars))),
-        Op::Mean(p) => Box::new(Packed(Blocks::new(Total::mean(p), p, bars))),
+        Op::Sum(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Sum::new(p) })),
+        Op::Mean(p) if is_short(p) => Box::new(Packed(Short { p: p as usize, total: Mean::new(p) })),
+        Op::Sum(p) => Box::new(Packed(Blocks::new(Plain(Sum::new(p)), p, bars))),
+        Op::Mean(p) => Box::new(Packed(Blocks::new(Plain(Mean::new(p)), p, bars))),
         Op::WeightedMean(p) => Box::new(Packed(Blocks::new(Weighted::new(p), p, bars))),
         Op::Deviation(p) => Box::new(Packed(Blocks::new(Deviation::new(p), p, bars))),
         Op::Max(p) => Box::new(Packed(Extreme::<T, false>::new(p, bars))),
@@ -247,6 +248,40 @@ pub(crate) fn reads_back(op: Op) -> usize {
         op if op.is_recursive() => 0,
         op => op.look_back(),
     }
+}
+
+/// Bars of the blocks that a window's sums begin with: its bits depend on the bar's number modulo this. Extremes are cut at
+/// blocks too, but selecting does not round.
+fn block_bars(op: Op) -> Option<u32> {
+    match op {
+        Op::Sum(p) | Op::Mean(p) if is_short(p) => None,
+        Op::Sum(p)
+        | Op::Mean(p)
+        | Op::WeightedMean(p)
+        | Op::Deviation(p)
+        | Op::Slope(p)
+        | Op::Beta(p)
+        | Op::Correlation(p) => Some(p),
+        _ => None,
+    }
+}
+
+/// The last bar at or before `bar` at which a block of every window of the program begins.
+pub(crate) fn blocks_begin(program: &Program, bar: usize) -> usize {
+    let mut common = 1usize;
+    for p in program.nodes().iter().filter_map(|node| block_bars(node.op)) {
+        let p = p as usize;
+        // More than there are bars: blocks begin together at the first bar alone.
+        common = match (common / common_divisor(common, p)).checked_mul(p).filter(|common| *common <= bar) {
+            Some(common) => common,
+            None => return 0,
+        };
+    }
+    bar - bar % common
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 /// Bytes that a step of `inputs` inputs keeps for itself, beyond a few rows, over `bars` bars.

@@ -125,28 +125,67 @@ impl<T: Real, K: Moments<T, M>, const M: usize> Kernel<T> for Blocks<T, K, M> {
     }
 }
 
-/// anchor * `weight` + (sum of differences) * `share`: the mean with weight 1 and share 1/p, the sum with p and 1.
-pub(crate) struct Total {
-    pub weight: f64,
-    pub share: f64,
+/// `anchor` + `total` / `divisor`, rounded once: what the mean of values is whose differences to the anchor add up to `total`,
+/// whichever of them is the anchor. `share` is 1 / `divisor`, a whole number.
+#[inline(always)]
+fn mean_about<T: Real, V: Pack<T>>(anchor: V, total: V, divisor: V, share: V) -> V {
+    let near = anchor + total * share;
+    // What of `total` the distance to the anchor leaves. Nothing here rounds where values are whole numbers: a product is of half
+    // the digits, a difference of what is nearly equal.
+    let distance = near - anchor;
+    let leading = distance.leading();
+    let rest = (total - leading * divisor) - (distance - leading) * divisor;
+    // A mean of 0 is not what is left of two roundings.
+    let cancels = (anchor * divisor + total).eq(V::zero());
+    V::select(cancels, V::zero(), near + rest * share).defined()
 }
 
-impl Total {
-    pub fn mean(p: u32) -> Self {
-        Self { weight: 1.0, share: 1.0 / f64::from(p) }
-    }
+/// What is made of the sum of a window's differences to its anchor.
+pub(crate) trait Total: Send {
+    fn of<T: Real, V: Pack<T>>(&self, anchor: V, sum: V) -> V;
+}
 
-    pub fn sum(p: u32) -> Self {
-        Self { weight: f64::from(p), share: 1.0 }
-    }
+/// The mean.
+pub(crate) struct Mean {
+    p: f64,
+    share: f64,
+}
 
+impl Mean {
+    pub fn new(p: u32) -> Self {
+        Self { p: f64::from(p), share: 1.0 / f64::from(p) }
+    }
+}
+
+impl Total for Mean {
     #[inline(always)]
     fn of<T: Real, V: Pack<T>>(&self, anchor: V, sum: V) -> V {
-        (anchor * V::of(self.weight) + sum * V::of(self.share)).defined()
+        mean_about(anchor, sum, V::of(self.p), V::of(self.share))
     }
 }
 
-impl<T: Real> Moments<T, 1> for Total {
+/// The sum.
+pub(crate) struct Sum {
+    p: f64,
+}
+
+impl Sum {
+    pub fn new(p: u32) -> Self {
+        Self { p: f64::from(p) }
+    }
+}
+
+impl Total for Sum {
+    #[inline(always)]
+    fn of<T: Real, V: Pack<T>>(&self, anchor: V, sum: V) -> V {
+        (anchor * V::of(self.p) + sum).defined()
+    }
+}
+
+/// The moments of [`Total`].
+pub(crate) struct Plain<K>(pub K);
+
+impl<T: Real, K: Total> Moments<T, 1> for Plain<K> {
     #[inline(always)]
     fn before<V: Pack<T>>(&self, [sum]: [V; 1], d: V) -> [V; 1] {
         [sum + d]
@@ -159,7 +198,7 @@ impl<T: Real> Moments<T, 1> for Total {
 
     #[inline(always)]
     fn result<V: Pack<T>>(&self, anchor: V, [tail]: [V; 1], [head]: [V; 1], _at: usize) -> V {
-        self.of(anchor, tail + head)
+        self.0.of(anchor, tail + head)
     }
 }
 
@@ -169,12 +208,12 @@ pub(crate) fn is_short(p: u32) -> bool {
 }
 
 /// Sum or mean of a few bars; the anchor is the current one.
-pub(crate) struct Short {
+pub(crate) struct Short<K> {
     pub p: usize,
-    pub total: Total,
+    pub total: K,
 }
 
-impl<T: Real> Kernel<T> for Short {
+impl<T: Real, K: Total> Kernel<T> for Short<K> {
     carries_nothing!();
 
     #[inline(always)]
@@ -195,13 +234,15 @@ impl<T: Real> Kernel<T> for Short {
 /// Head: the sums with weights 1, 2 ... from the block's start, and the plain one.
 pub(crate) struct Weighted {
     p: f64,
+    /// Of all weights.
+    weights: f64,
     share: f64,
 }
 
 impl Weighted {
     pub fn new(p: u32) -> Self {
         let p = f64::from(p);
-        Self { p, share: 2.0 / (p * (p + 1.0)) }
+        Self { p, weights: p * (p + 1.0) / 2.0, share: 2.0 / (p * (p + 1.0)) }
     }
 }
 
@@ -222,19 +263,23 @@ impl<T: Real> Moments<T, 2> for Weighted {
     fn result<V: Pack<T>>(&self, anchor: V, [tail, _]: [V; 2], [weighted, plain]: [V; 2], at: usize) -> V {
         let before = V::of(self.p - (at + 1) as f64);
         let total = tail + (weighted + plain * before);
-        (anchor + total * V::of(self.share)).defined()
+        mean_about(anchor, total, V::of(self.weights), V::of(self.share))
     }
 }
 
 /// Population standard deviation. Sums: differences to the anchor, and their squares. The anchor being one of the
-/// window's values, the squared mean difference is at most p-1 variances: that bounds what cancels.
+/// window's values, the squared mean difference is at most p-1 variances: that bounds what cancels. Nothing is divided before
+/// it has cancelled, so whole numbers give the same whatever the anchor.
 pub(crate) struct Deviation {
+    p: f64,
+    /// 1 / p^2.
     share: f64,
 }
 
 impl Deviation {
     pub fn new(p: u32) -> Self {
-        Self { share: 1.0 / f64::from(p) }
+        let p = f64::from(p);
+        Self { p, share: 1.0 / (p * p) }
     }
 }
 
@@ -251,11 +296,10 @@ impl<T: Real> Moments<T, 2> for Deviation {
 
     #[inline(always)]
     fn result<V: Pack<T>>(&self, _anchor: V, tail: [V; 2], head: [V; 2], _at: usize) -> V {
-        let share = V::of(self.share);
-        let mean = (tail[0] + head[0]) * share;
+        let (sum, squares) = (tail[0] + head[0], tail[1] + head[1]);
         // `larger` takes its second argument where one is NaN.
-        let variance = V::zero().larger((tail[1] + head[1]) * share - mean * mean);
-        variance.sqrt().defined()
+        let spread = V::zero().larger(squares * V::of(self.p) - sum * sum);
+        (spread * V::of(self.share)).sqrt().defined()
     }
 }
 

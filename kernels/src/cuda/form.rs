@@ -157,16 +157,21 @@ impl Form {
             Op::Skip(p) => Self::state("Skip", 1).ints([p]),
 
             Op::Sum(p) | Op::Mean(p) => {
-                let numbers = if matches!(op, Op::Sum(_)) { [f64::from(p), 1.0] } else { [1.0, share(p)] };
-                let short = || Self::state("WindowShort", 6).ints([p]).back(p as usize - 1);
-                let form = if p <= SHORT_BARS { short() } else { Self::window("WindowTotal", 5, p, 1) };
-                form.doubles(numbers)
+                let mean = matches!(op, Op::Mean(_));
+                let (long, short) = if mean {
+                    ("WindowTotal<true>", "WindowShort<true>")
+                } else {
+                    ("WindowTotal<false>", "WindowShort<false>")
+                };
+                let few = || Self::state(short, 6).ints([p]).back(p as usize - 1);
+                let form = if p <= SHORT_BARS { few() } else { Self::window(long, 5, p, 1) };
+                form.doubles([share(p)])
             }
             Op::WeightedMean(p) => {
                 let p = f64::from(p);
                 Self::window("WindowWeighted", 7, p as u32, 1).doubles([2.0 / (p * (p + 1.0))])
             }
-            Op::Deviation(p) => Self::window("WindowDeviation", 7, p, 2).doubles([share(p)]),
+            Op::Deviation(p) => Self::window("WindowDeviation", 7, p, 2).doubles([1.0 / (f64::from(p) * f64::from(p))]),
             Op::Max(p) => Self::window("WindowExtreme<false>", 3, p, 1),
             Op::Min(p) => Self::window("WindowExtreme<true>", 3, p, 1),
             Op::SinceMax(p) => Self::window("WindowSince", 5, p, 2).doubles([1.0]).at_bar(),

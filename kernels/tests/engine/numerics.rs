@@ -84,6 +84,58 @@ fn a_score_is_na_only_where_nothing_varies() {
     assert!(flat[0].iter().all(|z| z.is_nan()));
 }
 
+#[test]
+fn equal_windows_of_whole_numbers_give_equal_bits_wherever_they_lie() {
+    // Each with the largest size of the values: squares of whole numbers have to be whole numbers too.
+    let functions: &[(&str, u64)] = &[
+        ("sma(close,P)", 1 << 36),
+        ("wma(close,P)", 1 << 28),
+        ("sum(close,P)", 1 << 36),
+        ("avgdev(close,P)", 1 << 30),
+        ("stddev(close,P)", 9_000),
+        ("var(close,P,1)", 9_000),
+        ("zscore(close,P)", 9_000),
+        ("bbands(close,P,2).upper", 9_000),
+        ("linearreg(close,P)", 1 << 24),
+        ("linearreg_slope(close,P)", 1 << 24),
+        ("linearreg_angle(close,P)", 1 << 24),
+        ("linearreg_intercept(close,P)", 1 << 24),
+        ("tsf(close,P)", 1 << 24),
+        ("correl(close,abs(close - 40),P)", 9_000),
+    ];
+    let mut state = 11u64;
+    let mut random = |size: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 20) % size
+    };
+    for p in [2u64, 3, 4, 5, 7, 9, 20, 49, 63, 100, 252] {
+        for (function, most) in functions {
+            for size in [3, 500, *most] {
+                // Of both signs where there is room.
+                let low = if size == *most { 0 } else { size / 2 };
+                let window: Vec<f64> = (0..p).map(|_| random(size) as f64 - low as f64).collect();
+                let (mut close, mut ends) = (Vec::new(), Vec::new());
+                for lead in 0..p.min(40) {
+                    close.extend((0..p + lead % p).map(|_| random(size) as f64));
+                    close.extend(&window);
+                    ends.push(close.len() - 1);
+                }
+                let got = whole(&[function.replace('P', &p.to_string())], &close);
+                let bits: Vec<u64> = ends.iter().map(|end| got[0][*end].to_bits()).collect();
+                assert!(
+                    bits.iter().all(|b| *b == bits[0]),
+                    "{function} of {p} below {size}: {:?}",
+                    ends.iter().map(|e| got[0][*e]).collect::<Vec<_>>()
+                );
+                if function.starts_with("sma") {
+                    let mean = window.iter().sum::<f64>() / p as f64;
+                    assert_eq!(got[0][ends[0]], mean, "rounded once: {p} below {size}");
+                }
+            }
+        }
+    }
+}
+
 /// Walks of all sorts: on a grid, near a large price, with spikes; tiny and huge as a whole.
 fn walks() -> Vec<Vec<f64>> {
     let mut walks = Vec::new();

@@ -136,7 +136,7 @@ pub(super) const LIST: &[Function] = &[
             // Rounding may not lift it above 1.
             let (zero, one) = (f.constant(0.0), f.constant(1.0));
             let ratio = f.minimum(ratio, one);
-            let still = f.compare(CompareOp::Equal, path, zero);
+            let still = f.compare_unflagged(CompareOp::Equal, path, zero);
             vec![f.select(still, one, ratio)]
         }
     ),

@@ -1,6 +1,7 @@
 //! Directional movement and what else tells the direction of a trend.
 
 use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, SeriesArg, TALIB, bars, output, period};
+use crate::ast::CompareOp;
 use crate::graph::{Binary, NodeId, Op};
 
 const GROUP: &str = "Momentum indicators";
@@ -176,7 +177,7 @@ fn movements(f: &mut Formula<'_>) -> [NodeId; 3] {
 /// `this` where it is positive and exceeds `other`, else 0.
 fn prevailing(f: &mut Formula<'_>, this: NodeId, other: NodeId, zero: NodeId) -> NodeId {
     let positive = f.greater(this, zero);
-    let larger = f.greater(this, other);
+    let larger = f.compare_unflagged(CompareOp::Greater, this, other);
     let both = f.and(positive, larger);
     f.select(both, this, zero)
 }

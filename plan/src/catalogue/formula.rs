@@ -1,5 +1,7 @@
 //! What a declaration's `build` works with: its arguments and short names for the primitives.
 
+use std::collections::HashSet;
+
 use crate::ast::CompareOp;
 use crate::family::Period;
 use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
@@ -8,6 +10,8 @@ use crate::scalar::TALIB_EPSILON;
 /// A formula under construction. Method names are the primitives of [`Op`]; see there for what each computes.
 pub struct Formula<'g> {
     pub(crate) graph: &'g mut Graph,
+    /// Comparisons that decide: where rounding could turn one, what depends on it is flagged.
+    pub(crate) decisive: &'g mut HashSet<NodeId>,
     pub(crate) series: Vec<NodeId>,
     pub(crate) params: Vec<f64>,
     /// Under a limited history the series that is 1 from its first bar on.
@@ -95,7 +99,16 @@ impl Formula<'_> {
         self.binary(Binary::Gate, a, b)
     }
 
+    /// A comparison by which the function decides (see `edges`).
     pub fn compare(&mut self, op: CompareOp, a: NodeId, b: NodeId) -> NodeId {
+        let node = self.truth(Op::Compare(op), &[a, b]);
+        self.decisive.insert(node);
+        node
+    }
+
+    /// A comparison that is never flagged: it guards a division, leaves room for rounding itself, or decides a share of a
+    /// value that fades (docs/adr/0009).
+    pub fn compare_unflagged(&mut self, op: CompareOp, a: NodeId, b: NodeId) -> NodeId {
         self.truth(Op::Compare(op), &[a, b])
     }
 
@@ -173,7 +186,7 @@ impl Formula<'_> {
         let (a, b) = (self.absolute(a), self.absolute(b));
         let size = self.add(a, b);
         let least = self.scale(size, TALIB_EPSILON);
-        self.greater(difference, least)
+        self.compare_unflagged(CompareOp::Greater, difference, least)
     }
 
     /// (high + low + close)/3

@@ -145,10 +145,23 @@ const INDEX: &str = "a new value that ties takes its place; when the extreme has
 
 fn window(f: &mut Formula<'_>, op: fn(u32) -> Op) -> Vec<NodeId> {
     let (x, p) = (f.series(0), f.bars(0));
-    vec![f.step(op(p), x)]
+    vec![placed(f, op(p), x)]
 }
 
 fn both(f: &mut Formula<'_>, low: fn(u32) -> Op, high: fn(u32) -> Op) -> Vec<NodeId> {
     let (x, p) = (f.series(0), f.bars(0));
-    vec![f.step(low(p), x), f.step(high(p), x)]
+    vec![placed(f, low(p), x), placed(f, high(p), x)]
+}
+
+/// A window's value; where it is a bar's number, counted from the first bar that the scan sees. The steps count from the first
+/// bar that they are given, which may lie before it.
+fn placed(f: &mut Formula<'_>, op: Op, x: NodeId) -> NodeId {
+    let found = f.step(op, x);
+    let (Op::MaxIndex(_) | Op::MinIndex(_), Some(seen)) = (op, f.origin) else { return found };
+    let now = f.step(Op::MaxIndex(1), seen);
+    let ago = f.subtract(now, found);
+    let number = f.bar_number();
+    let first = f.constant(1.0);
+    let number = f.subtract(number, first);
+    f.subtract(number, ago)
 }

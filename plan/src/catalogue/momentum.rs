@@ -2,6 +2,7 @@
 
 use super::oscillators::{MACD, with_signal};
 use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, REAL, TALIB, VOLUME, bars, period};
+use crate::ast::CompareOp;
 use crate::graph::{Binary, NodeId, Op};
 use crate::scalar::TALIB_EPSILON;
 
@@ -110,7 +111,7 @@ fn cci(f: &mut Formula<'_>) -> Vec<NodeId> {
     // What is left of a flat window's deviation is rounding.
     let size = f.absolute(mean);
     let least = f.scale(size, TALIB_EPSILON);
-    let varies = f.greater(deviation, least);
+    let varies = f.compare_unflagged(CompareOp::Greater, deviation, least);
     let zero = f.constant(0.0);
     vec![f.select(varies, ratio, zero)]
 }

@@ -199,7 +199,7 @@ pub(super) const LIST: &[Function] = &[
             let share = f.binary(Binary::RatioOrZero, rise, total);
             let index = f.scale(share, 100.0);
             let (zero, middle) = (f.constant(0.0), f.constant(50.0));
-            let still = f.compare(CompareOp::Equal, total, zero);
+            let still = f.compare_unflagged(CompareOp::Equal, total, zero);
             vec![f.select(still, middle, index)]
         }
     ),

@@ -101,7 +101,7 @@ fn mass(f: &mut Formula<'_>) -> Vec<NodeId> {
     let once = f.exponential(range, p);
     let twice = f.exponential(once, p);
     let (zero, one) = (f.constant(0.0), f.constant(1.0));
-    let nothing = f.compare(CompareOp::Equal, twice, zero);
+    let nothing = f.compare_unflagged(CompareOp::Equal, twice, zero);
     let ratio = f.binary(Binary::Divide, once, twice);
     let ratio = f.select(nothing, one, ratio);
     vec![f.step(Op::Sum(f.bars(1)), ratio)]
@@ -133,7 +133,7 @@ fn relative(f: &mut Formula<'_>) -> Vec<NodeId> {
     let up = f.wilder(up, p);
     let down = f.wilder(down, p);
     let total = f.add(up, down);
-    let nothing = f.compare(CompareOp::Equal, total, zero);
+    let nothing = f.compare_unflagged(CompareOp::Equal, total, zero);
     let ratio = f.binary(Binary::Divide, up, total);
     let index = f.scale(ratio, 100.0);
     let half = f.constant(50.0);

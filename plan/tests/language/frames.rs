@@ -165,22 +165,6 @@ fn under_a_limited_history_what_never_forgets_needs_an_origin() {
 }
 
 #[test]
-fn flags_of_near_comparisons_cover_what_the_user_wrote_alone() {
-    let near = |text: &str| {
-        let is_near = |n: &&trawl_plan::graph::Node| matches!(n.op, Op::Binary(trawl_plan::graph::Binary::Near));
-        plan(text).nodes().iter().filter(is_near).count()
-    };
-    assert_eq!(near("close > 5"), 1);
-    assert_eq!(near("20 < rsi() < 30"), 2);
-    // The comparisons inside the money flow index are its own affair.
-    assert_eq!(near("mfi(14) > 20"), 1);
-    assert_eq!(near("crosses_above(close, open)"), 1);
-    assert!(plan("sector == 'Tech'").points[0].edge.is_none());
-    // Within an exchange: the symbol's own comparison.
-    assert_eq!(near("breadth(close > open) > 0.5"), 2);
-}
-
-#[test]
 fn a_plan_does_not_depend_on_how_it_is_written() {
     let a = plan("xs_pct(close, where=volume > 5) > 0.5 and tf('1w', close) > ref('SPY', close)");
     let b = plan("( xs_pct(where=volume>5, e=close)>0.5 ) and tf('1w',e=close) > ref('SPY',e=close)");

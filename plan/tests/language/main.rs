@@ -1,6 +1,7 @@
 //! The language from outside: what compiles, what it means, what is refused and how.
 
 mod calls;
+mod edges;
 mod frames;
 mod legality;
 mod market;

@@ -102,14 +102,39 @@ fn deep_nesting_is_refused_with_its_limit() {
         format!("{}close > 1", "-".repeat(60_000)),
         format!("abs({}close", "abs(".repeat(10_000)),
         format!("close{} > 1", "[0]".repeat(20_000)),
-        format!("close{} > 1", " + 1".repeat(10_000)),
-        format!("close > 1{}", " and close > 1".repeat(4_000)),
+        format!("close{} > 1", " - 1".repeat(10_000)),
         format!("1{}", " < close".repeat(7_000)),
     ] {
         let mistakes = scan(&text).expect_err("too deep or too long");
         let message = &mistakes[0].message;
         assert!(message.contains("nested more than") || message.contains("bytes"), "{message}");
     }
+}
+
+#[test]
+fn a_long_run_of_one_operator_is_not_nested() {
+    on_a_small_stack(|| {
+        for (run, part) in [("close > 1", " or close > 1"), ("close > 1", " and close > 1")] {
+            plan(&format!("{run}{}", part.repeat(300)));
+            plan(&format!("{run}{}", part.repeat(4_000)));
+        }
+        plan(&format!("close{} > 1", " + open".repeat(4_000)));
+        plan(&format!("close{} > 1", "*2".repeat(4_000)));
+        // What is too much is refused for what it is: the steps, or the text.
+        let distinct: String = (0..5_000).map(|i| format!(" or high>{i}")).collect();
+        assert!(mistake(&format!("high < 0{distinct}")).message.contains("more than 4096 steps"));
+        assert!(mistake(&format!("close > 1{}", " or close > 1".repeat(10_000))).message.contains("bytes"));
+        let short = ScanDocument {
+            condition: format!("a{}", " or a".repeat(10_000)),
+            lets: [("a".to_owned(), "close > sma(close, 9)".to_owned())].into(),
+            ..ScanDocument::default()
+        };
+        let refused = check(&short, &schema()).map(|_| ()).expect_err("10,000 steps");
+        assert!(refused[0].message.contains("more than 4096 steps"), "{}", refused[0]);
+        // In parentheses on the left it is the same run, on the right another one.
+        assert_eq!(plan("(close + open) + high > 1").fingerprint(), plan("close + open + high > 1").fingerprint());
+        assert_ne!(plan("close + (open + high) > 1").fingerprint(), plan("close + open + high > 1").fingerprint());
+    });
 }
 
 /// Resolving an argument twice would take 2^200 steps: this test would not end.

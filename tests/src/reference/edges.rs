@@ -1,14 +1,16 @@
 //! The `edge` flag: whether a comparison that a value covers is so close that rounding could turn it.
 //!
-//! Decisions where the specification is silent: both crossings and `xs_top` (which is `xs_rank(e) <= k`) are
-//! comparisons; `ref` and `tf` cover the bars they read; of a cross-section the symbol's own comparisons count, in the
-//! argument and in `where=`. What a value covers is not always one set of bars (does `since` cover the bars before it
+//! Between exact values (see [`super::exact`]) none is. Decisions where the specification is silent: both crossings are
+//! comparisons, and so is what `obv` does with a close that is not exact; `ref` and `tf` cover the bars they read; of a
+//! cross-section the symbol's own comparisons count, in the argument and in `where=`; a value is compared with the extreme
+//! of its own window's other values. What a value covers is not always one set of bars (does `since` cover the bars before it
 //! was true?): so a flag is told as two, the bars that are surely covered and those that may be.
 
 use std::rc::Rc;
 
 use super::evaluate::{Axis, Frame, Reference};
-use super::expression::{Call, Cross, Expr, Node};
+use super::exact::{Grade, grade, is_zero, unnamed};
+use super::expression::{Call, Expr, Node};
 use super::indicators::{Value, finite};
 
 /// Whether a flag must and may be set.
@@ -79,7 +81,6 @@ impl Reference<'_> {
         let count = self.bars(symbol, frame.axis).keys.len();
         let mut edges = vec![Edge::default(); count];
         let of = |node: &Node| self.edges(node, symbol, frame);
-        let value = |node: &Node| self.series(node, symbol, frame);
         // What is read at the same bar.
         if !matches!(**node, Expr::Offset(..) | Expr::Call(_) | Expr::Ref { .. } | Expr::Week { .. }) {
             for child in node.children() {
@@ -92,9 +93,9 @@ impl Reference<'_> {
         match &**node {
             Expr::Chain(operands, _) => {
                 for pair in operands.windows(2) {
-                    let (a, b) = (value(&pair[0]), value(&pair[1]));
-                    for (t, edge) in edges.iter_mut().enumerate() {
-                        *edge = *edge | near(a[t], b[t]);
+                    let near = self.near(&pair[0], &pair[1], symbol, frame);
+                    for (edge, near) in edges.iter_mut().zip(near) {
+                        *edge = *edge | near;
                     }
                 }
             }
@@ -125,17 +126,44 @@ impl Reference<'_> {
                     *edge = inner.unwrap_or_default();
                 }
             }
-            Expr::Cross { kind: Cross::Top(k), of, by, only } => {
-                let kind = Cross::Rank;
-                let rank: Node = Rc::new(Expr::Cross { kind, of: Rc::clone(of), by: *by, only: only.clone() });
-                let rank = self.series(&rank, symbol, frame);
-                for (edge, rank) in edges.iter_mut().zip(rank.iter()) {
-                    *edge = *edge | near(*rank, Some(f64::from(*k)));
-                }
-            }
             _ => {}
         }
         edges
+    }
+
+    /// At each bar whether rounding could turn a comparison of `a` with `b`.
+    fn near(&self, a: &Node, b: &Node, symbol: usize, frame: Frame) -> Vec<Edge> {
+        let (x, y) = (self.series(a, symbol, frame), self.series(b, symbol, frame));
+        let [left, right] = [a, b].map(|node| grade(node, frame));
+        let worst = left.max(right);
+        // Of two sides that are written in the same way, one is the other.
+        let same = |a: &Node, b: &Node| unnamed(a).text() == unnamed(b).text();
+        let against_zero = if is_zero(a) { Some(right) } else { is_zero(b).then_some(left) };
+        let exact = same(a, b) || worst <= Grade::Stored || against_zero.is_some_and(|grade| grade <= Grade::Signed);
+        let extreme = |x: &Node, of: &Node| match &**unnamed(of) {
+            Expr::Call(call) if matches!(call.name, "highest" | "lowest" | "max" | "min") => {
+                let series = call.series[0].1.clone();
+                Some((call.clone(), series.is_some_and(|series| same(x, &series))))
+            }
+            _ => None,
+        };
+        let window = extreme(a, b).map(|w| (w, &x)).or_else(|| extreme(b, a).map(|w| (w, &y)));
+        let at = |t: usize| match &window {
+            _ if exact => Edge::default(),
+            Some(((call, true), own)) => {
+                let n = call.params.first().map_or(1, |p| p.1 as usize);
+                let highest = matches!(call.name, "highest" | "max");
+                let others = (t + 1).checked_sub(n).map_or(&[][..], |first| &own[first..t]);
+                let others: Option<Vec<f64>> = others.iter().map(|v| finite(*v)).collect();
+                let better = |a: f64, b: f64| if highest { a.max(b) } else { a.min(b) };
+                near(own[t], others.and_then(|others| others.into_iter().reduce(better)))
+            }
+            // It may hold the other side by another name.
+            Some(((_, false), _)) => Edge { must: false, ..near(x[t], y[t]) },
+            None => near(x[t], y[t]),
+        };
+        let open = worst == Grade::Unknown || against_zero.is_some_and(|grade| grade == Grade::Open);
+        (0..x.len()).map(at).map(|edge| Edge { must: edge.must && !open, ..edge }).collect()
     }
 
     fn flag_call(&self, call: &Call, symbol: usize, frame: Frame, edges: &mut [Edge]) {
@@ -151,13 +179,28 @@ impl Reference<'_> {
                 edge.may |= at_most.iter().any(|at| inner[*at].may);
             }
         }
-        if matches!(call.name, "crosses_above" | "crosses_below") {
-            let side = |i: usize| call.series[i].1.as_ref().map(|s| self.series(s, symbol, frame));
-            let (Some(a), Some(b)) = (side(0), side(1)) else { return };
+        if call.name == "obv"
+            && let Some(close) = &call.series[0].1
+            && grade(close, frame) > Grade::Stored
+        {
+            let close = self.series(close, symbol, frame);
+            let mut before = None;
+            let mut any = Edge::default();
             for (t, edge) in edges.iter_mut().enumerate() {
-                let now = near(a[t], b[t]);
-                let then = t.checked_sub(1).map_or_else(Edge::default, |then| near(a[then], b[then]));
-                let either = now | then;
+                // Over bars without a close a flag may look further back.
+                let beside = near(close[t], before);
+                let next = t > 0 && finite(close[t - 1]).is_some();
+                any = any | Edge { must: beside.must && next, ..beside };
+                before = finite(close[t]).or(before);
+                *edge = *edge | any;
+            }
+        }
+        if matches!(call.name, "crosses_above" | "crosses_below") {
+            let (Some(a), Some(b)) = (&call.series[0].1, &call.series[1].1) else { return };
+            let beside = self.near(a, b, symbol, frame);
+            let (a, b) = (self.series(a, symbol, frame), self.series(b, symbol, frame));
+            for (t, edge) in edges.iter_mut().enumerate() {
+                let either = beside[t] | t.checked_sub(1).map_or_else(Edge::default, |then| beside[then]);
                 // Where one of the four is NA there is no decision; the comparison of the other two may still count.
                 let decided = t > 0 && [a[t], b[t], a[t - 1], b[t - 1]].iter().all(|v| finite(*v).is_some());
                 *edge = *edge | Edge { must: either.must && decided, may: either.may };

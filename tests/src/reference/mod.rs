@@ -10,6 +10,7 @@
 pub mod answer;
 pub mod edges;
 pub mod evaluate;
+pub mod exact;
 pub mod expression;
 pub mod generate;
 pub mod generate_market;

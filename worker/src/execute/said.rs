@@ -68,7 +68,7 @@ impl ScanSource {
                 rows.push(made);
             };
             let Some(row) = row_at(axis.base_times(), time) else {
-                let stale = status::stale(axis.base_times(), &axis.bars.times, time);
+                let stale = status::stale(axis.base_times(), time);
                 // Without values no point is better than another.
                 let kept = if self.plan.best.is_some() { 1 } else { points.len() };
                 (0..kept).for_each(|point| keep(point, stale.clone(), false));

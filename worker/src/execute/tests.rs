@@ -7,6 +7,7 @@ use trawl_market::{MemoryMarket, memory_dataset};
 use trawl_plan::{ScanDocument, Schema, compile_scan};
 use trawl_protocol::{ErrorKind, Status};
 
+use crate::source::schema_of;
 use crate::status;
 
 const DAY: TimeMicros = 86_400_000_000;
@@ -101,9 +102,9 @@ fn every_symbol_has_the_first_status_that_applies_and_a_reason() {
     assert_eq!(
         seen,
         [
-            ("AHEAD", Status::Stale, "first bar is 1970-01-05, after the as-of"),
-            ("EMPTY", Status::Stale, "no bars"),
-            ("GAP", Status::Stale, "no bar at the as-of time 1970-01-04; the one before is 1970-01-02"),
+            ("AHEAD", Status::Stale, "no bar yet"),
+            ("EMPTY", Status::Stale, "no bar yet"),
+            ("GAP", Status::Stale, "no bar since 1970-01-02"),
             ("GONE", Status::Stale, "no bar since 1970-01-02"),
             ("HIGH", Status::Matched, ""),
             ("HOLE", Status::Unknown, "the condition is NA at the as-of bar"),
@@ -159,4 +160,78 @@ fn a_cancelled_run_gives_nothing() {
     let plan = plan(None, "close > 5", None);
     let error = try_run(&plan, &[bars("A", &[1], &[1.0])], DAY, &Always).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
+}
+
+/// Values that rounding shows in: a tenth has no end in binary.
+fn prices(count: usize) -> Vec<f64> {
+    let mut state = 7u64;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        80.0 + (state >> 45) as f64 * 0.1
+    };
+    (0..count).map(next).collect()
+}
+
+#[test]
+fn a_limited_history_keeps_every_bit_of_windows() {
+    let count = 400;
+    let (days, close): (Vec<i64>, Vec<f64>) = ((0..count as i64).collect(), prices(count));
+    let exact = [
+        "sma(close, 7)",
+        "stddev(close, 5)",
+        "wma(close, 12)",
+        "linearreg_slope(close, 30)",
+        "cci(close, close, close, 9)",
+    ];
+    let wide =
+        ["sma(close, 97)", "correl(close, close[3], 101)", "beta(close, close[2], 13)", "sma(stddev(close, 11), 19)"];
+    let framed = ["tf('1w', sma(close, 6))", "tf('1w', wma(close, 7), partial=true)", "tf('1w', stddev(close, 5))[1]"];
+    // A filter beside the windows begins at its own bar, wherever blocks begin.
+    let filters = ["ema(close, 9)"];
+    let schema = schema_of(&source(&plan(None, "close > 0", None), 0).dataset, i64::MAX).unwrap();
+    for text in exact.iter().chain(&wide).chain(&framed).chain(&filters) {
+        for bars_seen in [1, 2, 5, 40, 100] {
+            for last in [count - 1, count - 2, count - 5, count - 6] {
+                let with = |history| {
+                    let document = ScanDocument {
+                        condition: "true".to_owned(),
+                        select: vec![format!("{text} as x"), exact[0].to_owned(), exact[2].to_owned()],
+                        history,
+                        ..ScanDocument::default()
+                    };
+                    let plan = compile_scan(&document, &schema).unwrap();
+                    let rows = run(&plan, &[bars("A", &days, &close)], last as i64);
+                    rows[0].values.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+                };
+                let limited = with(Some(trawl_plan::History { bars: bars_seen, origin: false }));
+                let whole = with(None);
+                let skipped = usize::from(filters.contains(text));
+                assert_eq!(limited[skipped..], whole[skipped..], "{text}, {bars_seen} bars to {last}");
+                assert!(whole.iter().all(|x| !f64::from_bits(*x).is_nan()), "{text} has a value");
+            }
+        }
+    }
+}
+
+#[test]
+fn bars_before_a_limited_history_are_not_looked_at() {
+    let count = 400;
+    let days: Vec<i64> = (0..count as i64).collect();
+    let document = ScanDocument {
+        condition: "true".to_owned(),
+        select: ["ema(close, 5)", "sma(close, 7)", "wma(close, 11)"].map(str::to_owned).to_vec(),
+        history: Some(trawl_plan::History { bars: 10, origin: false }),
+        ..ScanDocument::default()
+    };
+    let plan = compile_scan(&document, &Schema::of_columns(vec!["close".to_owned()])).unwrap();
+    // 10 bars, and before them 4 of look-back and 12 periods of warm-up.
+    let seen = count - 10 - 4 - 12 * 5;
+    let values = |from: usize| {
+        let mut close = prices(count);
+        close[..from].iter_mut().for_each(|x| *x *= 1e9);
+        let rows = run(&plan, &[bars("A", &days, &close)], count as i64 - 1);
+        rows[0].values.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+    };
+    assert_eq!(values(seen), values(0));
+    assert_ne!(values(seen + 1), values(0), "one bar later the filter sees it");
 }
