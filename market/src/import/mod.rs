@@ -226,6 +226,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     };
     let manifest = assemble(&sink, heading, merged.files, merged.times)?;
     notes.extend(tables::notes(&directory, &manifest)?);
+    notes.extend(calendar.coverage_warning(timeframe, manifest.first_time, manifest.last_time));
     let quarantine_file = write_quarantine(&directory, name, &manifest.snapshot, &bad)?;
     let unchanged = existing.as_ref().is_some_and(|e| e.manifest.snapshot == manifest.snapshot);
     if !unchanged {
