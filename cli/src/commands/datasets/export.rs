@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = end)]
     to: Option<TimeMicros>,
 
-    /// Adjust prices and volumes: none, split or split+dividend, each as of a date as in split@2024-06-28
+    /// Adjust prices and volumes: none, split or split+dividend, as of the last bar, or of a date as in split@2024-06-28
     #[arg(long, value_name = "HOW", default_value = "none")]
     adjust: String,
 }
@@ -97,7 +97,8 @@ fn kind(path: &Path) -> Result<Kind, UserMistake> {
 pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let kind = kind(&args.output)?;
     let dataset = context.store().open(&args.dataset).map_err(of_market)?;
-    let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?;
+    // No event after the last bar, as in a scan.
+    let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.known_at(dataset.manifest.last_time);
     if !adjustment.is_none() && dataset.manifest.factors.is_none() {
         crate::diagnostics::warning_line(&format!(
             "--adjust {} changes nothing: dataset {} has no splits and dividends ('trawl import --factors' adds them)",
