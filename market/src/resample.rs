@@ -172,7 +172,7 @@ impl Periods<'_> {
         known.or_else(|| {
             let found = match self.base.unit {
                 TimeUnit::Week | TimeUnit::Month => Some(Session::of_date(day(time))),
-                TimeUnit::Day if self.calendar.check_known(day(time)).is_err() => Some(Session::of_date(day(time))),
+                TimeUnit::Day if !self.calendar.covers(time) => Some(Session::of_date(day(time))),
                 TimeUnit::Day => self.calendar.session_on(time),
                 TimeUnit::Minute | TimeUnit::Hour => self.calendar.session_at(time),
             };
@@ -233,7 +233,7 @@ impl Periods<'_> {
 
     /// Close of the last session in a span of dates; its end, when the calendar ends before it.
     fn last_close(&self, start: TimeMicros, end: TimeMicros) -> TimeMicros {
-        if self.calendar.check_known(end.saturating_sub(1)).is_err() {
+        if !self.calendar.covers(end.saturating_sub(1)) {
             return end;
         }
         let last = self.calendar.previous_session(end).filter(|s| s.date >= start);
@@ -259,8 +259,10 @@ pub fn higher_bars(
     times: &[TimeMicros],
 ) -> Result<HigherBars, MarketError> {
     let higher = check(base, higher).map_err(MarketError::Refused)?;
-    if !base.is_dated() || (higher.unit == TimeUnit::Day && higher.count > 1) {
-        for &time in times.first().into_iter().chain(times.last()) {
+    let session_needed = !base.is_dated() || (higher.unit == TimeUnit::Day && higher.count > 1);
+    for &time in times.first().into_iter().chain(times.last()) {
+        // Dates alone will do in all years that a bar may have.
+        if session_needed || !Calendar::ALWAYS.covers(time) {
             calendar.check_known(time)?;
         }
     }

@@ -173,6 +173,11 @@ fn what_cannot_be_built_is_told_in_a_sentence() {
         let error = higher_bars(&Calendar::XNYS, frame(base), frame(higher), &beyond).unwrap_err().to_string();
         assert!(error.contains("1970-01-01 to 2035-12-31"), "{error}");
     }
+    for (base, higher) in [("1d", "1d"), ("1d", "1w"), ("1d", "1mo"), ("1mo", "3mo"), ("1w", "2w"), ("1m", "1d")] {
+        for time in [TimeMicros::MIN, TimeMicros::MIN + 1, TimeMicros::MAX] {
+            assert!(higher_bars(&Calendar::XNYS, frame(base), frame(higher), &[time]).is_err());
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Dated bars stay meaningful there: every date that has a bar is a session, and weeks and months end with their last
 //! day. Minutes and hours do not: which session a bar belongs to is not known, so higher bars of them are refused.
 
-use super::{Calendar, day};
+use super::Calendar;
 use crate::name::Timeframe;
 use crate::time::{TimeMicros, format_time};
 
@@ -14,7 +14,7 @@ impl Calendar {
         let (from, to) = self.range();
         let dated = timeframe.is_dated();
         let beyond = [first, last].into_iter().any(|t| {
-            let known = if dated { self.table().covers(day(t)) } else { self.check_known(t).is_ok() };
+            let known = if dated { self.covers(t) } else { self.check_known(t).is_ok() };
             !known
         });
         if beyond {

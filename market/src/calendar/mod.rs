@@ -114,12 +114,17 @@ impl Calendar {
         self.table().rules.range
     }
 
+    /// Whether a date lies within the range.
+    pub(crate) fn covers(&self, date: TimeMicros) -> bool {
+        self.table().covers(day(date))
+    }
+
     /// Refuses an instant of which the calendar does not know whether there is a session.
     ///
     /// # Errors
     /// [`MarketError::Refused`] that names the range.
     pub fn check_known(&self, t: TimeMicros) -> Result<(), MarketError> {
-        if self.table().covers(day(t)) || self.session_at(t).is_some() {
+        if self.covers(t) || self.session_at(t).is_some() {
             return Ok(());
         }
         let (first, last) = self.range();
