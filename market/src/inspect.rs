@@ -5,6 +5,7 @@ use crate::error::MarketError;
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::JUMPS_LISTED_MAX;
 use crate::manifest::{GroupFile, SymbolEntry};
+use crate::reference::{FactorRow, ListingRow};
 use crate::time::TimeMicros;
 
 /// What to look at.
@@ -99,6 +100,10 @@ pub struct SymbolInspection {
     pub jumps_listed: Vec<Jump>,
     /// First and last bars, in time order.
     pub sample: Vec<BarSample>,
+    /// Its rows of the table of symbols, by time: ticker and labels, each with the interval in which they hold.
+    pub listing: Vec<ListingRow>,
+    /// Its splits and dividends, by ex-date.
+    pub factors: Vec<FactorRow>,
 }
 
 /// The values of one column.
@@ -240,5 +245,10 @@ fn inspect_symbol(dataset: &Dataset, symbol: &str) -> Result<SymbolInspection, M
         .map(|i| BarSample { time: bars.times[i], values: bars.columns.iter().map(|c| value(c[i])).collect() })
         .collect();
     let bars_missing = (within as u64).saturating_sub(entry.rows);
-    Ok(SymbolInspection { entry, bars_missing, columns, jumps: count, jumps_listed: jumps, sample })
+    let table = dataset.symbol_table()?;
+    let listing = table.rows().iter().filter(|r| r.symbol == symbol).cloned().collect();
+    let mut factors = dataset.factors()?;
+    factors.retain(|f| table.resolve(&f.symbol, f.date) == Some(symbol));
+    factors.sort_by_key(|f| f.date);
+    Ok(SymbolInspection { entry, bars_missing, columns, jumps: count, jumps_listed: jumps, sample, listing, factors })
 }

@@ -10,6 +10,7 @@ mod chart;
 mod cluster;
 mod compute;
 mod control;
+mod dataset_care;
 mod datasets;
 mod deploy;
 mod devices;

@@ -229,6 +229,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     notes.extend(tables::notes(&directory, &manifest)?);
     let made = Dataset::new(Arc::new(manifest.clone()), Files::Directory(directory.clone()));
     made.retain_unadjusted(&mut merged.jumps)?;
+    notes.extend(calendar.coverage_warning(timeframe, manifest.first_time, manifest.last_time));
     let quarantine_file = write_quarantine(&directory, name, &manifest.snapshot, &bad)?;
     let unchanged = existing.as_ref().is_some_and(|e| e.manifest.snapshot == manifest.snapshot);
     if !unchanged {
