@@ -85,7 +85,8 @@ pub fn symbol_series(
 ) -> Result<SymbolSeries, SeriesError> {
     let symbol = resolve_symbol(prepared, symbol)?;
     let scan = narrowed(prepared.clone(), &symbol);
-    let times = scan.dataset.times()?;
+    // Of the symbol's own bars: the dataset has others where it has none.
+    let times = scan.dataset.load_symbol(&symbol, &[])?.times;
     let seen = &times[..times.partition_point(|t| *t <= scan.as_of)];
     let from = seen.get(seen.len().saturating_sub(bars)).copied();
     let mut series = SymbolSeries { symbol, times: Vec::new(), columns: vec![Vec::new(); scan.plan.headings.len()] };

@@ -282,11 +282,14 @@ impl Resolver<'_> {
     }
 
     /// A string, written out or the value of a sweep variable.
-    fn word(&self, expr: &Expr) -> Option<String> {
+    fn word(&mut self, expr: &Expr) -> Option<String> {
         match &expr.kind {
             ExprKind::Text(text) => Some(text.clone()),
-            ExprKind::Name(name) if !self.lets.contains_key(name) => match self.settings.get(name.as_str()) {
-                Some(Setting::Text(text)) => Some(text.clone()),
+            ExprKind::Name(name) if !self.lets.contains_key(name) => match self.settings.get_key_value(name.as_str()) {
+                Some((name, Setting::Text(text))) => {
+                    self.settings_used.insert(name);
+                    Some(text.clone())
+                }
                 _ => None,
             },
             _ => None,

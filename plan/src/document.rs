@@ -12,6 +12,9 @@ use crate::sweep::{Best, SweepValues};
 /// What `precision` may be. It changes the values, not the plan.
 pub const PRECISIONS: [&str; 2] = ["f64", "f32"];
 
+/// Columns of every answer, after the sweep's variables and before those of `select`; nothing else may be called so.
+pub const ANSWER_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
+
 /// A scan as its user wrote it. Unknown keys are refused when it is read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,7 +57,7 @@ pub struct ScanDocument {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub select: Vec<String>,
     /// Names for expressions, usable in every clause.
-    #[serde(default, rename = "let", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, rename = "let", skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lets")]
     pub lets: BTreeMap<String, String>,
     /// Constants that take each of several values: the scan is done for every combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -73,6 +76,26 @@ pub struct History {
     /// Lets functions that never forget their beginning begin at the first of these bars; refused without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub origin: bool,
+}
+
+/// Lets may be written as bare numbers and truths too: `a = 20` is `a = '20'`.
+fn lets<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "an expression in quotes, a number, true or false is expected")]
+    enum Let {
+        Text(String),
+        Truth(bool),
+        Whole(i64),
+        Number(f64),
+    }
+    let lets = BTreeMap::<String, Let>::deserialize(deserializer)?;
+    let text = |of| match of {
+        Let::Text(text) => text,
+        Let::Truth(truth) => truth.to_string(),
+        Let::Whole(number) => number.to_string(),
+        Let::Number(number) => format!("{number:?}"),
+    };
+    Ok(lets.into_iter().map(|(name, of)| (name, text(of))).collect())
 }
 
 /// The reader's words for types as a user would say them.

@@ -34,7 +34,7 @@ pub mod why;
 pub use call::{default_text, legal_values, signature};
 pub use compile::{compile_expressions, compile_scan, parse};
 pub use diagnostic::{Diagnostic, suggest};
-pub use document::{History, PRECISIONS, ScanDocument};
+pub use document::{ANSWER_COLUMNS, History, PRECISIONS, ScanDocument};
 pub use program::{Input, Piece, Program, Stage};
 pub use scan_plan::{Direction, Plan, Point, PointValues};
 pub use schema::{Directory, Schema};

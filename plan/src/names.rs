@@ -13,7 +13,8 @@ impl<'a> Resolver<'a> {
         if let Some((key, text)) = self.lets.get_key_value(name) {
             return self.named_let(clause, key, text, span);
         }
-        if let Some(value) = self.settings.get(name) {
+        if let Some((name, value)) = self.settings.get_key_value(name) {
+            self.settings_used.insert(name);
             return Ok(match value {
                 Setting::Number(value) => Value::Series(self.graph.num(*value)),
                 Setting::Text(text) => Value::Text(text.clone()),

@@ -15,7 +15,8 @@ pub(crate) const RESERVED: [&str; 9] = ["and", "or", "not", "as", "asc", "desc",
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Suffix {
     None,
-    As(String),
+    /// The name, and where it is written.
+    As(String, Span),
     Ascending,
     Descending,
 }
@@ -36,7 +37,7 @@ pub(crate) fn parse_output(clause: &str, text: &str) -> Result<(Expr, Suffix), B
         let token = parser.next();
         match token.kind {
             TokenKind::Name(name) | TokenKind::Text(name) if !RESERVED.contains(&name.as_str()) && !name.is_empty() => {
-                Suffix::As(name)
+                Suffix::As(name, token.span)
             }
             other => {
                 return Err(parser.error(

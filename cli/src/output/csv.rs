@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use trawl_plan::Setting;
+use trawl_plan::{ANSWER_COLUMNS, Setting};
 use trawl_protocol::Answer;
 
-use super::{FIXED_COLUMNS, setting_names, settings_of};
+use super::{setting_names, settings_of};
 use crate::number::push_exact;
 
 /// Writes all rows. Select columns are empty for symbols that did not match.
@@ -27,7 +27,7 @@ pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
 pub fn header(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Result<()> {
     let settings = setting_names(answer);
     let select = answer.select.iter().map(String::as_str);
-    csv.write_record(first.into_iter().chain(settings).chain(FIXED_COLUMNS).chain(select))?;
+    csv.write_record(first.into_iter().chain(settings).chain(ANSWER_COLUMNS).chain(select))?;
     Ok(())
 }
 

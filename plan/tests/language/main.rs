@@ -2,6 +2,7 @@
 
 mod calls;
 mod frames;
+mod headings;
 mod legality;
 mod market;
 mod mistakes;

@@ -43,7 +43,6 @@ use super::security::TlsArgs;
 use crate::backend::{BackendArgs, Work};
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
-use crate::output::heading_clashes;
 use crate::progress::Waiting;
 use clauses::Clauses;
 
@@ -260,10 +259,6 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
 fn asked(args: &Args) -> anyhow::Result<(ScanDocument, Option<i64>)> {
     let document = args.clauses.document()?;
     let as_of = args.as_of.as_deref().map(clauses::as_of).transpose()?;
-    let clashes = heading_clashes(&document);
-    if !clashes.is_empty() {
-        return Err(UserMistake::Drawn(clashes).into());
-    }
     Ok((document, as_of))
 }
 

@@ -54,12 +54,12 @@ pub struct Files {
 
 impl Files {
     pub fn check(args: &ShownArgs) -> Result<Self, UserMistake> {
-        if let (Some(output), Some(report)) = (&args.output, &args.report)
-            && (output == report || crate::output::identity_path(output) == *report)
+        let answer = args.output.as_deref().map(AnswerFile::prepare).transpose()?;
+        if let (Some(answer), Some(report)) = (&answer, &args.report)
+            && answer.writes(report)
         {
             return Err(UserMistake::plain(format!("--report would overwrite the answer in '{}'", report.display())));
         }
-        let answer = args.output.as_deref().map(AnswerFile::prepare).transpose()?;
         if let Some(report) = &args.report {
             StagedFile::create(report)?;
         }
