@@ -14,6 +14,7 @@ pub mod document;
 mod edges;
 mod explain;
 pub mod family;
+mod foreign;
 mod forms;
 pub mod frame;
 pub mod graph;

@@ -148,9 +148,25 @@ impl<'a> Parser<'a> {
                 "not" => Some("join conditions by 'and' or 'or' first: a and not b".to_owned()),
                 word => suggest(word, ["and", "or"]).map(|w| format!("did you mean '{w}'?")),
             },
+            TokenKind::Mark("(") => self.called_field().map(|name| {
+                let plain = || format!("write {name}(...), without what is before it");
+                crate::foreign::hint(name).unwrap_or_else(plain)
+            }),
             _ => None,
         };
         Err(self.error(token.kind.unexpected(), token.span.clone(), &format!("expected {expected}"), help))
+    }
+
+    /// The name before this parenthesis when it is written as a field: `rsi` in `ta.rsi(14)`.
+    fn called_field(&self) -> Option<&str> {
+        let before = self.tokens.get(self.at.checked_sub(2)?..self.at)?;
+        match before {
+            [dot, name] if dot.kind == TokenKind::Mark(".") => match &name.kind {
+                TokenKind::Name(name) => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     fn make(&self, kind: ExprKind, span: Span, depth: usize) -> Result<Expr, Box<Diagnostic>> {

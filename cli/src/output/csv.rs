@@ -1,4 +1,4 @@
-//! The answer as CSV: 17 significant digits, empty for NA, `inf` and `-inf`; quotes only where needed, lines end in LF.
+//! The answer as CSV: the shortest digits of a number that read back as the same bits, empty for NA, `inf` and `-inf`; quotes only where needed, lines end in LF.
 
 use std::io::Write;
 
@@ -88,8 +88,8 @@ mod tests {
             String::from_utf8(bytes).unwrap(),
             "place,symbol,status,edge,provisional,reason,close,\"a, \"\"b\"\"\"\n\
              1,IBM,matched,false,false,,201.09,\n\
-             2,ÅÄÖ,matched,false,false,,0.10000000000000001,inf\n\
-             ,ZZZ,matched,true,false,,-9.9999999999999995e-08,-inf\n\
+             2,ÅÄÖ,matched,false,false,,0.1,inf\n\
+             ,ZZZ,matched,true,false,,-1e-7,-inf\n\
              ,AAPL,not_matched,false,false,,,\n\
              ,FB,unknown,false,false,\"too short: 120 bars, 202 needed\",,\n\
              ,GOOG,stale,false,false,\"no bar since \"\"2012\"\", sorry\",,\n\

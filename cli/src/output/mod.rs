@@ -11,6 +11,7 @@ pub mod table;
 pub mod waterfall;
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -27,7 +28,7 @@ pub const IDENTITY_KEY: &str = "trawl.identity";
 pub const DIGEST_KEY: &str = "trawl.answer_digest";
 
 /// How an answer is written; chosen by the file's extension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     Csv,
     Json,
@@ -51,6 +52,17 @@ impl Format {
                 format!("cannot tell from '{}' how to write the answer", path.display()),
                 "end the file name in .csv, .json, .parquet or .arrow",
             )),
+        }
+    }
+}
+
+impl Format {
+    fn write(self, answer: &Answer, about: &About<'_>, writer: &mut (impl Write + Send)) -> anyhow::Result<()> {
+        match self {
+            Self::Csv => csv::write(answer, writer),
+            Self::Json => json::write(answer, about, writer),
+            Self::Parquet => columnar::write_parquet(answer, about, writer),
+            Self::Arrow => columnar::write_arrow(answer, about, writer),
         }
     }
 }
@@ -118,7 +130,8 @@ impl Serialize for Counts {
 #[derive(Debug)]
 pub struct AnswerFile {
     format: Format,
-    path: PathBuf,
+    /// Standard output when there is none.
+    path: Option<PathBuf>,
     /// `FILE.identity.json` beside `FILE.csv`: CSV has no room for metadata.
     identity: Option<PathBuf>,
 }
@@ -135,13 +148,18 @@ impl AnswerFile {
         if let Some(identity) = &identity {
             StagedFile::create(identity)?;
         }
-        Ok(Self { format, path: path.to_owned(), identity })
+        Ok(Self { format, path: Some(path.to_owned()), identity })
+    }
+
+    /// Standard output in place of a file.
+    pub fn standard_output(format: Format) -> Self {
+        Self { format, path: None, identity: None }
     }
 
     /// Whether `path` names one of its files.
     pub fn writes(&self, path: &Path) -> bool {
         let other = staged::target(path);
-        std::iter::once(&self.path).chain(&self.identity).any(|own| staged::target(own) == other)
+        self.path.iter().chain(&self.identity).any(|own| staged::target(own) == other)
     }
 
     /// Writes the answer and gives the file (or files) their names.
@@ -150,14 +168,17 @@ impl AnswerFile {
     /// What the disk says.
     pub fn write(self, answer: &Answer, digest: &str) -> anyhow::Result<Vec<PathBuf>> {
         let about = About::new(answer, digest);
-        let mut file = StagedFile::create(&self.path)?;
-        match self.format {
-            Format::Csv => csv::write(answer, &mut file),
-            Format::Json => json::write(answer, &about, &mut file),
-            Format::Parquet => columnar::write_parquet(answer, &about, &mut file),
-            Format::Arrow => columnar::write_arrow(answer, &about, &mut file),
-        }
-        .with_context(|| format!("cannot write '{}'", self.path.display()))?;
+        let Some(path) = &self.path else {
+            // As a whole: a reader that goes away is seen as such in one place.
+            let mut bytes = Vec::new();
+            self.format.write(answer, &about, &mut bytes)?;
+            let mut out = std::io::stdout();
+            out.write_all(&bytes).and_then(|()| out.flush()).context("cannot write to standard output")?;
+            return Ok(Vec::new());
+        };
+        let mut file = StagedFile::create(path)?;
+        let written = self.format.write(answer, &about, &mut file);
+        written.with_context(|| format!("cannot write '{}'", path.display()))?;
         let mut written = vec![file.keep()?];
         if let Some(path) = &self.identity {
             let mut file = StagedFile::create(path)?;
