@@ -19,6 +19,7 @@ mod forms;
 pub mod frame;
 pub mod graph;
 mod labels;
+mod level;
 mod lex;
 pub mod limits;
 mod names;

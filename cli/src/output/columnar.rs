@@ -33,7 +33,7 @@ pub enum History<W: Write + Send> {
 }
 
 /// The first column of a history.
-const TIME: &str = "time";
+pub const TIME: &str = "time";
 
 fn with_time(schema: &Schema) -> Arc<Schema> {
     let time = Field::new(TIME, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false);

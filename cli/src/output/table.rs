@@ -269,8 +269,8 @@ mod tests {
             "     1   IBM      201.09       NA\n",
             "     2   ÅÄÖ         0.1      inf\n",
             "3 symbols matched; the limit keeps 2",
-            " FB       unknown       too short: 120 bars, 202 needed",
-            " XOM      outside       universe is false",
+            " FB       unknown   too short: 120 bars, 202 needed",
+            " XOM      outside   universe is false",
             "3 matched + 1 not matched + 1 unknown + 1 outside + 1 stale + 1 failed = 8 symbols",
             "dataset us5@abcdef012345, 1d bars, as of 2013-02-22\n",
         ] {

@@ -135,8 +135,8 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     explain: bool,
 
-    /// Print each part of the conditions with its value for this symbol, and which part decided
-    #[arg(long, value_name = "SYMBOL", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
+    /// Print each part of the conditions with its value for this symbol, and which part decided; several with commas
+    #[arg(long, value_name = "SYMBOL,...", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     why: Option<String>,
 
     /// Do not record the scan: sooner done, and lost with its coordinator or this command
@@ -213,8 +213,8 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
                 )?;
                 return Ok(ExitCode::SUCCESS);
             }
-            if let Some(symbol) = &args.why {
-                return explain_symbol(args, &prepared, symbol);
+            if let Some(symbols) = &args.why {
+                return explain_symbols(args, &prepared, symbols);
             }
             if let Some(path) = &args.all_bars {
                 args.running.backend.choose(Work::OfProcessors("--all-bars runs"))?;
@@ -323,9 +323,24 @@ fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
     UserMistake::Drawn(mistakes).into()
 }
 
-/// Why a symbol is in the answer or not; [`NOT_DONE`] when its bars cannot be read.
-fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow::Result<ExitCode> {
-    let question = Question::new(prepared, symbol).map_err(|error| match error {
+/// Why symbols are in the answer or not; [`NOT_DONE`] when the bars of one cannot be read.
+fn explain_symbols(args: &Args, prepared: &PreparedScan, symbols: &str) -> anyhow::Result<ExitCode> {
+    let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(why_not);
+    let questions = symbols.split(',').map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
+    let Outcome { answer, synthetic, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
+    let mut texts = Vec::with_capacity(questions.len());
+    for question in &questions {
+        let explained = question.explained(&embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer);
+        texts.push(why::text(question, &explained, &answer, synthetic));
+    }
+    io::stdout().write_all(texts.join("\n").as_bytes())?;
+    let asked = |symbol: &str| questions.iter().any(|question| question.symbol == symbol);
+    let failed = answer.rows.iter().any(|r| asked(&r.row.symbol) && r.row.status == Status::Failed);
+    Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
+}
+
+fn why_not(error: WhyError) -> anyhow::Error {
+    match error {
         WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
         WhyError::Sweep(_) => {
             let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
@@ -333,12 +348,7 @@ fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow:
         }
         WhyError::Market(error) => crate::failure::of_market(error),
         error => anyhow::Error::from(error),
-    })?;
-    let Outcome { answer, synthetic, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
-    let explained = question.explained(&embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer);
-    io::stdout().write_all(why::text(&question, &explained, &answer, synthetic).as_bytes())?;
-    let failed = answer.rows.iter().any(|r| r.row.symbol == question.symbol && r.row.status == Status::Failed);
-    Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
+    }
 }
 
 /// Runs the scan here; an update goes on from `checkpoints`.
