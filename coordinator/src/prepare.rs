@@ -9,7 +9,7 @@ use tracing::field::Empty;
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_market::{
-    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time,
+    Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time, now,
 };
 use trawl_plan::{Choice, Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
@@ -34,12 +34,12 @@ pub enum PrepareError {
     /// Mistakes in the document's clauses.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Plan(Vec<Diagnostic>),
-    /// No bar is old enough.
-    #[error("dataset '{dataset}' has no bar at or before {as_of}")]
+    /// No closed bar is old enough.
+    #[error("dataset '{dataset}' has no closed bar {}", if as_of.is_empty() { "at all".to_owned() } else { format!("as of {as_of}") })]
     NoBar {
         /// Name.
         dataset: String,
-        /// What was asked for.
+        /// What was asked for; empty for the newest.
         as_of: String,
     },
     /// Long windows over long histories, too many of them.
@@ -74,8 +74,11 @@ pub struct PreparedScan {
     pub dataset: Dataset,
     /// The compiled document.
     pub plan: Arc<Plan>,
-    /// Time of the bar that is looked at, resolved.
+    /// Time of the bar that is looked at (its start), resolved.
     pub as_of: TimeMicros,
+    /// What the user should know of it beforehand: an as-of that is not that of the newest closed bar or lies beyond the
+    /// data, an adjustment without anything to adjust for.
+    pub warnings: Vec<String>,
     /// Corrections of prices, as of a date.
     pub adjustment: Adjustment,
     /// Of the arithmetic.
@@ -87,15 +90,12 @@ pub struct PreparedScan {
     index: Arc<SegmentIndex>,
 }
 
-/// Opens the dataset, compiles the plan and resolves the as-of (the newest bar at or before `as_of`, or of all).
+/// Opens the dataset, compiles the plan and resolves the as-of; `None` is the newest closed bar, a time the newest bar
+/// that starts at or before it.
 ///
 /// # Errors
 /// [`PrepareError`].
-pub fn prepare(
-    store: &Store,
-    document: &ScanDocument,
-    as_of: Option<TimeMicros>,
-) -> Result<PreparedScan, PrepareError> {
+pub fn prepare(store: &Store, document: &ScanDocument, as_of: impl Into<AsOf>) -> Result<PreparedScan, PrepareError> {
     let span = tracing::info_span!(name::PLAN, { attribute::DATASET } = Empty, { attribute::SEGMENTS } = Empty);
     let _entered = span.enter();
     prepare_opened(open(store, document)?, document, as_of)
@@ -118,7 +118,7 @@ fn open(store: &Store, document: &ScanDocument) -> Result<Dataset, PrepareError>
 pub fn prepare_opened(
     dataset: Dataset,
     document: &ScanDocument,
-    as_of: Option<TimeMicros>,
+    as_of: impl Into<AsOf>,
 ) -> Result<PreparedScan, PrepareError> {
     prepare_with(dataset, document, as_of, |schema| compile_scan(document, schema))
 }
@@ -127,17 +127,24 @@ pub fn prepare_opened(
 pub(crate) fn prepare_with(
     dataset: Dataset,
     document: &ScanDocument,
-    as_of: Option<TimeMicros>,
+    as_of: impl Into<AsOf>,
     compile: impl FnOnce(&Schema) -> Result<Plan, Vec<Diagnostic>>,
 ) -> Result<PreparedScan, PrepareError> {
     let span = tracing::Span::current();
     let manifest = Arc::clone(&dataset.manifest);
-    let wanted = AsOf { wanted: as_of, forming: document.forming };
-    let as_of = dataset.resolve_as_of(wanted)?.ok_or_else(|| PrepareError::NoBar {
-        dataset: manifest.name.clone(),
-        as_of: as_of.map_or_else(|| "any time".to_owned(), format_time),
-    })?;
+    let wanted = as_of.into();
+    let resolved = dataset
+        .resolve_as_of(&wanted, document.forming, now())?
+        .ok_or_else(|| PrepareError::NoBar { dataset: manifest.name.clone(), as_of: wanted.to_string() })?;
+    let as_of = resolved.bar;
     let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
+    let mut warnings: Vec<String> = resolved.warning.into_iter().collect();
+    if !adjustment.is_none() && manifest.factors.is_none() {
+        warnings.push(format!(
+            "dataset '{}' has no splits or dividends: prices are not adjusted; 'trawl import --factors' adds them",
+            manifest.name
+        ));
+    }
     let schema = schema_of(&dataset, as_of)?;
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
     let precision = precision_of(document);
@@ -158,7 +165,7 @@ pub(crate) fn prepare_with(
         plan: plan.fingerprint(),
         dataset: manifest.name.clone(),
         snapshot: manifest.snapshot.clone(),
-        as_of: format_time(as_of),
+        as_of: manifest.as_of_text(as_of),
         engine: class.engine,
         numerics: class.numerics,
         backend: class.backend,
@@ -171,6 +178,7 @@ pub(crate) fn prepare_with(
         dataset,
         plan: Arc::new(plan),
         as_of,
+        warnings,
         adjustment,
         precision,
         identity,
@@ -187,8 +195,8 @@ fn workspace_bytes(plan: &Plan, manifest: &Manifest, precision: Precision) -> u6
     programs.map(|program| trawl_kernels::workspace_bytes(program, bars, precision)).max().unwrap_or(0)
 }
 
-/// As it stands in the identity, and as a worker reads it.
-fn adjustment_text(adjustment: Adjustment) -> String {
+/// As the identity has it, and as a worker reads it.
+pub(crate) fn adjustment_text(adjustment: Adjustment) -> String {
     let date = format_time(adjustment.as_of);
     match adjustment.mode {
         AdjustmentMode::None => "none".to_owned(),
@@ -218,6 +226,11 @@ impl PreparedScan {
     /// How a device goes through its bars, and why where that is in question.
     pub fn lowering(&self) -> (Lowering, Option<String>) {
         lowering_of(&self.plan, &self.dataset.manifest)
+    }
+
+    /// The as-of on the exchange's clock, with its zone.
+    pub fn shown_as_of(&self) -> String {
+        self.dataset.manifest.shown_as_of(self.as_of)
     }
 
     /// What pins the bits of its answer.

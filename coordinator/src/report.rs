@@ -35,6 +35,12 @@ pub struct RunReport {
     pub scan: String,
     /// Threads of embedded mode; of all workers at the start in a cluster.
     pub threads: u32,
+    /// The as-of on the exchange's clock, with its zone; empty in reports of coordinators that do not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub as_of_shown: String,
+    /// What the user should know of the answer; see `PreparedScan::warnings`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Number type of the arithmetic; empty in reports of coordinators that do not say.
     #[serde(default)]
     pub precision: String,

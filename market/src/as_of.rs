@@ -1,60 +1,61 @@
-//! Which bar a scan answers for.
+//! Which bar a scan answers for: what a user may ask for, and the bar that it means in a snapshot.
 //!
 //! A bar is visible once it is closed, that is when it ends no later than the instant up to which the snapshot is
-//! complete. Resolved once, from the snapshot alone: no clock is asked.
+//! complete. An as-of is an instant, and selects bars by their END; a date means the end of that day on the exchange's
+//! clock. Resolved once, by [`Dataset::resolve_as_of`] alone, for every command and for the cluster. A clock is asked
+//! only for `now` and `today`.
 
+mod request;
+
+pub use request::{AsOf, AsOfMistake};
+
+use crate::calendar::{Calendar, day};
 use crate::dataset::Dataset;
 use crate::error::MarketError;
-use crate::time::{DAY, TimeMicros};
+use crate::manifest::Manifest;
+use crate::name::{TimeUnit, Timeframe};
+use crate::time::{DAY, TimeMicros, add_months, format_time};
 
-/// Which bar is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AsOf {
-    /// The newest bar that starts at or before this time; `None` for the last bar of the last complete session.
-    pub wanted: Option<TimeMicros>,
-    /// Bars that are not closed yet will do.
-    pub forming: bool,
-}
-
-impl From<Option<TimeMicros>> for AsOf {
-    fn from(wanted: Option<TimeMicros>) -> Self {
-        Self { wanted, forming: false }
-    }
+/// The bar that an as-of means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedAsOf {
+    /// The bar's time, that is its start.
+    pub bar: TimeMicros,
+    /// Set when the bar is not the newest closed one, or when the as-of lies beyond the data: both times, in words.
+    pub warning: Option<String>,
 }
 
 impl Dataset {
-    /// The time of the bar that is meant:
-    /// - `wanted`: the newest closed bar that starts at or before it;
-    /// - nothing wanted, dated bars: the newest closed bar;
-    /// - nothing wanted, minutes and hours: the last bar of the last regular session that the snapshot completes; the
-    ///   newest closed bar when it completes none;
-    /// - `forming`: closed or not, the newest bar (at or before `wanted`).
+    /// The bar that is meant:
+    /// - [`AsOf::Newest`]: the newest closed bar, also in the middle of a session;
+    /// - [`AsOf::LastSession`]: the last bar of the last regular session that the snapshot completes; of bars of a day
+    ///   and longer the newest closed one;
+    /// - a date or a time: the newest closed bar that ends at or before it;
+    /// - with `forming`: closed or not, the newest bar (that begins before the time).
     ///
-    /// `None` when there is no such bar.
+    /// `clock` is the present, for `now` and `today`. `None` when there is no such bar.
     ///
     /// # Errors
     /// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for the file of times, which is read
-    /// only where the manifest does not tell.
-    pub fn resolve_as_of(&self, as_of: impl Into<AsOf>) -> Result<Option<TimeMicros>, MarketError> {
-        let AsOf { wanted, forming } = as_of.into();
+    /// only where the manifest does not tell; [`MarketError::BadName`] for a clock's abbreviation that the exchange's
+    /// zone does not use.
+    pub fn resolve_as_of(
+        &self,
+        as_of: &AsOf,
+        forming: bool,
+        clock: TimeMicros,
+    ) -> Result<Option<ResolvedAsOf>, MarketError> {
         let manifest = &*self.manifest;
-        let last = manifest.last_time;
-        if wanted.is_some_and(|wanted| wanted < manifest.first_time) {
-            return Ok(None);
-        }
-        let newest_will_do = forming || !self.is_forming(last);
-        if wanted.is_none() && !forming && !self.is_dated() {
-            let complete = |t| manifest.calendar().session_at(t).is_some_and(|s| s.close <= manifest.complete_to());
-            if complete(last) {
-                return Ok(Some(last));
-            }
-            let times = self.times()?;
-            return Ok(self.last_of_session(&times).or_else(|| self.newest(&times, last, false)));
-        }
-        if newest_will_do && wanted.is_none_or(|wanted| wanted >= last) {
-            return Ok(Some(last));
-        }
-        Ok(self.newest(&self.times()?, wanted.unwrap_or(last), forming))
+        let wanted = as_of.instant(manifest.calendar(), clock)?;
+        let bar = match (as_of, wanted) {
+            (AsOf::LastSession, _) if !manifest.is_dated() && !forming => self.last_of_session()?,
+            (AsOf::Bar(start), _) => self.newest(|t| t <= *start && (forming || !self.is_forming(t)))?,
+            (_, Some(at)) if forming => self.newest(|t| manifest.bar_begin(t) < at)?,
+            (_, Some(at)) => self.newest(|t| manifest.bar_end(t) <= at && !self.is_forming(t))?,
+            (_, None) => self.newest(|t| forming || !self.is_forming(t))?,
+        };
+        let Some(bar) = bar else { return Ok(None) };
+        Ok(Some(ResolvedAsOf { bar, warning: self.warning(as_of, bar, wanted)? }))
     }
 
     /// Whether a bar that starts at a time is not closed yet.
@@ -62,31 +63,143 @@ impl Dataset {
         self.manifest.bar_end(time) > self.manifest.complete_to()
     }
 
-    fn is_dated(&self) -> bool {
-        self.manifest.timeframe.parse::<crate::name::Timeframe>().is_ok_and(crate::name::Timeframe::is_dated)
-    }
-
-    fn newest(&self, times: &[TimeMicros], wanted: TimeMicros, forming: bool) -> Option<TimeMicros> {
-        // Ends of bars ascend as their starts do.
-        let after = times.partition_point(|&t| t <= wanted && (forming || !self.is_forming(t)));
-        times[..after].last().copied()
+    /// The last of the snapshot's times that is wanted; what is wanted of a time is wanted of all earlier ones.
+    fn newest(&self, wanted: impl Fn(TimeMicros) -> bool) -> Result<Option<TimeMicros>, MarketError> {
+        let manifest = &*self.manifest;
+        if wanted(manifest.last_time) {
+            return Ok(Some(manifest.last_time));
+        }
+        if !wanted(manifest.first_time) {
+            return Ok(None);
+        }
+        let times = self.times()?;
+        Ok(times[..times.partition_point(|&t| wanted(t))].last().copied())
     }
 
     /// The last bar of the last regular session that is complete and has a bar.
-    fn last_of_session(&self, times: &[TimeMicros]) -> Option<TimeMicros> {
+    fn last_of_session(&self) -> Result<Option<TimeMicros>, MarketError> {
         let (calendar, complete_to) = (self.manifest.calendar(), self.manifest.complete_to());
-        let mut left = times;
-        loop {
-            let &newest = left.last()?;
-            let session = calendar.session_on(newest).filter(|s| s.open <= newest);
-            let session =
-                session.or_else(|| calendar.previous_session(newest.saturating_sub(newest.rem_euclid(DAY))))?;
-            let (from, to) =
-                (left.partition_point(|&t| t < session.open), left.partition_point(|&t| t < session.close));
+        let times = self.times()?;
+        let mut left = &times[..];
+        while let Some(&newest) = left.last() {
+            let session = match calendar.session_at(newest) {
+                Some(session) => session,
+                // The first session whose date is two days on closes after it on every clock.
+                None => {
+                    let mut before = calendar.previous_session(day(newest).saturating_add(2 * DAY));
+                    while let Some(session) = before.filter(|s| s.open > newest) {
+                        before = calendar.previous_session(session.date);
+                    }
+                    let Some(session) = before else { return Ok(None) };
+                    session
+                }
+            };
+            let from = left.partition_point(|&t| t < session.open);
+            let to = left.partition_point(|&t| t < session.close);
             if session.close <= complete_to && from < to {
-                return Some(left[to - 1]);
+                return Ok(Some(left[to - 1]));
             }
             left = &left[..from];
         }
+        Ok(None)
+    }
+
+    fn warning(
+        &self,
+        as_of: &AsOf,
+        bar: TimeMicros,
+        wanted: Option<TimeMicros>,
+    ) -> Result<Option<String>, MarketError> {
+        // What is gone on from has been said when it began.
+        if matches!(as_of, AsOf::Bar(_)) {
+            return Ok(None);
+        }
+        let manifest = &*self.manifest;
+        let newest = self.newest(|t| !self.is_forming(t))?;
+        if let Some(newest) = newest.filter(|newest| *newest > bar) {
+            let (at, closed) = (manifest.shown_as_of(bar), manifest.shown_as_of(newest));
+            return Ok(Some(format!("the answer is as of {at}; the newest closed bar is that of {closed}")));
+        }
+        let missed = manifest.expected_after(bar);
+        Ok(match (wanted, missed) {
+            (Some(at), Some(missed)) if missed <= at => Some(format!(
+                "the as-of {} lies beyond the data: the answer is as of {}, the newest closed bar",
+                as_of.shown(manifest.calendar(), at),
+                manifest.shown_as_of(bar)
+            )),
+            _ => None,
+        })
     }
 }
+
+impl Manifest {
+    /// The as-of of a bar as identities and files have it, which given back as an as-of means the same bar: its end in
+    /// RFC 3339 UTC, of bars of a day and longer the last date that they cover.
+    pub fn as_of_text(&self, bar: TimeMicros) -> String {
+        format_time(if self.is_dated() { self.last_date(bar) } else { self.bar_end(bar) })
+    }
+
+    /// The same for people: on the exchange's clock, with its zone, as in `2024-06-28 10:31 EDT`.
+    pub fn shown_as_of(&self, bar: TimeMicros) -> String {
+        if self.is_dated() {
+            format_time(self.last_date(bar))
+        } else {
+            self.calendar().zone().format(self.bar_end(bar))
+        }
+    }
+
+    /// Whether a bar is of a day or longer, so that it is labelled by a date.
+    pub fn is_dated(&self) -> bool {
+        self.timeframe.parse::<Timeframe>().is_ok_and(Timeframe::is_dated)
+    }
+
+    /// The date on the exchange's clock at which a bar ends.
+    fn last_date(&self, bar: TimeMicros) -> TimeMicros {
+        let before_end = self.bar_end(bar).saturating_sub(1);
+        day(self.calendar().zone().wall(before_end)).max(day(bar))
+    }
+
+    /// When a bar begins: dated ones with their first session, those without one with their day.
+    fn bar_begin(&self, start: TimeMicros) -> TimeMicros {
+        if !self.is_dated() {
+            return start;
+        }
+        let calendar = self.calendar();
+        let first = calendar.session_on(start).or_else(|| calendar.next_session(start));
+        let end = self.bar_end(start);
+        first.filter(|s| s.open < end).map_or_else(|| calendar.zone().to_utc(start), |s| s.open)
+    }
+
+    /// When the bar that should come after one ends, by the calendar; `None` beyond the calendar's years.
+    fn expected_after(&self, bar: TimeMicros) -> Option<TimeMicros> {
+        let timeframe: Timeframe = self.timeframe.parse().ok()?;
+        let calendar = self.calendar();
+        let next = next_start(calendar, timeframe, bar)?;
+        calendar.check_known(next).ok()?;
+        Some(calendar.bar_end(timeframe, next))
+    }
+}
+
+/// Where the next regular bar starts.
+fn next_start(calendar: Calendar, timeframe: Timeframe, bar: TimeMicros) -> Option<TimeMicros> {
+    let count = i64::from(timeframe.count);
+    match timeframe.unit {
+        TimeUnit::Minute | TimeUnit::Hour => {
+            let end = calendar.bar_end(timeframe, bar);
+            if calendar.is_regular(end) {
+                return Some(end);
+            }
+            let mut session = calendar.next_session(day(bar).saturating_sub(2 * DAY))?;
+            while session.open < end {
+                session = calendar.next_session(session.date)?;
+            }
+            Some(session.open)
+        }
+        TimeUnit::Day => calendar.nth(calendar.ordinal(bar).checked_add(count)?).map(|s| s.date),
+        TimeUnit::Week => bar.checked_add(count * 7 * DAY),
+        TimeUnit::Month => Some(add_months(bar, count)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

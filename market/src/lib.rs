@@ -32,9 +32,11 @@ mod snapshot;
 mod store;
 mod synth;
 mod time;
+mod vintages;
+mod zone;
 
 pub use arrow_file::SymbolBars;
-pub use as_of::AsOf;
+pub use as_of::{AsOf, AsOfMistake, ResolvedAsOf};
 pub use bundled::{DEMO, DEMO_1M, US5, is_bundled};
 pub use calendar::{CALENDARS, Calendar, CalendarPeriod, Session};
 pub use csv_header::ImportFormat;
@@ -52,4 +54,6 @@ pub use reference::{Adjustment, AdjustmentMode, FactorRow, ListingRow, SymbolTab
 pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
 pub use store::{DatasetSummary, Store};
 pub use synth::{SynthOptions, SynthReport, synthesise};
-pub use time::{DateOrder, TimeMicros, format_time, parse_time, parse_time_in_order};
+pub use time::{DateOrder, TimeMicros, format_time, now, parse_time, parse_time_in_order};
+pub use vintages::Vintage;
+pub use zone::Zone;

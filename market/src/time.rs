@@ -9,7 +9,8 @@ pub type TimeMicros = i64;
 
 pub(crate) const SECOND: i64 = 1_000_000;
 pub(crate) const MINUTE: i64 = 60 * SECOND;
-pub(crate) const DAY: i64 = 24 * 60 * MINUTE;
+pub(crate) const HOUR: i64 = 60 * MINUTE;
+pub(crate) const DAY: i64 = 24 * HOUR;
 const EPOCH_DAYS_FROM_CE: i32 = 719_163;
 /// Years outside are taken for garbage.
 const YEARS: std::ops::RangeInclusive<i32> = 1600..=2500;
@@ -106,6 +107,57 @@ pub(crate) fn parse_written(text: &str, order: DateOrder) -> Option<Written> {
     Some(Written { local: days * DAY + of_day, offset })
 }
 
+/// A time that says which of its numbers is what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum YearFirst {
+    /// A date alone, as its 00:00 UTC.
+    Date(TimeMicros),
+    /// An epoch, or a clock with an offset.
+    Instant(TimeMicros),
+    /// A clock without an offset, and the abbreviation of a zone that was written behind it.
+    Wall(TimeMicros, Option<String>),
+}
+
+/// Reads what [`parse_time`] reads, but no date whose day and month could be exchanged: the year comes first, or the
+/// month is a name.
+pub(crate) fn parse_year_first(text: &str) -> Option<YearFirst> {
+    let text = text.trim();
+    if text.is_empty() || text.len() > SPELLING_BYTES_MAX || !text.is_ascii() {
+        return None;
+    }
+    if let Some(time) = parse_digits(text) {
+        return Some(match text.len() {
+            8 => YearFirst::Date(time.local),
+            14 if text.starts_with("19") || text.starts_with("20") => YearFirst::Wall(time.local, None),
+            _ => YearFirst::Instant(time.local),
+        });
+    }
+    let (date, clock) = split_clock(text);
+    let by_name = fields(date, &['-', '/', '.']).is_some_and(|[a, b, _]| a.len() == 4 || b.len() == 3);
+    let by_place = date.len() == 8 && date.bytes().all(|c| c.is_ascii_digit());
+    if !by_name && !by_place {
+        return None;
+    }
+    let start = parse_date(date, DateOrder::MonthFirst)?.checked_mul(DAY)?;
+    if clock.is_empty() {
+        return Some(YearFirst::Date(start));
+    }
+    let (of_day, zone) = split_zone(clock)?;
+    let wall = start + of_day;
+    Some(match parse_zone(zone) {
+        _ if zone.is_empty() => YearFirst::Wall(wall, None),
+        Some(offset) => YearFirst::Instant(wall - offset),
+        None if zone.bytes().all(|c| c.is_ascii_alphabetic()) => YearFirst::Wall(wall, Some(zone.to_owned())),
+        None => return None,
+    })
+}
+
+/// The present, in microseconds since 1970-01-01 UTC.
+pub fn now() -> TimeMicros {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.ok().and_then(|d| i64::try_from(d.as_micros()).ok()).unwrap_or(0)
+}
+
 /// The two leading numbers of a date whose order is open (`1/4/1999`, `1-4-1999`), else `None`.
 pub(crate) fn open_order(text: &str) -> Option<(u32, u32)> {
     let text = text.trim();
@@ -184,6 +236,12 @@ fn month(text: &str) -> Option<u32> {
 
 /// `HH:MM[:SS[.fraction]] [AM|PM] [zone]`: microseconds of the day, offset from UTC.
 fn parse_clock(clock: &str) -> Option<(i64, i64)> {
+    let (of_day, zone) = split_zone(clock)?;
+    Some((of_day, parse_zone(zone)?))
+}
+
+/// The same with the zone as it was written.
+fn split_zone(clock: &str) -> Option<(i64, &str)> {
     let end = clock.find(|c: char| !c.is_ascii_digit() && !matches!(c, ':' | '.' | ',')).unwrap_or(clock.len());
     let (digits, mut rest) = (&clock[..end], clock[end..].trim());
     let mut parts = digits.splitn(3, ':');
@@ -208,7 +266,7 @@ fn parse_clock(clock: &str) -> Option<(i64, i64)> {
         return None;
     }
     let seconds = i64::from(hour) * 3600 + i64::from(minute) * 60 + i64::from(second);
-    Some((seconds * SECOND + fraction, parse_zone(rest)?))
+    Some((seconds * SECOND + fraction, rest))
 }
 
 /// Digits after the point as microseconds; finer ones are cut off.

@@ -6,7 +6,7 @@ mod demo;
 
 use std::path::PathBuf;
 
-use trawl_market::{MarketError, Store, format_time, parse_time};
+use trawl_market::{AsOf, MarketError, Store, format_time};
 
 fn store() -> Store {
     Store::new(PathBuf::from("/nonexistent/trawl-data"))
@@ -43,9 +43,10 @@ fn its_bars_are_the_published_ones() {
 }
 
 #[test]
-fn an_as_of_is_the_newest_bar_at_or_before_it() {
+fn a_date_is_the_newest_bar_at_or_before_it() {
     let us5 = store().open("us5").unwrap();
-    let resolved = |text: &str| us5.resolve_as_of(parse_time(text)).unwrap().map(format_time);
+    let resolve = |as_of: &AsOf| us5.resolve_as_of(as_of, false, 0).unwrap().map(|found| format_time(found.bar));
+    let resolved = |text: &str| resolve(&AsOf::parse(text).unwrap());
     assert_eq!(resolved("2013-02-22").as_deref(), Some("2013-02-22"));
     // A Saturday, a Sunday, a holiday.
     for day in ["2013-02-16", "2013-02-17", "2013-02-18"] {
@@ -53,7 +54,7 @@ fn an_as_of_is_the_newest_bar_at_or_before_it() {
     }
     assert_eq!(resolved("2030-01-01").as_deref(), Some("2013-03-01"));
     assert_eq!(resolved("2000-02-29"), None);
-    assert_eq!(us5.resolve_as_of(None).unwrap().map(format_time).as_deref(), Some("2013-03-01"));
+    assert_eq!(resolve(&AsOf::Newest).as_deref(), Some("2013-03-01"));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::io::Write;
 
 use common::{Place, load_all, names, options, quarantine};
 use proptest::prelude::*;
-use trawl_market::{DateOrder, ImportFormat, ImportOptions, MarketError, MarketErrorKind, format_time, import_files};
+use trawl_market::{
+    AsOf, DateOrder, ImportFormat, ImportOptions, MarketError, MarketErrorKind, format_time, import_files,
+};
 
 const YAHOO: &str = "Date,Open,High,Low,Close,Adj Close,Volume\n\
     2013-01-02,10,12,9,11,5.5,1000\n\
@@ -50,8 +52,8 @@ fn one_file_of_many_symbols_is_read_by_its_symbol_column() {
     let b = dataset.load_symbol("B", &names(&["volume", "transactions"])).unwrap();
     assert_eq!(b.columns, [[5.5, 1.0], [3.0, 1.0]]);
     assert_eq!(format_time(b.times[1]), "2021-09-27T11:46:00Z");
-    let at = dataset.resolve_as_of(Some(b.times[1] - 1)).unwrap();
-    assert_eq!(at, Some(b.times[0]));
+    let at = dataset.resolve_as_of(&AsOf::Bar(b.times[1] - 1), false, 0).unwrap();
+    assert_eq!(at.map(|found| found.bar), Some(b.times[0]));
 }
 
 #[test]

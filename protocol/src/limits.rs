@@ -1,9 +1,10 @@
 //! Every bound of the cluster's words, named. What passes one is refused with its name and value.
 
-/// Version of the services. 2: scans are recorded unless they are ephemeral, requests carry the leader's epoch.
-pub const PROTOCOL_VERSION: u32 = 2;
+/// Version of the services. 2: scans are recorded unless they are ephemeral, requests carry the leader's epoch. 3: a
+/// request has its as-of as users write it.
+pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that is still spoken with: the one before.
-pub const PROTOCOL_VERSION_OLDEST: u32 = 1;
+pub const PROTOCOL_VERSION_OLDEST: u32 = 2;
 /// The same for the whole executable: two builds of one version give the same bits.
 pub const ENGINE: &str = concat!("trawl/", env!("CARGO_PKG_VERSION"));
 

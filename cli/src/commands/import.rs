@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_market::{
     CALENDARS, Calendar, DateOrder, ImportFormat, ImportOptions, ImportReport, TimeMicros, format_time, import_files,
-    parse_time,
+    now, parse_time,
 };
 
 use super::inspect::jumps;
@@ -60,7 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "CALENDAR", value_parser = calendar)]
     calendar: Option<String>,
 
-    /// Up to when the bars are complete; a bar that ends later is still forming [default: the end of the last bar]
+    /// Up to when the bars are complete; a bar that ends later is still forming [default: the end of the last bar that
+    /// has ended by now]
     #[arg(long, value_name = "TIME", value_parser = time)]
     complete_to: Option<TimeMicros>,
 
@@ -117,6 +118,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         },
         calendar: args.calendar,
         complete_to: args.complete_to,
+        clock: Some(now()),
         factors: args.factors,
         symbols: args.symbols,
     };

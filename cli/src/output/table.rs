@@ -37,6 +37,8 @@ pub struct Options<'a> {
     pub synthetic: bool,
     /// Of the dataset, `1d`; empty when not known.
     pub timeframe: &'a str,
+    /// The as-of on the exchange's clock; empty when not known, then the identity's is shown.
+    pub as_of: &'a str,
 }
 
 /// The whole text, ending in a line break.
@@ -73,7 +75,7 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
         "dataset {}@{}{timeframe}, as of {}{precision}{}",
         identity.dataset,
         short_snapshot(&identity.snapshot),
-        identity.as_of,
+        if options.as_of.is_empty() { &identity.as_of } else { options.as_of },
         if options.synthetic { " (SYNTHETIC data, no real market)" } else { "" },
     );
     text
@@ -257,7 +259,7 @@ mod tests {
     use super::super::tests::sample;
     use super::*;
 
-    const PLAIN: Options<'static> = Options { all: false, synthetic: false, timeframe: "1d" };
+    const PLAIN: Options<'static> = Options { all: false, synthetic: false, timeframe: "1d", as_of: "" };
 
     #[test]
     fn a_small_dataset_lists_every_symbol_with_a_reason_and_the_counts_add_up() {

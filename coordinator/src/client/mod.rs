@@ -11,7 +11,7 @@ mod manage;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trawl_market::TimeMicros;
+use trawl_market::AsOf;
 use trawl_plan::ScanDocument;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::record::fresh_boot;
@@ -40,8 +40,8 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ScanCall {
     /// What the user wrote.
     pub document: ScanDocument,
-    /// The newest bar at or before it is looked at; the newest of all when `None`.
-    pub as_of: Option<TimeMicros>,
+    /// Which bar is looked at; resolved by the coordinator, when it accepts the scan.
+    pub as_of: AsOf,
     /// How it is cut; the answer does not depend on it.
     pub shards: ShardSpec,
     /// What is shown to the coordinator and expected of it; by default plain text to this machine.
@@ -202,7 +202,8 @@ impl<'a> Following<'a> {
         let request = pb::ScanRequest {
             protocol_version: PROTOCOL_VERSION,
             document_json,
-            as_of_us: call.as_of,
+            as_of_us: None,
+            as_of: call.as_of.to_string(),
             shards: Some(pb::ShardSpec { spec }),
             trace: trace::context_of(&tracing::Span::current()),
             priority: match call.priority {

@@ -14,6 +14,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
 use tracing::field::Empty;
+use trawl_market::AsOf;
 use trawl_protocol::error::status_of;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
 use trawl_protocol::pb::scan_event::Event;
@@ -188,6 +189,7 @@ impl CoordinatorService {
         request: pb::ScanRequest,
         trace: Option<&pb::TraceContext>,
     ) -> Result<Arc<Scan>, Status> {
+        let as_of = as_of(&request)?;
         let permit = self.admit(caller, &request)?;
         let digest = request_digest(&request);
         let keyed = !request.idempotency_key.is_empty();
@@ -213,7 +215,8 @@ impl CoordinatorService {
             { attribute::SCAN_ID } = name,
         );
         trace::set_parent(&span, [request.trace.as_ref(), trace]);
-        let scan = Arc::new(Scan::new(name, caller.name.clone(), asked(request, mark), environment.held.clone()));
+        let scan =
+            Arc::new(Scan::new(name, caller.name.clone(), asked(request, as_of, mark), environment.held.clone()));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
             REFUSALS.of(Refusal::QueueFull).inc();
             let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
@@ -253,7 +256,18 @@ fn check_version(asked: u32) -> Result<(), Status> {
     Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
 }
 
-fn asked(request: pb::ScanRequest, mark: Option<RequestMark>) -> Asked {
+/// The as-of of a request; clients of protocol 2 send the start of a bar.
+fn as_of(request: &pb::ScanRequest) -> Result<AsOf, Status> {
+    if request.as_of.is_empty() {
+        return Ok(request.as_of_us.into());
+    }
+    AsOf::parse(&request.as_of).map_err(|mistake| {
+        let message = format!("as-of: {mistake}; {}", mistake.help);
+        status_of(Code::InvalidArgument, ErrorKind::Invalid, &message)
+    })
+}
+
+fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> Asked {
     let received = Instant::now();
     let priority = match request.priority() {
         pb::Priority::Low => Priority::Low,
@@ -264,7 +278,7 @@ fn asked(request: pb::ScanRequest, mark: Option<RequestMark>) -> Asked {
     Asked {
         backend: OnceLock::new(),
         document_json: request.document_json,
-        as_of_us: request.as_of_us,
+        as_of,
         shards: match request.shards.and_then(|s| s.spec) {
             None | Some(pb::shard_spec::Spec::PerSegment(false)) => ShardSpec::Automatic,
             Some(pb::shard_spec::Spec::Count(count)) => ShardSpec::Count(count),
@@ -275,8 +289,7 @@ fn asked(request: pb::ScanRequest, mark: Option<RequestMark>) -> Asked {
         // A limit beyond what the clock can say is none.
         deadline: allowed.and_then(|time| received.checked_add(time)),
         allow_partial: request.allow_partial,
-        // Clients of protocol 1 end a scan by dropping its stream.
-        durable: !request.ephemeral && request.protocol_version > 1,
+        durable: !request.ephemeral,
         received,
         submitted_us: now_us(),
         mark,

@@ -15,6 +15,7 @@ pub use periods::CalendarPeriod;
 
 use crate::error::MarketError;
 use crate::time::{DAY, MINUTE, TimeMicros, format_time};
+use crate::zone::Zone;
 
 /// One regular session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +84,14 @@ impl Calendar {
             Kind::Xnys => CALENDARS[0],
             Kind::Always => CALENDARS[1],
             Kind::Weekdays => CALENDARS[2],
+        }
+    }
+
+    /// The zone whose clock the exchange goes by: New York for `XNYS`, UTC for the others.
+    pub fn zone(&self) -> Zone {
+        match self.kind {
+            Kind::Xnys => Zone::NEW_YORK,
+            Kind::Always | Kind::Weekdays => Zone::UTC,
         }
     }
 

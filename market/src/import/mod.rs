@@ -5,6 +5,7 @@
 //! revised: the new values win, except that a missing number never takes away a known one. Nothing is written before
 //! every file has been read.
 
+mod closed;
 mod groups;
 mod inputs;
 mod tables;
@@ -13,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::closed::Closed;
 use self::groups::{merge_into, spread, united_columns};
 use self::inputs::{input_files, parse_all, reread_duplicates};
-use self::tables::{NewTables, choose_complete_to, read_tables, store_tables};
+use self::tables::{NewTables, read_tables, store_tables};
 use crate::bundled::is_bundled;
 use crate::calendar::Calendar;
 use crate::csv_header::ImportFormat;
@@ -54,6 +56,8 @@ pub struct ImportOptions {
     pub calendar: Option<String>,
     /// Up to which instant the bars are complete; `None` means the end of the last bar (see [`import_files`]).
     pub complete_to: Option<TimeMicros>,
+    /// The present: bars that end later are forming, unless `complete_to` says otherwise. `None`: none is too young.
+    pub clock: Option<TimeMicros>,
     /// CSV file of splits and dividends, which is added to the dataset's table.
     pub factors: Option<PathBuf>,
     /// CSV file of names and labels, which replaces the dataset's table.
@@ -141,7 +145,7 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
 /// Imports CSV files as one new snapshot of `options.dataset`.
 ///
 /// Where `complete_to` is not said, the dataset's own is kept as long as none of the imported bars ends after it; else
-/// the bars are taken to be complete to the end of the last one.
+/// the bars are taken to be complete to the end of the last one that ends no later than `clock`.
 ///
 /// # Errors
 /// [`MarketError::BadCsv`] for a file without a usable header or without a single good row,
@@ -195,16 +199,17 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         check_compatible(existing, timeframe)?;
     }
     let symbols_imported = imported.len() as u64;
-    let newest = imported.values().filter_map(|b| b.times.last().copied()).max();
-    let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
-    let merged = merge_into(&sink, existing.as_ref(), columns, imported)?;
     let old = existing.as_ref().map(|d| &*d.manifest);
     let calendar = match (&options.calendar, old) {
         (Some(named), _) => Calendar::named(named)?,
         (None, Some(old)) => old.calendar(),
         (None, None) => Calendar::XNYS,
     };
-    let complete_to = choose_complete_to(options, old, newest, (calendar, timeframe));
+    let closed = Closed::of(imported.values().map(|b| b.times.as_slice()), options.clock, (calendar, timeframe));
+    let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
+    let merged = merge_into(&sink, existing.as_ref(), columns, imported)?;
+    let complete_to = closed.complete_to(options.complete_to, old);
+    notes.extend(closed.note(options, calendar));
     let NewTables { factors, listing } = new_tables;
     let stored = store_tables(&sink, existing.as_ref(), factors, listing, &merged.columns)?;
     let heading = Heading {

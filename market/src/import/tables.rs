@@ -4,17 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ImportOptions;
-use crate::calendar::Calendar;
 use crate::csv_file::read_file;
 use crate::dataset::{Dataset, Files};
 use crate::error::MarketError;
 use crate::manifest::{Manifest, TableFile};
-use crate::name::Timeframe;
 use crate::reference::{
     FactorRow, Listing, check_labels, encode_factors, encode_listing, merge_factors, parse_factors, parse_listing,
 };
 use crate::snapshot::{Sink, store_table};
-use crate::time::TimeMicros;
 
 /// Tables of one import, read and checked.
 pub(super) struct NewTables {
@@ -78,21 +75,6 @@ pub(super) fn store_tables(
         }
     };
     Ok(StoredTables { factors, symbol_table })
-}
-
-/// What was said, else what the dataset says as long as no imported bar ends later.
-pub(super) fn choose_complete_to(
-    options: &ImportOptions,
-    old: Option<&Manifest>,
-    newest: Option<TimeMicros>,
-    (calendar, timeframe): (Calendar, Timeframe),
-) -> Option<TimeMicros> {
-    let kept = || {
-        let said = old?.complete_to?;
-        let later = newest.is_some_and(|start| calendar.bar_end(timeframe, start) > said);
-        (!later).then_some(said)
-    };
-    options.complete_to.or_else(kept)
 }
 
 /// What is in the tables and means nothing, in words.

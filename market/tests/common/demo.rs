@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trawl_market::{
-    Adjustment, Calendar, Dataset, Store, SymbolBars, check_resampling, format_time, higher_bars, parse_time,
+    Adjustment, AsOf, Calendar, Dataset, Store, SymbolBars, check_resampling, format_time, higher_bars, parse_time,
 };
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
@@ -41,7 +41,8 @@ fn demo_has_sixty_companies_with_sectors_and_an_index() {
     assert_eq!((manifest.symbols.len(), manifest.synthetic, manifest.timeframe.as_str()), (61, true, "1d"));
     assert_eq!(manifest.calendar(), Calendar::XNYS);
     assert_eq!(format_time(manifest.first_time), "2021-01-04");
-    assert_eq!(demo.resolve_as_of(None).unwrap(), parse_time("2024-12-06"));
+    let newest = demo.resolve_as_of(&AsOf::Newest, false, 0).unwrap();
+    assert_eq!(newest.map(|found| found.bar), parse_time("2024-12-06"));
     let table = demo.symbol_table().unwrap();
     assert_eq!(table.labels(), ["industry", "sector"]);
     assert_eq!(table.values("sector").len(), 9);

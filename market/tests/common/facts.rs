@@ -103,7 +103,8 @@ fn a_forming_bar_is_seen_only_when_asked_for() {
     assert_eq!(Some(report.complete_to), noon);
     let dataset = open(&place);
     let resolved = |wanted: Option<&str>, forming: bool| {
-        dataset.resolve_as_of(AsOf { wanted: wanted.map(at), forming }).unwrap().map(format_time)
+        let wanted = wanted.map_or(AsOf::Newest, |text| AsOf::parse(text).unwrap());
+        dataset.resolve_as_of(&wanted, forming, 0).unwrap().map(|found| format_time(found.bar))
     };
     assert!(dataset.is_forming(at("2022-06-09")) && !dataset.is_forming(at("2022-06-08")));
     assert_eq!(resolved(None, false).as_deref(), Some("2022-06-08"));
@@ -137,8 +138,11 @@ fn minutes(times: &[&str]) -> MemoryMarket {
 }
 
 #[test]
-fn minutes_are_answered_for_the_last_complete_session() {
-    let resolve = |market: MemoryMarket| memory_dataset(market).unwrap().resolve_as_of(None).unwrap().map(format_time);
+fn the_last_session_is_the_last_that_is_complete() {
+    let resolve = |market: MemoryMarket| {
+        let dataset = memory_dataset(market).unwrap();
+        dataset.resolve_as_of(&AsOf::LastSession, false, 0).unwrap().map(|found| format_time(found.bar))
+    };
     let half_day = "2024-11-29 17:59";
     // A session under way is passed over, and so are bars after the close.
     let under_way = minutes(&["2024-11-27 20:59", half_day, "2024-12-02 09:00", "2024-12-02 15:00"]);
@@ -150,12 +154,12 @@ fn minutes_are_answered_for_the_last_complete_session() {
     assert_eq!(resolve(quiet.clone()).as_deref(), Some("2024-11-27T20:59:00Z"));
     let complete = MemoryMarket { complete_to: Some(at("2024-11-29 18:00")), ..quiet };
     assert_eq!(resolve(complete).as_deref(), Some("2024-11-29T17:30:00Z"));
-    // No session is complete: the newest closed bar.
+    // No session is complete.
     let begun = MemoryMarket {
         complete_to: Some(at("2024-11-29 15:00")),
         ..minutes(&["2024-11-29 14:58", "2024-11-29 15:00"])
     };
-    assert_eq!(resolve(begun).as_deref(), Some("2024-11-29T14:58:00Z"));
+    assert_eq!(resolve(begun), None);
 }
 
 #[test]

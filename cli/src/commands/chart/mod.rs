@@ -60,8 +60,8 @@ pub struct Args {
     #[arg(long = "expr", short, value_name = "EXPR", allow_hyphen_values = true)]
     exprs: Vec<String>,
 
-    /// Last bar: the newest at or before this date or UTC time [default: the newest bar of the dataset]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    /// Last bar, as the --as-of of 'trawl scan' [default: the newest closed bar]
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     as_of: Option<String>,
 
     /// How many bars
@@ -105,7 +105,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         return Err(UserMistake::with_help(message, "make several charts").into());
     }
     let path = output(&args)?;
-    let as_of = args.as_of.as_deref().map(scan::as_of).transpose()?;
+    let as_of = scan::as_of(args.as_of.as_deref())?;
     let store = context.store();
     let columns = store.open(&args.dataset).map_err(crate::failure::of_market)?.manifest.columns.clone();
     let prices: Vec<(&str, &str)> = PRICES.into_iter().filter(|(name, _)| columns.iter().any(|c| c == name)).collect();
@@ -121,6 +121,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         ..ScanDocument::default()
     };
     let prepared = scan::prepare(context, &document, as_of).map_err(|error| in_place(error, prices.len()))?;
+    for warning in &prepared.warnings {
+        crate::diagnostics::warning_line(warning);
+    }
     if prepared.plan.headings.len() != prices.len() + count {
         let help = "give the expressions one by one; 'trawl indicators NAME' lists what a set holds";
         return Err(UserMistake::with_help("a named set of columns cannot be drawn", help).into());

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use trawl_market::{TimeMicros, parse_time};
+use trawl_market::AsOf;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
 use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 
@@ -264,17 +264,13 @@ fn sweep_variable(text: &str) -> Result<(String, SweepValues), UserMistake> {
     Ok((name.trim().to_owned(), values))
 }
 
-/// A time as users write it.
+/// The value of `--as-of`; the newest closed bar when there is none.
 ///
 /// # Errors
 /// A [`UserMistake`] with the spellings that are taken.
-pub fn as_of(text: &str) -> Result<TimeMicros, UserMistake> {
-    parse_time(text.trim()).ok_or_else(|| {
-        UserMistake::with_help(
-            format!("--as-of '{text}' is no date or time"),
-            "write a date as 2013-02-22, a time as '2013-02-22 14:30:00' (UTC) or with its offset as 2013-02-22T14:30:00-05:00",
-        )
-    })
+pub fn as_of(text: Option<&str>) -> Result<AsOf, UserMistake> {
+    let Some(text) = text else { return Ok(AsOf::Newest) };
+    AsOf::parse(text).map_err(|mistake| UserMistake::with_help(format!("--as-of: {mistake}"), mistake.help))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub fn text(prepared: &PreparedScan, route: Route, asked: bool) -> String {
         let _ = writeln!(text, "{key:<10}{value}");
     };
     line("dataset", format!("{}, {} bars{synthetic}", prepared.dataset_reference(), manifest.timeframe));
-    line("as of", prepared.identity.as_of.clone());
+    line("as of", prepared.shown_as_of());
     line(
         "symbols",
         format!("{} in {}", thousands(prepared.symbol_count() as u64), counted(prepared.segments.len(), "segment")),

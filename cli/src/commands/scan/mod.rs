@@ -29,7 +29,7 @@ use trawl_coordinator::{
 };
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{BACKEND_CPU, NoCancel, Precision};
-use trawl_market::format_time;
+use trawl_market::AsOf;
 use trawl_plan::{Diagnostic, ScanDocument, suggest};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
@@ -107,8 +107,9 @@ pub struct Args {
     #[command(flatten)]
     clauses: Clauses,
 
-    /// Look at the newest bar at or before this date or UTC time [default: the newest bar of the dataset]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    /// Look at the newest closed bar that ends at or before this: a date (to the end of that day), a time on the exchange's
+    /// clock, an instant such as 2024-06-28T14:31:00Z, now, today or last-session [default: the newest closed bar]
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     as_of: Option<String>,
 
     /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process; https:// with
@@ -206,6 +207,11 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             let started = std::time::Instant::now();
             let prepared = prepare(context, &document, as_of)?;
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
+            // An answer that is shown says so itself, wherever it was computed.
+            let is_shown = !args.explain && args.why.is_none() && args.all_bars.is_none();
+            for warning in prepared.warnings.iter().filter(|_| !is_shown && !args.shown.quiet) {
+                crate::diagnostics::warning_line(warning);
+            }
             if args.explain {
                 io::stdout().write_all(
                     explain::text(&prepared, routed(&args.running, &prepared), args.running.threads.is_some())
@@ -264,9 +270,9 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// What is scanned, and as of when.
-fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument, Option<i64>)> {
+fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument, AsOf)> {
     let document = clauses.document()?;
-    let as_of = as_of.map(clauses::as_of).transpose()?;
+    let as_of = clauses::as_of(as_of)?;
     Ok((document, as_of))
 }
 
@@ -298,14 +304,15 @@ pub(super) fn no_symbol(error: &NoSymbol) -> UserMistake {
 }
 
 /// Opens and compiles, with mistakes told as the user's.
-pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<PreparedScan> {
+pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<PreparedScan> {
     let store = context.store();
     trawl_coordinator::prepare(&store, document, as_of).map_err(|error| match error {
         PrepareError::Plan(mistakes) => drawn(mistakes),
         PrepareError::Dataset(error) => crate::failure::of_market(error),
         PrepareError::NoBar { .. } => {
             let dataset = document.dataset.as_deref().and_then(|name| store.open(name).ok());
-            let help = dataset.map(|d| format!("its first bar is of {}", format_time(d.manifest.first_time)));
+            let help =
+                dataset.map(|d| format!("its first bar is that of {}", d.manifest.shown_as_of(d.manifest.first_time)));
             UserMistake::Plain { message: error.to_string(), help }.into()
         }
         error => UserMistake::plain(error.to_string()).into(),
@@ -397,7 +404,7 @@ fn work_of(prepared: &PreparedScan) -> Work {
 }
 
 /// What is asked of a coordinator.
-fn call(args: &Args, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<ScanCall> {
+fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<ScanCall> {
     Ok(ScanCall {
         document: document.clone(),
         as_of,
@@ -411,7 +418,7 @@ fn call(args: &Args, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Res
     })
 }
 
-fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: Option<i64>) -> anyhow::Result<Outcome> {
+fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<Outcome> {
     let waiting = Waiting::new(args.shown.quiet);
     let scanned = client::scan_blocking(url, &call(args, document, as_of)?, &waiting).map_err(of_client)?;
     Ok(scanned.into())

@@ -112,8 +112,12 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         write_report(&report, path)?;
     }
     let mut printed = Ok(());
+    // Warnings are no part of what is piped.
+    for warning in report.warnings.iter().filter(|_| !args.quiet) {
+        crate::diagnostics::warning_line(warning);
+    }
     if !quiet {
-        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe };
+        let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of: &report.as_of_shown };
         let mut text = table::render(&answer, options);
         for path in written.iter().chain(&files.report) {
             text.push_str(&format!("wrote {}\n", path.display()));

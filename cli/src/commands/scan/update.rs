@@ -45,8 +45,9 @@ pub struct Args {
     #[command(flatten)]
     clauses: Clauses,
 
-    /// Look at the newest bar at or before this date or UTC time [default: the newest bar of the dataset]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    /// Look at the newest closed bar that ends at or before this: a date (to the end of that day), a time on the exchange's
+    /// clock, an instant such as 2024-06-28T14:31:00Z, now, today or last-session [default: the newest closed bar]
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     as_of: Option<String>,
 
     /// Folder of the state, one for each scan; made when it is not there

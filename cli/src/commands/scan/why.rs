@@ -28,7 +28,7 @@ pub fn text(question: &Question, explained: &Explained, answer: &Answer, synthet
         format!(", {} so far", counted(explained.bars as usize, "bar"))
     };
     let snapshot = table::short_snapshot(&identity.snapshot);
-    let _ = writeln!(text, "{}@{snapshot} as of {}{bars}{made_up}", identity.dataset, identity.as_of);
+    let _ = writeln!(text, "{}@{snapshot} as of {}{bars}{made_up}", identity.dataset, question.scan.shown_as_of());
     for (label, value) in &question.labels {
         let value = value.as_deref().map_or_else(|| "none (NA)".to_owned(), table::cell);
         let _ = writeln!(text, "{label}: {value}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Code;
 use tracing::Instrument as _;
-use trawl_market::{MarketErrorKind, Store};
+use trawl_market::{AsOf, MarketErrorKind, Store};
 use trawl_plan::ScanDocument;
 use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::bounded_reason;
@@ -296,7 +296,7 @@ async fn prepared(
     let preparing = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let asked = &owned.asked;
-        span.in_scope(|| prepare_document(&store, &asked.document_json, asked.as_of_us, snapshot.as_deref()))
+        span.in_scope(|| prepare_document(&store, &asked.document_json, &asked.as_of, snapshot.as_deref()))
     });
     let backend = match scan.asked.backend.get() {
         Some(backend) => backend.clone(),
@@ -315,7 +315,7 @@ async fn prepared(
 fn prepare_document(
     store: &Store,
     document_json: &str,
-    as_of_us: Option<i64>,
+    as_of: &AsOf,
     snapshot: Option<&str>,
 ) -> Result<PreparedScan, pb::Refused> {
     let refused = |failure: Failure, diagnostics_json| pb::Refused { failure: Some(failure.into()), diagnostics_json };
@@ -324,12 +324,12 @@ fn prepare_document(
         refused(failure(ErrorKind::Invalid, message), String::new())
     })?;
     let prepared = match snapshot {
-        None => prepare(store, &document, as_of_us),
+        None => prepare(store, &document, as_of.clone()),
         // The very one that was taken before, whatever has been imported since.
         Some(snapshot) => store
             .open(snapshot)
             .map_err(PrepareError::from)
-            .and_then(|dataset| prepare_opened(dataset, &document, as_of_us)),
+            .and_then(|dataset| prepare_opened(dataset, &document, as_of.clone())),
     };
     prepared.map_err(|error| {
         let kind = match &error {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
+use trawl_market::AsOf;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, Right};
@@ -56,7 +57,7 @@ pub(crate) struct Asked {
     pub document_json: String,
     /// What computes: chosen once, when it is accepted.
     pub backend: OnceLock<String>,
-    pub as_of_us: Option<i64>,
+    pub as_of: AsOf,
     pub shards: ShardSpec,
     pub priority: Priority,
     /// How long it may take, and so when it ends, done or not.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokio::task::JoinHandle;
+use trawl_market::AsOf;
 use trawl_protocol::control::ControlStore;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, envelope, pb};
@@ -104,7 +105,7 @@ impl Asked {
         Self {
             document_json,
             backend: OnceLock::from(header.class.backend.clone()),
-            as_of_us: Some(header.as_of_us),
+            as_of: AsOf::Bar(header.as_of_us),
             shards: header.shards.into(),
             priority: header.priority.into(),
             allowed: allowed_us.map(Duration::from_micros),

@@ -1,0 +1,70 @@
+//! How far imported bars are complete: no bar is closed that ends after the import's clock.
+
+use super::ImportOptions;
+use crate::calendar::Calendar;
+use crate::manifest::Manifest;
+use crate::name::Timeframe;
+use crate::time::TimeMicros;
+
+/// Ends of the imported bars, beside the clock.
+pub(super) struct Closed {
+    /// End of the last bar.
+    last: Option<TimeMicros>,
+    /// End of the last bar that ends no later than the clock.
+    closed: Option<TimeMicros>,
+    /// Start of the first bar.
+    first: Option<TimeMicros>,
+    /// Bars that end after the clock.
+    forming: usize,
+}
+
+impl Closed {
+    /// Of the ascending times of each symbol.
+    pub fn of<'a>(
+        symbols: impl Iterator<Item = &'a [TimeMicros]>,
+        clock: Option<TimeMicros>,
+        (calendar, timeframe): (Calendar, Timeframe),
+    ) -> Self {
+        let clock = clock.unwrap_or(TimeMicros::MAX);
+        let mut found = Self { last: None, closed: None, first: None, forming: 0 };
+        for times in symbols {
+            let ends = || times.iter().rev().map(|&start| calendar.bar_end(timeframe, start));
+            let forming = ends().take_while(|end| *end > clock).count();
+            found.last = found.last.max(ends().next());
+            found.closed = found.closed.max(ends().nth(forming));
+            found.first = [found.first, times.first().copied()].into_iter().flatten().min();
+            found.forming += forming;
+        }
+        found
+    }
+
+    /// What was said, else what the dataset says as long as no imported bar ends later, else what the clock says:
+    /// `None` where that is the end of the last bar. The end of a bar and never the clock itself, so that the same file
+    /// imported a second later is the same snapshot.
+    pub fn complete_to(&self, said: Option<TimeMicros>, old: Option<&Manifest>) -> Option<TimeMicros> {
+        let kept = || {
+            let kept = old?.complete_to?;
+            (self.last.is_none_or(|end| end <= kept)).then_some(kept)
+        };
+        let by_clock = || {
+            let before = old.map(Manifest::complete_to);
+            (self.forming > 0).then(|| self.closed.max(before).or(self.first)).flatten()
+        };
+        said.or_else(kept).or_else(by_clock)
+    }
+
+    /// That bars are forming, where nobody said so.
+    pub fn note(&self, options: &ImportOptions, calendar: Calendar) -> Option<String> {
+        let (clock, last) = (options.clock?, self.last?);
+        (self.forming > 0 && options.complete_to.is_none()).then(|| {
+            let zone = calendar.zone();
+            format!(
+                "{} of the imported bars end after the present, {} (the last at {}): they are forming, and not looked at \
+                 unless asked for; --complete-to says otherwise",
+                self.forming,
+                zone.format(clock - clock.rem_euclid(crate::time::SECOND)),
+                zone.format(last)
+            )
+        })
+    }
+}
