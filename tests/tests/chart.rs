@@ -89,6 +89,21 @@ fn many_bars_are_a_line_with_gaps_at_na() {
 }
 
 #[test]
+fn an_oscillator_has_a_panel_of_its_own_even_where_a_split_makes_it_as_large_as_the_price() {
+    let home = Home::new();
+    let height = |name: &str, expression: &str| {
+        let output = format!("{name}.svg");
+        let chart = ["chart", "CHIPO", "--dataset", "demo", "--bars", "700", "--expr", expression, "--output", &output];
+        home.trawl(&chart).expect_code(0);
+        let svg = std::fs::read_to_string(home.path(&output)).expect("a file");
+        svg.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
+    };
+    let (alone, over, below) = (height("a", "close > 1"), height("b", "sma(close, 50)"), height("c", "macd().line"));
+    assert_eq!(alone, over);
+    assert_ne!(alone, below);
+}
+
+#[test]
 fn a_thin_symbol_has_as_many_bars_as_were_asked_for() {
     let home = Home::new();
     let mut bars = "symbol,date,close\n".to_owned();
