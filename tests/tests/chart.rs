@@ -131,7 +131,7 @@ fn mistakes_have_their_place() {
         (&["chart", "IBM", "--dataset", "us5", "--expr", "close; clsoe"], "--expr[2]"),
         (&["chart", "IBM", "--dataset", "us5", "--output", "a.png"], "end its name in .svg"),
         (&["chart", "IBM", "--dataset", "us5", "--expr", "seed111"], "a named set"),
-        (&["chart", "IBM", "--dataset", "us5", "--as-of", "1900-01-01"], "no bar at or before"),
+        (&["chart", "IBM", "--dataset", "us5", "--as-of", "1900-01-01"], "no closed bar as of"),
         (&["chart", "IBM", "--dataset", "us5", "--size", "1x1"], "1400x900"),
     ];
     for (arguments, told) in mistakes {
