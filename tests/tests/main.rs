@@ -29,5 +29,6 @@ mod probes;
 mod promql;
 mod scaling;
 mod security;
+mod streams;
 mod traces;
 mod update;
