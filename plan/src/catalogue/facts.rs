@@ -1,4 +1,4 @@
-//! What can be told of a function beside its declaration: an example that runs, look-back, warm-up, what a missing value does.
+//! What can be told of a function beside its declaration: an example that runs, look-back, warm-up, what a missing bar does.
 
 use super::gap::{Gap, gap};
 use super::{Function, ParamDefault, ParamType};
@@ -19,7 +19,7 @@ pub struct Facts {
     pub look_back: usize,
     /// Own bars that a limited history gives it before the first bar that is seen; `None` when no number is enough.
     pub warm_up: Option<usize>,
-    /// What one missing value of the input that it matters most in does to the example.
+    /// What one missing bar does to the example.
     pub gap: Gap,
 }
 

@@ -1,4 +1,4 @@
-//! What one missing value does to a function: at which bars after it the function's value is missing too.
+//! What one missing bar, or a value of it, does to a function: at which bars after it the function's value is missing too.
 //!
 //! The rules are those of [`Op`]: windows are NA while the bar is in them; recurrences emit NA where something that they read is NA,
 //! hold their state and go on; cumulative functions skip the bar. Told from a program alone; `kernels/tests/engine/gaps.rs` holds
@@ -16,7 +16,7 @@ pub enum There {
     No,
 }
 
-/// What one missing value does to a function, from the bar where it is missing on.
+/// What one missing bar does to a function, from that bar on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gap {
     /// Bars at which the function is NA for sure.
@@ -41,7 +41,7 @@ impl Gap {
         }
     }
 
-    /// In words that follow "after a missing value: ".
+    /// In words that follow "after one missing bar: ".
     pub fn words(&self) -> String {
         let bars = |count: usize| if count == 1 { "1 bar".to_owned() } else { format!("{count} bars") };
         match *self {
@@ -54,20 +54,21 @@ impl Gap {
     }
 }
 
-/// The worst that a missing value of any one column does to any output of `program`, over `bars` bars.
+/// The most that a missing bar does to any output of `program`, over `bars` bars.
 pub(super) fn gap(program: &Program, bars: usize) -> Gap {
-    let columns = program.inputs.iter().enumerate().filter(|(_, input)| matches!(input, Input::Column(_)));
-    let all = columns.flat_map(|(column, _)| gaps(program, column, bars));
-    all.map(|series| Gap::of(&series)).max_by_key(|gap| (gap.open, gap.span, gap.bars)).unwrap_or_default()
+    let of_bars = |at: &usize| matches!(program.inputs[*at], Input::Column(_));
+    let columns: Vec<usize> = (0..program.inputs.len()).filter(of_bars).collect();
+    let all = gaps(program, &columns, bars).into_iter().map(|series| Gap::of(&series));
+    all.max_by_key(|gap| (gap.open, gap.span, gap.bars)).unwrap_or_default()
 }
 
-/// Of each output of `program` whether it is there at the bars from one at which input `column` alone is NA.
-pub fn gaps(program: &Program, column: usize, bars: usize) -> Vec<Vec<There>> {
+/// Of each output of `program` whether it is there at the bars from one at which the inputs `missing` alone are NA.
+pub fn gaps(program: &Program, missing: &[usize], bars: usize) -> Vec<Vec<There>> {
     let mut all: Vec<Vec<There>> = Vec::with_capacity(program.nodes().len());
     for node in program.nodes() {
         let inputs: Vec<&[There]> = node.inputs.iter().map(|id| all[id.index()].as_slice()).collect();
         let series = match node.op {
-            Op::Column(at) if usize::from(at) == column => {
+            Op::Column(at) if missing.contains(&usize::from(at)) => {
                 (0..bars).map(|bar| if bar == 0 { There::No } else { There::Yes }).collect()
             }
             _ => (0..bars).map(|bar| at(node, &inputs, bar)).collect(),

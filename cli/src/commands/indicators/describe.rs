@@ -34,7 +34,7 @@ pub struct Entry {
     /// Own bars that a limited history gives it, of the example.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<usize>,
-    /// What the example is after one missing value.
+    /// What the example is after one missing bar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_missing: Option<String>,
 }
@@ -203,7 +203,7 @@ pub fn function(function: &'static Function) -> String {
         None => "never forgets its first bar: a limited history takes it only with origin = true".to_owned(),
     };
     let _ = writeln!(text, "warm-up  {warm_up}");
-    let _ = writeln!(text, "missing  after one missing value {}", entry.after_missing.unwrap_or_default());
+    let _ = writeln!(text, "missing  after one missing bar: {}", entry.after_missing.unwrap_or_default());
     if let Some(note) = catalogue::group_note(function.group) {
         let _ = writeln!(text, "\n{note}");
     }

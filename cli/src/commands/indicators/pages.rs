@@ -73,7 +73,7 @@ fn push(text: &mut String, entry: &Entry) {
             None => "no warm-up is long enough under a limited history".to_owned(),
         };
         let missing = entry.after_missing.as_deref().unwrap_or_default();
-        let _ = writeln!(text, "\n`{example}`: look-back {look_back}, {warm_up}; after one missing value {missing}.");
+        let _ = writeln!(text, "\n`{example}`: look-back {look_back}, {warm_up}; after one missing bar: {missing}.");
     }
 }
 
