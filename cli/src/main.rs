@@ -127,6 +127,14 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "must be unique")]
+    fn clap_checks_it_in_this_build() {
+        // Its checks are assertions; a profile that switches them off for dependencies leaves the test above without any.
+        let group = || clap::ArgGroup::new("twice");
+        clap::Command::new("c").group(group()).group(group()).debug_assert();
+    }
+
+    #[test]
     fn every_option_of_a_server_has_a_variable_named_after_it() {
         for server in ["coordinator", "worker"] {
             let line = command_line();

@@ -81,7 +81,8 @@ pub fn all_bars(
     for chunk in parts.of(times).flat_map(|part| part.chunks(chunk)) {
         let source = ScanSource { adjustment: parts.adjustment_at(chunk), ..prepared.source() };
         let references = source.load_references();
-        let rows = pool.install(|| Chunk { prepared, source: &source, references: &references, cancel, times: chunk }.rows())?;
+        let rows =
+            pool.install(|| Chunk { prepared, source: &source, references: &references, cancel, times: chunk }.rows())?;
         for (time, rows) in chunk.iter().zip(rows) {
             let spec = prepared.merge_spec();
             let answer = Answer {

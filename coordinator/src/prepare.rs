@@ -11,7 +11,8 @@ use trawl_kernels::{BACKEND_CPU, Engine, Precision};
 use trawl_market::{
     Adjustment, AdjustmentMode, AsOf, Dataset, Manifest, MarketError, Store, TimeMicros, Timeframe, format_time, now,
 };
-use trawl_plan::{Choice, Diagnostic, Direction, Plan, ScanDocument, Schema, compile_scan};
+use trawl_plan::frame::BarSize;
+use trawl_plan::{Choice, Diagnostic, Direction, Input, Plan, ScanDocument, Schema, compile_scan};
 use trawl_protocol::limits::SEGMENTS_MAX;
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
@@ -77,7 +78,7 @@ pub struct PreparedScan {
     /// Time of the bar that is looked at (its start), resolved.
     pub as_of: TimeMicros,
     /// What the user should know of it beforehand: an as-of that is not that of the newest closed bar or lies beyond the
-    /// data, an adjustment without anything to adjust for.
+    /// data, an adjustment without anything to adjust for, sessions of years that the calendar does not cover.
     pub warnings: Vec<String>,
     /// Corrections of prices, as of a date.
     pub adjustment: Adjustment,
@@ -147,6 +148,7 @@ pub(crate) fn prepare_with(
     }
     let schema = schema_of(&dataset, as_of)?;
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
+    warnings.extend(coverage_warning(&plan, &manifest, as_of)?);
     let precision = precision_of(document);
     let needed = workspace_bytes(&plan, &manifest, precision);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
@@ -185,6 +187,16 @@ pub(crate) fn prepare_with(
         segments: Arc::new(index.keys().copied().collect()),
         index: Arc::new(index),
     })
+}
+
+/// A warning when the plan asks the calendar for sessions of years that it does not cover.
+fn coverage_warning(plan: &Plan, manifest: &Manifest, as_of: TimeMicros) -> Result<Option<String>, MarketError> {
+    let timeframe: Timeframe = manifest.timeframe.parse()?;
+    let begins = |input: &Input| matches!(input, Input::Begins(_));
+    let mut pieces = plan.stages().iter().flat_map(|stage| &stage.pieces);
+    let asked = plan.frames.iter().any(|frame| frame.bars != BarSize::Base)
+        || (!timeframe.is_dated() && pieces.any(|piece| piece.program.inputs.iter().any(begins)));
+    Ok(if asked { manifest.calendar().coverage_warning(timeframe, manifest.first_time, as_of) } else { None })
 }
 
 /// Bytes that one thread needs beside the bars: a function of the plan and the longest history.

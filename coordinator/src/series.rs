@@ -87,7 +87,8 @@ pub fn symbol_series(
     let mut scan = narrowed(prepared.clone(), &symbol);
     // One line through all bars: a picture in the terms of its last bar.
     scan.adjustment.at_last = true;
-    let times = scan.dataset.times()?;
+    // Of the symbol's own bars: the dataset has others where it has none.
+    let times = scan.dataset.load_symbol(&symbol, &[])?.times;
     let seen = &times[..times.partition_point(|t| *t <= scan.as_of)];
     let from = seen.get(seen.len().saturating_sub(bars)).copied();
     let mut series = SymbolSeries { symbol, times: Vec::new(), columns: vec![Vec::new(); scan.plan.headings.len()] };

@@ -184,17 +184,7 @@ impl Manifest {
 fn next_start(calendar: Calendar, timeframe: Timeframe, bar: TimeMicros) -> Option<TimeMicros> {
     let count = i64::from(timeframe.count);
     match timeframe.unit {
-        TimeUnit::Minute | TimeUnit::Hour => {
-            let end = calendar.bar_end(timeframe, bar);
-            if calendar.is_regular(end) {
-                return Some(end);
-            }
-            let mut session = calendar.next_session(day(bar).saturating_sub(2 * DAY))?;
-            while session.open < end {
-                session = calendar.next_session(session.date)?;
-            }
-            Some(session.open)
-        }
+        TimeUnit::Minute | TimeUnit::Hour => calendar.next_regular(calendar.bar_end(timeframe, bar)),
         TimeUnit::Day => calendar.nth(calendar.ordinal(bar).checked_add(count)?).map(|s| s.date),
         TimeUnit::Week => bar.checked_add(count * 7 * DAY),
         TimeUnit::Month => Some(add_months(bar, count)),

@@ -33,6 +33,8 @@ pub struct Dataset {
     files: Files,
     /// Read at the first use; every clone sees them.
     tables: Arc<Tables>,
+    /// The manifest's file, locked: nobody deletes the snapshot meanwhile.
+    _reading: Option<Arc<fs::File>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +45,12 @@ struct Tables {
 
 impl Dataset {
     pub(crate) fn new(manifest: Arc<Manifest>, files: Files) -> Self {
-        Self { manifest, files, tables: Arc::default() }
+        Self { manifest, files, tables: Arc::default(), _reading: None }
+    }
+
+    /// Keeps a file open, and with it its lock, as long as the dataset is.
+    pub(crate) fn reading(self, file: fs::File) -> Self {
+        Self { _reading: Some(Arc::new(file)), ..self }
     }
 
     /// Whether it comes with the program.

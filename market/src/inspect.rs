@@ -5,6 +5,7 @@ use crate::error::MarketError;
 use crate::jumps::{Jump, find_jumps};
 use crate::limits::JUMPS_LISTED_MAX;
 use crate::manifest::{GroupFile, SymbolEntry};
+use crate::reference::{FactorRow, ListingRow};
 use crate::time::TimeMicros;
 
 /// What to look at.
@@ -99,6 +100,10 @@ pub struct SymbolInspection {
     pub jumps_listed: Vec<Jump>,
     /// First and last bars, in time order.
     pub sample: Vec<BarSample>,
+    /// Its rows of the table of symbols, by time: ticker and labels, each with the interval in which they hold.
+    pub listing: Vec<ListingRow>,
+    /// Its splits and dividends, by ex-date.
+    pub factors: Vec<FactorRow>,
 }
 
 /// The values of one column.
@@ -190,6 +195,9 @@ fn check(dataset: &Dataset) -> Checks {
             Err(error) => problems.push(describe(&error)),
         }
     }
+    if let Err(error) = dataset.retain_unadjusted(&mut jumps) {
+        problems.push(describe(&error));
+    }
     jumps.sort_by(|a, b| (&a.symbol, a.time).cmp(&(&b.symbol, b.time)));
     let tables = manifest.factors.iter().chain(&manifest.symbol_table).count();
     let (files, count) = ((manifest.files.len() + 1 + tables) as u64, jumps.len() as u64);
@@ -227,6 +235,7 @@ fn inspect_symbol(dataset: &Dataset, symbol: &str) -> Result<SymbolInspection, M
     let columns = manifest.columns.iter().zip(&bars.columns).map(summarise).collect();
     let close = manifest.columns.iter().position(|c| c == "close");
     let mut jumps = close.map_or_else(Vec::new, |i| find_jumps(symbol, &bars.times, &bars.columns[i], TimeMicros::MIN));
+    dataset.retain_unadjusted(&mut jumps)?;
     let count = jumps.len() as u64;
     jumps.truncate(JUMPS_LISTED_MAX);
     let rows = bars.times.len();
@@ -236,5 +245,10 @@ fn inspect_symbol(dataset: &Dataset, symbol: &str) -> Result<SymbolInspection, M
         .map(|i| BarSample { time: bars.times[i], values: bars.columns.iter().map(|c| value(c[i])).collect() })
         .collect();
     let bars_missing = (within as u64).saturating_sub(entry.rows);
-    Ok(SymbolInspection { entry, bars_missing, columns, jumps: count, jumps_listed: jumps, sample })
+    let table = dataset.symbol_table()?;
+    let listing = table.rows().iter().filter(|r| r.symbol == symbol).cloned().collect();
+    let mut factors = dataset.factors()?;
+    factors.retain(|f| table.resolve(&f.symbol, f.date) == Some(symbol));
+    factors.sort_by_key(|f| f.date);
+    Ok(SymbolInspection { entry, bars_missing, columns, jumps: count, jumps_listed: jumps, sample, listing, factors })
 }

@@ -30,6 +30,11 @@ pub const IMPORT_ROWS_MAX: u64 = 200_000_000;
 pub const JUMPS_LISTED_MAX: usize = 100;
 /// A close over this many times the one before, or under one over it, is reported as a jump.
 pub const JUMP_FACTOR: f64 = 3.0;
+/// Splits that a jump of the close is compared with, new shares and old ones, and their reverse.
+pub const SPLIT_RATIOS: [(u32, u32); 12] =
+    [(2, 1), (5, 2), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (10, 1), (15, 1), (20, 1), (25, 1)];
+/// How far a close may be from one before a split, in its terms, and still look like it.
+pub const SPLIT_TOLERANCE: f64 = 0.04;
 /// Rows of one Arrow record batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 20;
 /// Bytes of a manifest that is read.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use crate::calendar::Calendar;
+use crate::calendar::{CALENDARS, Calendar};
 use crate::group::group_of;
 use crate::limits::{COLUMNS_MAX, GROUPS_MAX, SYMBOLS_MAX};
 use crate::name::{Timeframe, is_column, is_digest, is_symbol};
@@ -215,8 +215,13 @@ impl Manifest {
     pub(crate) fn check(&self) -> Result<(), String> {
         let wrong = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_owned()) };
         wrong(self.version == self.version_needed(), "its version is not that of what it says")?;
-        let known = self.calendar.as_deref().is_none_or(|c| Calendar::named(c).is_ok_and(|k| k.name() == c));
-        wrong(known, "its calendar is none that this program knows")?;
+        if let Some(name) = self.calendar.as_deref().filter(|c| !Calendar::named(c).is_ok_and(|k| k.name() == *c)) {
+            let (name, known) = (crate::name::shortened(name), CALENDARS.join(", "));
+            return Err(format!(
+                "its calendar '{name}' is none that this program knows ({known}): use the version of trawl that wrote it, \
+                 or a newer one; 'trawl --version' tells which this is"
+            ));
+        }
         check_labels(self.labels(), &self.columns)?;
         wrong(self.labels().is_sorted_by(|a, b| a < b), "its labels are not sorted")?;
         wrong(is_digest(&self.snapshot), "its snapshot id is not 64 hex digits")?;

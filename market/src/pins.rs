@@ -1,11 +1,12 @@
 //! Pins: what keeps a snapshot from being deleted while a scan reads it.
 //!
 //! A pin is a file `NAME/pins/<snapshot>.<holder>` that holds the instant at which it ends, in microseconds since 1970. Its
-//! holder writes it anew before that; one whose holder died ends by itself. Whatever comes to delete snapshots must ask
-//! [`Store::pinned`] right before, and wait longer than any scan may take. Nothing deletes snapshots yet.
+//! holder writes it anew before that; one whose holder died ends by itself. Whoever deletes snapshots (`removal`) asks
+//! [`Store::pinned`] after the manifest is out of the way, and who pins looks for the manifest afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use crate::bundled::is_bundled;
 use crate::error::MarketError;
@@ -31,10 +32,18 @@ impl Store {
     pub fn pin(&self, reference: &str, holder: &str, until: TimeMicros) -> Result<(), MarketError> {
         let Some((name, file)) = pin_file(reference, holder)? else { return Ok(()) };
         let (dataset, snapshot) = (self.directory(name), &file[PINS.len() + 1..][..HEX_DIGITS]);
-        if !dataset.join(crate::snapshot::manifest_path(snapshot)).is_file() {
-            return Err(MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot.to_owned() });
+        let manifest = dataset.join(crate::snapshot::manifest_path(snapshot));
+        let unknown = || MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot.to_owned() };
+        if !manifest.is_file() {
+            return Err(unknown());
         }
-        write_atomically(&dataset, &file, format!("{until}\n").as_bytes(), name)
+        write_atomically(&dataset, &file, format!("{until}\n").as_bytes(), name)?;
+        if manifest.is_file() {
+            return Ok(());
+        }
+        // Somebody deletes it right now, and may not have seen the pin.
+        self.unpin(reference, holder)?;
+        Err(unknown())
     }
 
     /// Ends a pin, if it is there.
@@ -57,12 +66,8 @@ impl Store {
     /// # Errors
     /// [`MarketError::BadName`]; [`MarketError::Io`] when the pins are there and cannot be listed.
     pub fn pinned(&self, name: &str, now: TimeMicros) -> Result<BTreeMap<String, TimeMicros>, MarketError> {
-        let mut pinned = BTreeMap::new();
-        for (snapshot, _, until) in self.pins(name)?.into_iter().filter(|(_, _, until)| *until > now) {
-            let known = pinned.entry(snapshot).or_insert(until);
-            *known = (*known).max(until);
-        }
-        Ok(pinned)
+        let (name, _) = split_reference(name)?;
+        pinned_in(&self.directory(name), name, now)
     }
 
     /// Deletes the pins of a dataset that were over at `now`: their holders died. Returns how many.
@@ -70,45 +75,59 @@ impl Store {
     /// # Errors
     /// Those of [`Store::pinned`].
     pub fn drop_old_pins(&self, name: &str, now: TimeMicros) -> Result<usize, MarketError> {
+        let (name, _) = split_reference(name)?;
         let mut dropped = 0;
-        for (_, file, until) in self.pins(name)? {
+        for (_, file, until) in pins_in(&self.directory(name), name)? {
             if until <= now && fs::remove_file(self.directory(name).join(PINS).join(&file)).is_ok() {
                 dropped += 1;
             }
         }
         Ok(dropped)
     }
+}
 
-    /// Snapshot, file and end of every pin.
-    fn pins(&self, name: &str) -> Result<Vec<(String, String, TimeMicros)>, MarketError> {
-        let (name, _) = split_reference(name)?;
-        let directory = self.directory(name).join(PINS);
-        let shown = format!("{name}/{PINS}");
-        let entries = match fs::read_dir(&directory) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(MarketError::io("list", shown)(e)),
-        };
-        let mut pins = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(MarketError::io("list", &shown))?;
-            let Ok(file) = entry.file_name().into_string() else { continue };
-            // Temporary files of whoever is writing one, and strangers.
-            let Some((snapshot, _)) = file.split_once('.').filter(|(snapshot, _)| is_digest(snapshot)) else {
-                continue;
-            };
-            let small = entry.metadata().is_ok_and(|m| m.len() <= PIN_BYTES_MAX);
-            let text = if small { fs::read_to_string(entry.path()) } else { Ok(String::new()) };
-            let until = match text {
-                Ok(text) => text.trim_end().parse().unwrap_or(TimeMicros::MAX),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(_) => TimeMicros::MAX,
-            };
-            pins.push((snapshot.to_owned(), file, until));
-        }
-        pins.sort_unstable();
-        Ok(pins)
+/// The snapshots pinned at `now` in a dataset's directory, each with the latest end.
+pub(crate) fn pinned_in(
+    dataset: &Path,
+    name: &str,
+    now: TimeMicros,
+) -> Result<BTreeMap<String, TimeMicros>, MarketError> {
+    let mut pinned = BTreeMap::new();
+    for (snapshot, _, until) in pins_in(dataset, name)?.into_iter().filter(|(_, _, until)| *until > now) {
+        let known = pinned.entry(snapshot).or_insert(until);
+        *known = (*known).max(until);
     }
+    Ok(pinned)
+}
+
+/// Snapshot, file and end of every pin.
+fn pins_in(dataset: &Path, name: &str) -> Result<Vec<(String, String, TimeMicros)>, MarketError> {
+    let directory = dataset.join(PINS);
+    let shown = format!("{name}/{PINS}");
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(MarketError::io("list", shown)(e)),
+    };
+    let mut pins = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(MarketError::io("list", &shown))?;
+        let Ok(file) = entry.file_name().into_string() else { continue };
+        // Temporary files of whoever is writing one, and strangers.
+        let Some((snapshot, _)) = file.split_once('.').filter(|(snapshot, _)| is_digest(snapshot)) else {
+            continue;
+        };
+        let small = entry.metadata().is_ok_and(|m| m.len() <= PIN_BYTES_MAX);
+        let text = if small { fs::read_to_string(entry.path()) } else { Ok(String::new()) };
+        let until = match text {
+            Ok(text) => text.trim_end().parse().unwrap_or(TimeMicros::MAX),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(_) => TimeMicros::MAX,
+        };
+        pins.push((snapshot.to_owned(), file, until));
+    }
+    pins.sort_unstable();
+    Ok(pins)
 }
 
 /// The dataset's name and the pin's path in it; `None` for a dataset that needs no pin.

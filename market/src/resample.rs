@@ -1,14 +1,16 @@
 //! Higher bars of one symbol from its base bars: hours from minutes, days from minutes, weeks and months from days.
 //!
 //! Labels are canonical starts of periods, so that two symbols' higher bars match by label:
-//! - minutes and hours: session open + k times the length (the last one is cut off by the close);
-//! - days: the session's date; `3d` counts sessions, from the first session of 1970;
+//! - minutes and hours: session open + k times the length (the last one is cut off by the close); after a break they
+//!   begin anew at its end, and the last one before it is cut off by its beginning;
+//! - days: the session's date; `3d` counts sessions, from the first session of 1970 or of the calendar;
 //! - weeks: Monday 00:00 UTC; `2w` counts from Monday 1970-01-05;
 //! - months: the first of the month; `3mo` are the quarters of the calendar, `12mo` its years.
 //!
 //! Whether a higher bar is complete is said by the calendar and by the end of the base bar that looks, never by later
 //! bars: what a base bar sees does not change when more bars come. A base bar enters the period that holds its START.
-//! Bars outside regular sessions enter no higher bar but still read the last completed one.
+//! Bars outside regular sessions enter no higher bar but still read the last completed one. Beyond the calendar's years
+//! each date with a bar is a session, and a week or month is complete when it is over.
 
 use std::ops::Range;
 
@@ -149,7 +151,7 @@ fn check(base: Timeframe, higher: Timeframe) -> Result<Timeframe, String> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Period {
     label: TimeMicros,
-    /// When its higher bar is complete; never, where the calendar ends before it.
+    /// When its higher bar is complete; never, where the calendar ends inside one of several days.
     end: TimeMicros,
 }
 
@@ -166,11 +168,11 @@ impl Periods<'_> {
     /// The session of a base bar; `None` outside regular sessions.
     fn session(&mut self, time: TimeMicros) -> Option<Session> {
         let dated = self.base.is_dated();
-        let known =
-            self.session.filter(|s| if dated { s.date == day(time) } else { (s.open..s.close).contains(&time) });
+        let known = self.session.filter(|s| if dated { s.date == day(time) } else { s.holds(time) });
         known.or_else(|| {
             let found = match self.base.unit {
-                TimeUnit::Week | TimeUnit::Month => Some(Session { date: day(time), open: time, close: time }),
+                TimeUnit::Week | TimeUnit::Month => Some(Session::of_date(day(time))),
+                TimeUnit::Day if !self.calendar.covers(time) => Some(Session::of_date(day(time))),
                 TimeUnit::Day => self.calendar.session_on(time),
                 TimeUnit::Minute | TimeUnit::Hour => self.calendar.session_at(time),
             };
@@ -182,7 +184,7 @@ impl Periods<'_> {
     /// When a base bar is closed.
     fn base_end(&self, time: TimeMicros, session: Option<Session>) -> TimeMicros {
         match (session, self.base.minutes(), self.base.unit) {
-            (Some(session), Some(minutes), _) => session.close.min(time.saturating_add(minutes * MINUTE)),
+            (Some(session), Some(minutes), _) => session.stretch(time).1.min(time.saturating_add(minutes * MINUTE)),
             (Some(session), None, TimeUnit::Day) if self.base.count == 1 => session.close,
             (_, None, TimeUnit::Week) => self.last_close(week(day(time), 1), week(day(time), 1) + 7 * DAY),
             (_, None, TimeUnit::Month) => {
@@ -196,8 +198,9 @@ impl Periods<'_> {
     /// The period that a regular base bar lies in.
     fn period(&mut self, time: TimeMicros, session: Session) -> Period {
         if let Some(minutes) = self.higher.minutes() {
-            let label = time - (time - session.open) % (minutes * MINUTE);
-            return Period { label, end: session.close.min(label + minutes * MINUTE) };
+            let (from, to) = session.stretch(time);
+            let label = time - (time - from) % (minutes * MINUTE);
+            return Period { label, end: to.min(label + minutes * MINUTE) };
         }
         if let Some((known, period)) = self.dated
             && known == session
@@ -216,6 +219,7 @@ impl Periods<'_> {
                 let label = month_start(first);
                 Period { label, end: self.last_close(label, month_start(first + count)) }
             }
+            _ if count == 1 => Period { label: session.date, end: session.close },
             _ => {
                 let ordinal = self.calendar.ordinal(session.date);
                 let first = ordinal - ordinal.rem_euclid(count);
@@ -227,10 +231,10 @@ impl Periods<'_> {
         period
     }
 
-    /// Close of the last session in a span of dates; never, when the calendar ends inside it.
+    /// Close of the last session in a span of dates; its end, when the calendar ends before it.
     fn last_close(&self, start: TimeMicros, end: TimeMicros) -> TimeMicros {
-        if self.calendar.check_known(end.saturating_sub(1)).is_err() {
-            return TimeMicros::MAX;
+        if !self.calendar.covers(end.saturating_sub(1)) {
+            return end;
         }
         let last = self.calendar.previous_session(end).filter(|s| s.date >= start);
         last.map_or(end, |s| s.close)
@@ -246,7 +250,8 @@ fn week(date: TimeMicros, count: i64) -> TimeMicros {
 /// Builds the higher bars of one symbol from the times of its base bars, which ascend strictly.
 ///
 /// # Errors
-/// [`MarketError::Refused`] when `higher` cannot be built from `base`, and for a bar outside the calendar's range.
+/// [`MarketError::Refused`] when `higher` cannot be built from `base`, and for a bar outside the calendar's range of which
+/// the session must be known: one of minutes or hours, or one whose days are counted.
 pub fn higher_bars(
     calendar: &Calendar,
     base: Timeframe,
@@ -254,8 +259,12 @@ pub fn higher_bars(
     times: &[TimeMicros],
 ) -> Result<HigherBars, MarketError> {
     let higher = check(base, higher).map_err(MarketError::Refused)?;
+    let session_needed = !base.is_dated() || (higher.unit == TimeUnit::Day && higher.count > 1);
     for &time in times.first().into_iter().chain(times.last()) {
-        calendar.check_known(time)?;
+        // Dates alone will do in all years that a bar may have.
+        if session_needed || !Calendar::ALWAYS.covers(time) {
+            calendar.check_known(time)?;
+        }
     }
     debug_assert!(times.is_sorted_by(|a, b| a < b));
     let mut periods = Periods { calendar, base, higher, session: None, dated: None };

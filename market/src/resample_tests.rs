@@ -169,12 +169,63 @@ fn what_cannot_be_built_is_told_in_a_sentence() {
         assert_eq!(check_resampling(base, higher).unwrap().to_string(), canonical);
     }
     let beyond = dates(&["1960-01-04"]);
-    let error = higher_bars(&Calendar::XNYS, frame("1d"), frame("1w"), &beyond).unwrap_err().to_string();
-    assert!(error.contains("1970-01-01 to 2035-12-31"), "{error}");
+    for (base, higher) in [("1d", "3d"), ("1m", "1h"), ("1m", "1d")] {
+        let error = higher_bars(&Calendar::XNYS, frame(base), frame(higher), &beyond).unwrap_err().to_string();
+        assert!(error.contains("1970-01-01 to 2035-12-31"), "{error}");
+    }
+    for (base, higher) in [("1d", "1d"), ("1d", "1w"), ("1d", "1mo"), ("1mo", "3mo"), ("1w", "2w"), ("1m", "1d")] {
+        for time in [TimeMicros::MIN, TimeMicros::MIN + 1, TimeMicros::MAX] {
+            assert!(higher_bars(&Calendar::XNYS, frame(base), frame(higher), &[time]).is_err());
+        }
+    }
+}
+
+#[test]
+fn before_the_years_of_the_calendar_a_week_is_complete_when_it_is_over() {
+    let times = dates(&["1969-12-22", "1969-12-26", "1969-12-29", "1969-12-31", "1970-01-02", "1970-01-05"]);
+    let weeks = built(Calendar::XNYS, "1d", "1w", &times);
+    assert_eq!(labels(&weeks), ["1969-12-22", "1969-12-29", "1970-01-05"]);
+    assert_eq!(weeks.completed, [0, 0, 1, 1, 2, 2]);
+    assert_eq!(built(Calendar::XNYS, "1d", "1d", &times).completed, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(built(Calendar::XNYS, "1d", "1mo", &times).completed, [0, 0, 0, 1, 1, 1]);
+    let late = dates(&["2035-12-28", "2035-12-31", "2036-01-04", "2036-01-07"]);
+    assert_eq!(built(Calendar::XNYS, "1d", "1w", &late).completed, [1, 1, 1, 2]);
+}
+
+#[test]
+fn hours_begin_anew_after_the_lunch_break() {
+    // 09:00 to 11:30 and 12:30 to 15:30 in Tokyo, nine hours before UTC; bars in the break are of no session.
+    let times: Vec<TimeMicros> = (0..420).map(|k| at("2025-01-06") - 5 * MINUTE + k * MINUTE).collect();
+    let tokyo = Calendar::named("XTKS").unwrap();
+    let hours = built(tokyo, "1m", "1h", &times);
+    let starts = ["00:00:00", "01:00:00", "02:00:00", "03:30:00", "04:30:00", "05:30:00"];
+    let starts: Vec<TimeMicros> = starts.iter().map(|t| at(&format!("2025-01-06 {t}"))).collect();
+    assert_eq!(hours.times, starts);
+    let counts: Vec<usize> = (0..6).map(|k| hours.base_bars(k).len()).collect();
+    assert_eq!(counts, [60, 60, 30, 60, 60, 60]);
+    let seen = |time: &str| hours.completed[times.iter().position(|&t| t == at(time)).unwrap()];
+    assert_eq!([seen("2025-01-06 02:28"), seen("2025-01-06 02:29"), seen("2025-01-06 03:30")], [2, 3, 3]);
+    let halves = built(tokyo, "1m", "4h", &times);
+    assert_eq!((halves.base_bars(0).len(), halves.base_bars(1).len()), (150, 180));
+    assert_eq!(built(tokyo, "1m", "1d", &times).base_bars(0).len(), 330);
+}
+
+#[test]
+fn a_day_over_midnight_is_one_bar_of_its_trading_date() {
+    let chicago = Calendar::named("CMES").unwrap();
+    // Friday to Tuesday afternoon, every hour: Sunday evening belongs to Monday.
+    let times: Vec<TimeMicros> = (0..98).map(|k| at("2025-01-03 20:00") + k * 60 * MINUTE).collect();
+    let days = built(chicago, "1h", "1d", &times);
+    assert_eq!(labels(&days), ["2025-01-03", "2025-01-06", "2025-01-07"]);
+    assert_eq!((days.base_bars(0).len(), days.base_bars(1).len()), (3, 24));
+    assert_eq!(times[days.base_bars(1)[0]], at("2025-01-05 23:00"));
+    let seen = |time: &str| days.completed[times.iter().position(|&t| t == at(time)).unwrap()];
+    assert_eq!([seen("2025-01-03 21:00"), seen("2025-01-03 22:00"), seen("2025-01-06 22:00")], [0, 1, 2]);
+    assert_eq!(labels(&built(chicago, "1h", "1w", &times)), ["2024-12-30", "2025-01-06"]);
 }
 
 fn calendars() -> impl Strategy<Value = Calendar> {
-    prop_oneof![Just(Calendar::XNYS), Just(Calendar::ALWAYS), Just(Calendar::WEEKDAYS)]
+    proptest::sample::select(Calendar::all().collect::<Vec<_>>())
 }
 
 fn frames() -> impl Strategy<Value = (&'static str, &'static str)> {

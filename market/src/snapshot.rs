@@ -2,7 +2,8 @@
 //!
 //! Layout under the data root: `NAME/HEAD` (the newest snapshot's id), `NAME/snapshots/<id>.json`,
 //! `NAME/files/<sha256>.arrow`, `NAME/quarantine/<id>.csv`. Files are named by content and never change, so snapshots
-//! share them. Every file is written beside its place, synced and renamed; HEAD comes last. Deletes nothing.
+//! share them. Every file is written beside its place, synced and renamed; HEAD comes last. Deletes nothing:
+//! see `removal`.
 
 use std::collections::BTreeMap;
 use std::fs;

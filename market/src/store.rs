@@ -1,9 +1,11 @@
 //! The datasets there are: the directories under one data root, and those that come with the program.
 //!
-//! Clients name datasets; no path or URL of theirs is ever followed. Reads only; snapshots are made elsewhere.
+//! Clients name datasets; no path or URL of theirs is ever followed. Reads only; snapshots are made and deleted
+//! elsewhere.
 
 use std::collections::VecDeque;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -105,32 +107,44 @@ impl Store {
         let directory = self.directory(name);
         let snapshot = match prefix {
             None => self.head(name)?.ok_or_else(|| self.without_head(name))?,
-            Some(_) if !directory.is_dir() => return Err(self.unknown(name)),
-            Some(whole) if whole.len() == HEX_DIGITS && directory.join(manifest_path(whole)).is_file() => {
-                whole.to_owned()
-            }
-            Some(prefix) => {
-                let mut found = snapshots(&directory);
-                found.retain(|s| s.starts_with(prefix));
-                let (dataset, prefix) = (name.to_owned(), prefix.to_owned());
-                match found.len() {
-                    0 => return Err(MarketError::UnknownSnapshot { dataset, prefix }),
-                    1 => found.remove(0),
-                    count => return Err(MarketError::AmbiguousSnapshot { dataset, prefix, count }),
-                }
-            }
+            Some(prefix) => self.full_id(name, prefix)?,
         };
         let same = |d: &Dataset| d.manifest.name == name && d.manifest.snapshot == snapshot;
         if let Some(known) = self.kept().and_then(|kept| kept.iter().find(|d| same(d)).cloned()) {
             return Ok(known);
         }
-        let manifest = read_manifest(&directory, name, &snapshot)?;
-        let dataset = Dataset::new(manifest, Files::Directory(directory));
+        let (manifest, file) = read_manifest(&directory, name, &snapshot)?;
+        let dataset = Dataset::new(manifest, Files::Directory(directory.clone()));
         if let Some(mut kept) = self.kept() {
             kept.push_front(dataset.clone());
             kept.truncate(KEPT_MAX);
+            return Ok(dataset);
         }
-        Ok(dataset)
+        // Who deletes snapshots asks for this lock. A server keeps datasets open for good: its scans are pinned instead.
+        let locked = file.try_lock_shared();
+        if matches!(locked, Err(fs::TryLockError::WouldBlock)) || !directory.join(manifest_path(&snapshot)).is_file() {
+            return Err(MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot });
+        }
+        Ok(dataset.reading(file))
+    }
+
+    /// The snapshot whose id begins so.
+    pub(crate) fn full_id(&self, name: &str, prefix: &str) -> Result<String, MarketError> {
+        let directory = self.directory(name);
+        if !directory.is_dir() {
+            return Err(self.unknown(name));
+        }
+        if prefix.len() == HEX_DIGITS && directory.join(manifest_path(prefix)).is_file() {
+            return Ok(prefix.to_owned());
+        }
+        let mut found = snapshots(&directory);
+        found.retain(|s| s.starts_with(prefix));
+        let (dataset, prefix) = (name.to_owned(), prefix.to_owned());
+        match found.len() {
+            0 => Err(MarketError::UnknownSnapshot { dataset, prefix }),
+            1 => Ok(found.remove(0)),
+            count => Err(MarketError::AmbiguousSnapshot { dataset, prefix, count }),
+        }
     }
 
     /// Opens `NAME`, or where it has bars of another length its sibling `NAME-TIMEFRAME` (`demo-1m` beside `demo`) if
@@ -216,7 +230,7 @@ impl Store {
         }
     }
 
-    fn unknown(&self, name: &str) -> MarketError {
+    pub(crate) fn unknown(&self, name: &str) -> MarketError {
         let names = self.names().unwrap_or_default();
         let candidates = names.iter().map(String::as_str).chain(BUNDLED);
         MarketError::UnknownDataset {
@@ -258,15 +272,21 @@ pub(crate) fn snapshots(directory: &Path) -> Vec<String> {
     ids
 }
 
-fn read_manifest(directory: &Path, name: &str, snapshot: &str) -> Result<Arc<Manifest>, MarketError> {
+/// A manifest, checked, and its file.
+pub(crate) fn read_manifest(
+    directory: &Path,
+    name: &str,
+    snapshot: &str,
+) -> Result<(Arc<Manifest>, fs::File), MarketError> {
     let relative = manifest_path(snapshot);
     let file = format!("{name}/{relative}");
-    let path = directory.join(relative);
-    let size = fs::metadata(&path).map_err(MarketError::io("read", &file))?.len();
+    let mut opened = fs::File::open(directory.join(relative)).map_err(MarketError::io("read", &file))?;
+    let size = opened.metadata().map_err(MarketError::io("read", &file))?.len();
     if size > MANIFEST_BYTES_MAX {
         return Err(MarketError::Limit { what: format!("bytes of {file}"), found: size, limit: MANIFEST_BYTES_MAX });
     }
-    let bytes = fs::read(&path).map_err(MarketError::io("read", &file))?;
+    let mut bytes = Vec::new();
+    opened.read_to_end(&mut bytes).map_err(MarketError::io("read", &file))?;
     let corrupt = |why: String| MarketError::Corrupt { file: file.clone(), why };
     // The version first: a newer layout may not be readable at all.
     #[derive(serde::Deserialize)]
@@ -287,5 +307,5 @@ fn read_manifest(directory: &Path, name: &str, snapshot: &str) -> Result<Arc<Man
     manifest.check().map_err(|why| MarketError::Corrupt { file, why })?;
     // The directory names a dataset, so that renaming it is allowed.
     name.clone_into(&mut manifest.name);
-    Ok(Arc::new(manifest))
+    Ok((Arc::new(manifest), opened))
 }

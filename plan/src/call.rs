@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use crate::ast::{Arg, Expr, ExprKind, Span};
 use crate::catalogue::{self, Formula, Function, Param, ParamDefault, ParamType};
 use crate::diagnostic::suggest;
+use crate::foreign::hint;
 use crate::frame::Subject;
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::resolve::{Clause, Resolver, Stop, Value};
@@ -109,7 +110,7 @@ impl Resolver<'_> {
                 format!("'{name}' is a series: write it without parentheses")
             } else {
                 let near = suggest(name, names.chain(forms)).map(|near| format!("did you mean '{near}'?"));
-                near.unwrap_or_else(|| "'trawl indicators' lists them".to_owned())
+                hint(name).or(near).unwrap_or_else(|| "'trawl indicators' lists them".to_owned())
             };
             return Err(clause.mistake(
                 format!("unknown function '{name}'"),
@@ -283,11 +284,14 @@ impl Resolver<'_> {
     }
 
     /// A string, written out or the value of a sweep variable.
-    fn word(&self, expr: &Expr) -> Option<String> {
+    fn word(&mut self, expr: &Expr) -> Option<String> {
         match &expr.kind {
             ExprKind::Text(text) => Some(text.clone()),
-            ExprKind::Name(name) if !self.lets.contains_key(name) => match self.settings.get(name.as_str()) {
-                Some(Setting::Text(text)) => Some(text.clone()),
+            ExprKind::Name(name) if !self.lets.contains_key(name) => match self.settings.get_key_value(name.as_str()) {
+                Some((name, Setting::Text(text))) => {
+                    self.settings_used.insert(name);
+                    Some(text.clone())
+                }
                 _ => None,
             },
             _ => None,

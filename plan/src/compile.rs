@@ -3,7 +3,7 @@
 use crate::ast::Expr;
 use crate::catalogue;
 use crate::diagnostic::{Diagnostic, suggest};
-use crate::document::{PRECISIONS, ScanDocument};
+use crate::document::{ANSWER_COLUMNS, PRECISIONS, ScanDocument};
 use crate::edges::Edges;
 use crate::exact::Facts;
 use crate::graph::{Kind, NodeId, Op};
@@ -21,6 +21,8 @@ use crate::sweep::{Best, Choice, Setting};
 struct Compiler<'a> {
     resolver: Resolver<'a>,
     mistakes: Vec<Diagnostic>,
+    /// Headings that the answer has beside those of `select`: its own columns and the sweep's variables.
+    headings: Vec<&'a str>,
 }
 
 impl<'a> Compiler<'a> {
@@ -94,10 +96,15 @@ impl<'a> Compiler<'a> {
         let place = Clause { name: clause, text };
         let result = self.resolver.series(place, &expr);
         let node = self.keep(result)?;
-        let name = match suffix {
-            Suffix::As(name) => name,
-            _ => text.trim().to_owned(),
+        let (name, span) = match suffix {
+            Suffix::As(name, span) => (name, span),
+            _ => (text.trim().to_owned(), expr.span.clone()),
         };
+        if self.headings.contains(&name.as_str()) {
+            let help = Some("give it another name: EXPR as NAME".to_owned());
+            let stop = place.mistake(heading_taken(&name), &span, "taken", help);
+            return self.keep(Err(stop));
+        }
         if taken.iter().any(|o| o.0 == name) {
             let help = Some("give one of them another name: EXPR as NAME".to_owned());
             let stop = place.mistake(format!("two columns are named '{name}'"), &expr.span, "the second one", help);
@@ -139,9 +146,12 @@ impl<'a> Compiler<'a> {
                 rank.push((node, direction));
             }
         }
+        // What only a let without users would use changes nothing.
+        let used = self.resolver.settings_used.clone();
         for name in document.lets.keys().take(LETS_MAX) {
             self.resolver.check_let(name);
         }
+        self.resolver.settings_used = used;
         let facts = Facts::of(&self.resolver);
         let mut edges = Edges::new(&self.resolver.cross_arguments, &self.resolver.decisive, &facts);
         let graph = &mut self.resolver.graph;
@@ -162,7 +172,7 @@ impl<'a> Compiler<'a> {
             }
             return None;
         };
-        if select.iter().any(|column| column.0 == BEST_HEADING) {
+        if select.iter().any(|column| column.0 == BEST_HEADING) || self.headings.contains(&BEST_HEADING) {
             let message = format!("a column is named '{BEST_HEADING}', as the one of 'best' is");
             self.mistake_in("best.by", &best.by, message, Some("give the other another name: EXPR as NAME".to_owned()));
         }
@@ -207,6 +217,10 @@ struct Wanted {
     descending: bool,
 }
 
+fn heading_taken(name: &str) -> String {
+    format!("every answer has a column '{name}' already")
+}
+
 /// Heading of what a sweep's combinations are compared by.
 const BEST_HEADING: &str = "best";
 
@@ -215,7 +229,8 @@ const BEST_HEADING: &str = "best";
 /// # Errors
 /// Every mistake found: those in lets first, then in the order of the clauses.
 pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
-    let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new() };
+    let headings = ANSWER_COLUMNS.into_iter().chain(document.sweep.keys().map(String::as_str)).collect();
+    let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
     if let Some(asked) = document.precision.as_deref().filter(|asked| !PRECISIONS.contains(asked)) {
         let help = match suggest(asked, PRECISIONS) {
@@ -250,6 +265,7 @@ pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Ve
             break;
         }
     }
+    check_used(&mut compiler, document);
     let (mut points, mut headings, mut rank) = (Vec::new(), Vec::new(), Vec::new());
     let mut descending = true;
     for one in wanted {
@@ -312,6 +328,19 @@ fn sweep_points<'a>(compiler: &mut Compiler<'_>, document: &'a ScanDocument) -> 
     points
 }
 
+/// A variable that no clause uses would make every other combination a repetition.
+fn check_used(compiler: &mut Compiler<'_>, document: &ScanDocument) {
+    if compiler.has_mistakes() {
+        return;
+    }
+    let used = std::mem::take(&mut compiler.resolver.settings_used);
+    for name in document.sweep.keys().filter(|name| !used.contains(name.as_str())) {
+        let message = format!("no clause uses the sweep's variable '{name}'");
+        let help = format!("leave it out, or use it in a clause, such as sma(close, {name})");
+        compiler.mistake_in("sweep", name, message, Some(help));
+    }
+}
+
 /// Names in a row, as far as they help.
 fn names<'a>(of: impl Iterator<Item = &'a String>) -> String {
     of.take(SWEEP_VARIABLES_MAX + 1).map(String::as_str).collect::<Vec<_>>().join(", ")
@@ -337,6 +366,8 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
             Some(format!("'{name}' is a label already"))
         } else if clause == "sweep" && document.lets.contains_key(name) {
             Some(format!("'{name}' is a let already"))
+        } else if clause == "sweep" && ANSWER_COLUMNS.contains(&name.as_str()) {
+            Some(heading_taken(name))
         } else {
             None
         };
@@ -355,7 +386,8 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
 /// Every mistake found.
 pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let document = ScanDocument::default();
-    let mut compiler = Compiler { resolver: Resolver::new(schema, &document), mistakes: Vec::new() };
+    let mut compiler =
+        Compiler { resolver: Resolver::new(schema, &document), mistakes: Vec::new(), headings: Vec::new() };
     compiler.resolver.whole = true;
     let mut select: Vec<(String, NodeId)> = Vec::new();
     if items.len() > SELECT_COLUMNS_MAX {

@@ -52,13 +52,17 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// The nearest of `known` to `name` when it is near enough to be what was meant.
+/// The nearest of `known` to `name` when it is near enough to be what was meant: one slip in short words, none in those
+/// of one or two letters, where everything is near.
 pub fn suggest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     known
         .into_iter()
         .map(|k| (strsim::damerau_levenshtein(&lower, &k.to_lowercase()), k))
-        .filter(|(distance, k)| *distance <= 1 + k.len().min(lower.len()) / 4)
+        .filter(|(distance, k)| match k.len().min(lower.len()) {
+            0..=2 => *distance == 0,
+            length => *distance <= 1 + (length - 3) / 4,
+        })
         .min_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(b.1)))
         .map(|(_, k)| k)
 }

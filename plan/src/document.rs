@@ -3,14 +3,19 @@
 //! It holds text only. Nothing is parsed as an expression here; see `compile_scan`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
 use crate::diagnostic::Diagnostic;
 use crate::sweep::{Best, SweepValues};
 
 /// What `precision` may be. It changes the values, not the plan.
 pub const PRECISIONS: [&str; 2] = ["f64", "f32"];
+
+/// Columns of every answer, after the sweep's variables and before those of `select`; nothing else may be called so.
+pub const ANSWER_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
 
 /// A scan as its user wrote it. Unknown keys are refused when it is read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -41,8 +46,8 @@ pub struct ScanDocument {
     /// Condition that a symbol must fulfil to be looked at; all symbols when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universe: Option<String>,
-    /// The condition that is looked for.
-    #[serde(rename = "where")]
+    /// The condition that is looked for; empty when the document has none, which no scan is.
+    #[serde(rename = "where", default)]
     pub condition: String,
     /// `expr [asc|desc]{, expr [asc|desc]}`; descending when not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,7 +59,7 @@ pub struct ScanDocument {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub select: Vec<String>,
     /// Names for expressions, usable in every clause.
-    #[serde(default, rename = "let", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, rename = "let", skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lets")]
     pub lets: BTreeMap<String, String>,
     /// Constants that take each of several values: the scan is done for every combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -73,6 +78,55 @@ pub struct History {
     /// Lets functions that never forget their beginning begin at the first of these bars; refused without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub origin: bool,
+}
+
+/// Lets may be written as bare numbers and truths too: `a = 20` is `a = '20'`.
+fn lets<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "an expression in quotes, a number, true or false is expected")]
+    enum Let {
+        Text(String),
+        Truth(bool),
+        Whole(i64),
+        Number(f64),
+    }
+    let lets = BTreeMap::<String, Let>::deserialize(deserializer)?;
+    let text = |of| match of {
+        Let::Text(text) => text,
+        Let::Truth(truth) => truth.to_string(),
+        Let::Whole(number) => number.to_string(),
+        Let::Number(number) => format!("{number:?}"),
+    };
+    Ok(lets.into_iter().map(|(name, of)| (name, text(of))).collect())
+}
+
+/// Where in a document a mistake of one of its clauses is; its whole value when that is written with escapes.
+fn place(mistake: &Diagnostic, document: &str) -> Option<Range<usize>> {
+    let tables = DeTable::parse(document).ok()?;
+    let (path, index) = match mistake.clause.strip_suffix(']').and_then(|clause| clause.split_once('[')) {
+        Some((path, number)) => (path, number.parse::<usize>().ok()?.checked_sub(1)),
+        None => (mistake.clause.as_str(), None),
+    };
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    let mut value = tables.get_ref().get(first)?;
+    // A mistake in a name has the name for its text.
+    if let (None, Some(names)) = (rest, value.get_ref().as_table()) {
+        return names.keys().find(|key| *key.get_ref() == mistake.text).map(|key| key.span());
+    }
+    if let Some(name) = rest {
+        value = value.get_ref().as_table()?.get(name)?;
+    }
+    if let Some(index) = index {
+        value = value.get_ref().as_array()?.get(index)?;
+    }
+    let whole = value.span();
+    let written = document.get(whole.clone())?;
+    let is_this = value.get_ref().as_str().map_or(written == mistake.text, |text| text == mistake.text);
+    match written.find(&mistake.text) {
+        _ if !is_this || mistake.text.is_empty() => None,
+        Some(from) => Some(whole.start + from + mistake.span.start..whole.start + from + mistake.span.end),
+        None => Some(whole),
+    }
 }
 
 /// The reader's words for types as a user would say them.
@@ -131,6 +185,13 @@ impl ScanDocument {
                     .map(|k| format!("did you mean '{k}'?")),
             })
         })
+    }
+
+    /// A mistake in a clause, with its place in the TOML document that the clause is from; as it is when the clause is from
+    /// elsewhere. `name` is what the document is called.
+    pub fn placed(mistake: Diagnostic, name: &str, document: &str) -> Diagnostic {
+        let Some(span) = place(&mistake, document) else { return mistake };
+        Diagnostic { clause: name.to_owned(), text: document.to_owned(), span, ..mistake }
     }
 
     /// The canonical JSON that travels between processes.

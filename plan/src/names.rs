@@ -3,6 +3,7 @@
 use crate::ast::Span;
 use crate::catalogue;
 use crate::diagnostic::suggest;
+use crate::foreign::{NAMESPACES, hint};
 use crate::graph::{Binary, Kind, NodeId, Op};
 use crate::parse::parse_expression;
 use crate::resolve::{Clause, Let, Resolved, Resolver, Stop, Value};
@@ -13,7 +14,8 @@ impl<'a> Resolver<'a> {
         if let Some((key, text)) = self.lets.get_key_value(name) {
             return self.named_let(clause, key, text, span);
         }
-        if let Some(value) = self.settings.get(name) {
+        if let Some((name, value)) = self.settings.get_key_value(name) {
+            self.settings_used.insert(name);
             return Ok(match value {
                 Setting::Number(value) => Value::Series(self.graph.num(*value)),
                 Setting::Text(text) => Value::Text(text.clone()),
@@ -49,9 +51,10 @@ impl<'a> Resolver<'a> {
         let columns = self.schema.columns.iter().chain(self.schema.labels.keys()).map(String::as_str);
         let named = self.lets.keys().map(String::as_str).chain(self.settings.keys().copied());
         let names = columns.chain(named).chain(catalogue::DERIVED.iter().map(|d| d.0));
-        let help = match suggest(name, names) {
-            Some(near) => format!("did you mean '{near}'?"),
-            None => self.column_help(),
+        let near = suggest(name, names).map(|near| format!("did you mean '{near}'?"));
+        let help = match NAMESPACES.contains(&name) {
+            true => format!("functions have no prefix: leave '{name}.' out"),
+            false => near.or_else(|| hint(name)).unwrap_or_else(|| self.column_help()),
         };
         Err(clause.mistake(format!("unknown name '{name}'"), span, "no column, let or label of this name", Some(help)))
     }

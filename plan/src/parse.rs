@@ -15,7 +15,8 @@ pub(crate) const RESERVED: [&str; 9] = ["and", "or", "not", "as", "asc", "desc",
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Suffix {
     None,
-    As(String),
+    /// The name, and where it is written.
+    As(String, Span),
     Ascending,
     Descending,
 }
@@ -36,7 +37,7 @@ pub(crate) fn parse_output(clause: &str, text: &str) -> Result<(Expr, Suffix), B
         let token = parser.next();
         match token.kind {
             TokenKind::Name(name) | TokenKind::Text(name) if !RESERVED.contains(&name.as_str()) && !name.is_empty() => {
-                Suffix::As(name)
+                Suffix::As(name, token.span)
             }
             other => {
                 return Err(parser.error(
@@ -147,9 +148,25 @@ impl<'a> Parser<'a> {
                 "not" => Some("join conditions by 'and' or 'or' first: a and not b".to_owned()),
                 word => suggest(word, ["and", "or"]).map(|w| format!("did you mean '{w}'?")),
             },
+            TokenKind::Mark("(") => self.called_field().map(|name| {
+                let plain = || format!("write {name}(...), without what is before it");
+                crate::foreign::hint(name).unwrap_or_else(plain)
+            }),
             _ => None,
         };
         Err(self.error(token.kind.unexpected(), token.span.clone(), &format!("expected {expected}"), help))
+    }
+
+    /// The name before this parenthesis when it is written as a field: `rsi` in `ta.rsi(14)`.
+    fn called_field(&self) -> Option<&str> {
+        let before = self.tokens.get(self.at.checked_sub(2)?..self.at)?;
+        match before {
+            [dot, name] if dot.kind == TokenKind::Mark(".") => match &name.kind {
+                TokenKind::Name(name) => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     fn make(&self, kind: ExprKind, span: Span, depth: usize) -> Result<Expr, Box<Diagnostic>> {

@@ -1,6 +1,6 @@
 //! Tree to graph: names become columns, lets and functions; types are checked; every part becomes nodes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::ast::{BinaryOp, CompareOp, Expr, ExprKind, Span};
 use crate::catalogue::{self, Function};
@@ -76,6 +76,8 @@ pub(crate) struct Resolver<'a> {
     pub(crate) lets: &'a BTreeMap<String, String>,
     /// Values of the sweep's variables.
     pub(crate) settings: BTreeMap<&'a str, Setting>,
+    /// Those of them that some clause has named.
+    pub(crate) settings_used: BTreeSet<&'a str>,
     pub(crate) states: HashMap<(&'a str, Scope), Let>,
     /// The universe on the own bars; `None` when the scan has none.
     pub(crate) mask: Option<NodeId>,
@@ -149,6 +151,7 @@ impl<'a> Resolver<'a> {
             history: document.history,
             lets: &document.lets,
             settings: BTreeMap::new(),
+            settings_used: BTreeSet::new(),
             states: HashMap::new(),
             mask: None,
             whole: false,

@@ -45,7 +45,8 @@ fn the_best_of_a_sweep_are_the_best_of_all_its_answers() {
     let home = Home::new();
     home.synth("market", 200, 120);
     // The number itself for every combination: a scan whose condition is always true gives it for all in the universe.
-    run(&home, "values.csv", "1 == 1", &["--select", &format!("{BY} as best")]);
+    let columns = ["--select", &format!("{BY} as best"), "--select", "ma(close, m, matype=kind)"];
+    run(&home, "values.csv", "1 == 1", &columns);
     run(&home, "answers.csv", WHERE, &[]);
     for (keep, direction) in [("1", "desc"), ("3", "asc"), ("100", "desc")] {
         run(&home, "best.csv", WHERE, &["--best", &format!("{BY} {direction}"), "--keep", keep]);

@@ -73,12 +73,53 @@ fn candles_averages_panels_and_conditions_are_drawn() {
 #[test]
 fn many_bars_are_a_line_with_gaps_at_na() {
     let home = Home::new();
-    home.trawl(&["chart", "IBM", "--dataset", "us5", "--bars", "600", "--output", "far.svg", "--size", "800x600"])
-        .expect_code(0);
+    let far = ["chart", "IBM", "--dataset", "us5", "--bars", "600", "--output", "far.svg", "--size", "800x600"];
+    let ended = home.trawl(&[&far[..], &["--expr", "sma(close, 5000)"]].concat()).expect_code(0);
+    assert!(
+        ended.stdout.contains("as a line: candles have room with --bars 286 or --size 1584x600"),
+        "{}",
+        ended.stdout
+    );
+    let told = "'sma(close, 5000)' has no value and is left out: it needs 5 000 bars, and 'IBM' has 32";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
     let svg = std::fs::read_to_string(home.path("far.svg")).expect("a file");
     assert!(svg.contains("width=\"800\" height=\"600\""), "the size asked for");
     assert!(texts(&svg).contains(&"close"));
     assert!(count(&svg, "rect") < 10, "no candles");
+}
+
+#[test]
+fn an_oscillator_has_a_panel_of_its_own_even_where_a_split_makes_it_as_large_as_the_price() {
+    let home = Home::new();
+    let height = |name: &str, expression: &str| {
+        let output = format!("{name}.svg");
+        let chart = ["chart", "CHIPO", "--dataset", "demo", "--bars", "700", "--expr", expression, "--output", &output];
+        home.trawl(&chart).expect_code(0);
+        let svg = std::fs::read_to_string(home.path(&output)).expect("a file");
+        svg.split("height=\"").nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
+    };
+    let (alone, over, below) = (height("a", "close > 1"), height("b", "sma(close, 50)"), height("c", "macd().line"));
+    assert_eq!(alone, over);
+    assert_ne!(alone, below);
+}
+
+#[test]
+fn a_thin_symbol_has_as_many_bars_as_were_asked_for() {
+    let home = Home::new();
+    let mut bars = "symbol,date,close\n".to_owned();
+    for day in 1..=28 {
+        bars.push_str(&format!("AAA,2021-02-{day:02},{day}\n"));
+        if day % 5 == 0 {
+            bars.push_str(&format!("BBB,2021-02-{day:02},{day}\n"));
+        }
+    }
+    home.write("bars.csv", &bars);
+    home.trawl(&["import", "bars.csv", "--dataset", "thin", "--calendar", "24/7"]).expect_code(0);
+    let ended = home.trawl(&["chart", "BBB", "--dataset", "thin", "--bars", "4"]).expect_code(0);
+    assert!(ended.stdout.starts_with("wrote BBB.svg: 4 bars of BBB"), "{}", ended.stdout);
+    // Its newest bar is three days older than the dataset's.
+    let ended = home.trawl(&["chart", "BBB", "--dataset", "thin", "--bars", "2", "--output", "b.svg"]).expect_code(0);
+    assert!(ended.stdout.starts_with("wrote b.svg: 2 bars of BBB"), "{}", ended.stdout);
 }
 
 #[test]
@@ -90,7 +131,7 @@ fn mistakes_have_their_place() {
         (&["chart", "IBM", "--dataset", "us5", "--expr", "close; clsoe"], "--expr[2]"),
         (&["chart", "IBM", "--dataset", "us5", "--output", "a.png"], "end its name in .svg"),
         (&["chart", "IBM", "--dataset", "us5", "--expr", "seed111"], "a named set"),
-        (&["chart", "IBM", "--dataset", "us5", "--as-of", "1900-01-01"], "no bar at or before"),
+        (&["chart", "IBM", "--dataset", "us5", "--as-of", "1900-01-01"], "no closed bar as of"),
         (&["chart", "IBM", "--dataset", "us5", "--size", "1x1"], "1400x900"),
     ];
     for (arguments, told) in mistakes {

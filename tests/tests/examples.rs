@@ -33,6 +33,34 @@ fn every_example_accounts_for_every_symbol() {
     }
 }
 
+/// Lines of the README that other tests run, or nothing here can, by their beginnings.
+const RUN_ELSEWHERE: [&str; 4] = ["./test", "tools/get-etcd", "trawl cluster up", "trawl scan --coordinator"];
+
+#[test]
+fn every_line_of_the_readme_runs_in_a_fresh_clone() {
+    let home = Home::new();
+    for name in ["examples", "market"] {
+        std::os::unix::fs::symlink(repository().join(name), home.path(name)).expect("a link");
+    }
+    std::os::unix::fs::symlink(trawl_tests::executable::trawl(), home.path("trawl")).expect("a link");
+    let text = std::fs::read_to_string(repository().join("README.md")).expect("README.md");
+    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
+    let lines: Vec<&str> = blocks.flat_map(str::lines).filter(|line| !line.trim().is_empty()).collect();
+    let here = |line: &&&str| !RUN_ELSEWHERE.iter().any(|begin| line.starts_with(begin));
+    let run: Vec<&&str> = lines.iter().filter(here).collect();
+    assert_eq!(lines.len() - run.len(), RUN_ELSEWHERE.len(), "{lines:?}");
+    assert!(run.len() > 15, "{run:?}");
+    for line in run {
+        let line = line.replace("cargo run --release -- ", "trawl ");
+        let path = format!("{}:{}", home.path("").display(), std::env::var("PATH").unwrap_or_default());
+        let mut shell = std::process::Command::new("sh");
+        shell.env_clear().env("PATH", path).env("HOME", home.path("")).env("TRAWL_DATA_ROOT", home.data_root());
+        shell.args(["-ec", &line]).current_dir(home.path(""));
+        let ended = trawl_tests::process::run(&mut shell).expect_code(0);
+        assert!(!ended.stderr.contains("error"), "{line}: {}", ended.stderr);
+    }
+}
+
 #[test]
 fn the_first_command_of_the_readme_finds_ibm() {
     let home = Home::new();

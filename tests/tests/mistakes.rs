@@ -346,7 +346,7 @@ fn mistakes_of_lets_and_sweeps() {
         "of_lets_and_sweeps",
         &[
             "let = 5",
-            "[let]\na = 5",
+            "[let]\na = [5]",
             "[let]\nclose = 'open'",
             "[let]\nhl2 = 'open'",
             "[let]\nsector = 'open'",
@@ -364,6 +364,7 @@ fn mistakes_of_lets_and_sweeps() {
             "[sweep]\nn = [1, inf]",
             "[sweep]\nn = { from = 1, to = 200 }\nm = { from = 1, to = 200 }",
             "[sweep]\nn = ['']",
+            "[sweep]\nk = [1, 2]",
             "where = 'close > kind'\n[sweep]\nkind = ['sma', 'ema']",
             "where = 'close > ma(close, 9, matype=kind)'\n[sweep]\nkind = ['sma', 'emma']",
             "best = { by = 'close' }",

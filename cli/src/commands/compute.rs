@@ -26,7 +26,7 @@ own name in lower case ('Adj Close' is adj_close). Rows are bars, oldest first. 
 any other text in a numeric column is an error that names its line.
 
 Output: the date column, then one column per expression, headed by its text or its NAME. Empty is NA; inf and -inf; a \
-condition is 1, 0 or empty; numbers have 17 significant digits.
+condition is 1, 0 or empty; numbers have the fewest digits that read back as the same bits.
 
 Examples:
   trawl compute --input AAPL.csv --expr 'sma(close, 20)' --expr 'rsi() as r'
@@ -226,7 +226,7 @@ mod tests {
              1/4/1999,1.5,0,,1\n\
              1/5/1999,2.5,1,2,\n\
              \"Jan 6, 1999\",,,,3\n\
-             1/7/1999,0.10000000000000001,0,,inf\n"
+             1/7/1999,0.1,0,,inf\n"
         );
     }
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_market::{
-    CALENDARS, Calendar, DateOrder, ImportFormat, ImportOptions, ImportReport, TimeMicros, format_time, import_files,
-    now, parse_time,
+    Calendar, DateOrder, ImportFormat, ImportOptions, ImportReport, TimeMicros, format_time, import_files, now,
+    parse_time,
 };
 
 use super::inspect::jumps;
@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, short, value_name = "TIMEFRAME")]
     timeframe: Option<String>,
 
-    /// Exchange calendar: XNYS (New York, 1970 to 2035), 24/7 or weekdays [default: the dataset's, XNYS for a new one]
+    /// Exchange calendar: the exchange's code, such as XNYS, XLON or CMES, 24/7 or weekdays; a wrong name lists them all [default: the dataset's, XNYS for a new one]
     #[arg(long, value_name = "CALENDAR", value_parser = calendar)]
     calendar: Option<String>,
 
@@ -95,7 +95,7 @@ fn format(text: &str) -> Result<ImportFormat, String> {
 }
 
 fn calendar(text: &str) -> Result<String, String> {
-    Calendar::named(text).map(|c| c.name().to_owned()).map_err(|_| format!("{} is expected", CALENDARS.join(", ")))
+    Calendar::named(text).map(|c| c.name().to_owned()).map_err(|e| e.to_string())
 }
 
 fn time(text: &str) -> Result<TimeMicros, String> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_market::{
-    Checks, InspectOptions, Inspection, Jump, Manifest, SymbolEntry, SymbolInspection, format_time, inspect,
+    Checks, InspectOptions, Inspection, Jump, Manifest, SymbolEntry, SymbolInspection, TimeMicros, format_time, inspect,
 };
 
 use crate::context::Context;
@@ -17,6 +17,8 @@ use crate::output::table::{new_table, push_table, right_align};
 
 /// Symbols listed when nothing was said about how many.
 const SYMBOLS_SHOWN_MAX: usize = 20;
+/// Splits and dividends listed for people, the latest; JSON has all.
+const FACTORS_SHOWN_MAX: usize = 40;
 /// Jumps listed for people; JSON has more.
 const JUMPS_SHOWN_MAX: usize = 10;
 
@@ -37,7 +39,7 @@ pub struct Args {
     #[arg(value_name = "DATASET")]
     dataset: String,
 
-    /// Show one symbol: its columns, gaps, jumps, first and last bars
+    /// Show one symbol: its columns, gaps, jumps, first and last bars, labels, splits and dividends
     #[arg(long, short, value_name = "SYMBOL")]
     symbol: Option<String>,
 
@@ -173,7 +175,44 @@ fn one_symbol(text: &mut String, found: &Inspection, symbol: &SymbolInspection) 
     }
     right_align(&mut table, &(1..=found.columns.len()).collect::<Vec<_>>());
     push_table(text, &table);
+    listing(text, found, symbol);
+    factors(text, symbol);
     jumps(text, symbol.jumps, &symbol.jumps_listed);
+}
+
+/// Ticker and labels, with the interval in which they hold.
+fn listing(text: &mut String, found: &Inspection, symbol: &SymbolInspection) {
+    if symbol.listing.is_empty() {
+        return;
+    }
+    let mut table = new_table();
+    table.set_header(["ticker", "from", "before"].into_iter().chain(found.labels.iter().map(String::as_str)));
+    for row in &symbol.listing {
+        let time = |t: Option<TimeMicros>| t.map_or_else(String::new, format_time);
+        let ticker = row.ticker.clone().unwrap_or_else(|| row.symbol.clone());
+        let labels = found.labels.iter().map(|label| row.labels.get(label).cloned().unwrap_or_default());
+        table.add_row([ticker, time(row.from), time(row.to)].into_iter().chain(labels));
+    }
+    push_table(text, &table);
+}
+
+/// Splits and dividends.
+fn factors(text: &mut String, symbol: &SymbolInspection) {
+    if symbol.factors.is_empty() {
+        return;
+    }
+    let hidden = symbol.factors.len().saturating_sub(FACTORS_SHOWN_MAX);
+    let mut table = new_table();
+    table.set_header(["ex-date", "split", "dividend"]);
+    for row in &symbol.factors[hidden..] {
+        let told = |value: f64, none: f64| if value == none { String::new() } else { readable(value) };
+        table.add_row([format_time(row.date), told(row.split, 1.0), told(row.dividend, 0.0)]);
+    }
+    right_align(&mut table, &[1, 2]);
+    push_table(text, &table);
+    if hidden > 0 {
+        let _ = writeln!(text, "  ... and {hidden} earlier: --json has all\n");
+    }
 }
 
 fn checked(text: &mut String, checks: &Checks) {
@@ -187,19 +226,20 @@ fn checked(text: &mut String, checks: &Checks) {
     jumps(text, checks.jumps, &checks.jumps_listed);
 }
 
-/// Closes that jump by more than three times.
+/// Closes that jump, and the splits that they look like.
 pub fn jumps(text: &mut String, count: u64, listed: &[Jump]) {
     if count == 0 {
         return;
     }
     let _ = writeln!(
         text,
-        "{} of the close by more than three times (splits, or real; none is removed):",
+        "{} of the close by more than three times, or as by a split (unadjusted, or real; none is removed):",
         counted(count as usize, "jump")
     );
     for jump in listed.iter().take(JUMPS_SHOWN_MAX) {
         let (before, close) = (readable(jump.before), readable(jump.close));
-        let _ = writeln!(text, "  {} {}: {before} -> {close}", jump.symbol, format_time(jump.time));
+        let split = jump.split().map_or_else(String::new, |(new, old)| format!(", looks like a split of {new}:{old}"));
+        let _ = writeln!(text, "  {} {}: {before} -> {close}{split}", jump.symbol, format_time(jump.time));
     }
     if count > JUMPS_SHOWN_MAX as u64 {
         let _ = writeln!(text, "  ... and {} more", count - JUMPS_SHOWN_MAX as u64);

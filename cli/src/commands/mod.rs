@@ -49,6 +49,12 @@ pub enum Command {
     Import(import::Args),
     Synth(synth::Args),
     Datasets(datasets::Args),
+    /// As 'trawl datasets prune'
+    #[command(hide = true)]
+    Prune(datasets::remove::PruneArgs),
+    /// As 'trawl datasets export'
+    #[command(hide = true)]
+    Export(Box<datasets::export::Args>),
     Inspect(inspect::Args),
     Devices(devices::Args),
     Bench(bench::Args),
@@ -93,6 +99,8 @@ impl Command {
             Self::Import(args) => import::run(args, context),
             Self::Synth(args) => synth::run(args, context),
             Self::Datasets(args) => datasets::run(args, context),
+            Self::Prune(args) => datasets::remove::prune(&args, context),
+            Self::Export(args) => datasets::export::run(&args, context),
             Self::Devices(args) => devices::run(&args),
             Self::Inspect(args) => inspect::run(args, context),
             Self::Bench(args) => bench::run(args, context),

@@ -25,6 +25,7 @@ pub const TOTAL_MS: u64 = 30_000;
 
 /// Where to and signed with what, as the user said.
 #[derive(Clone, clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// Post the matches to this http or https URL, once the answer is printed and written (docs/notify.md)
     #[arg(long = "notify", value_name = "URL", help_heading = "Output")]

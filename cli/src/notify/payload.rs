@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use trawl_protocol::{Answer, AnswerRow};
 
-use crate::output::About;
-use crate::output::json::Number;
+use crate::output::json::{Number, Settings};
+use crate::output::{About, settings_of};
 
 /// Matches in one notification; `truncated` tells that there were more.
 pub const MATCHES_MAX: usize = 1000;
@@ -25,6 +25,9 @@ struct Document<'a> {
 struct Match<'a> {
     place: Option<u32>,
     symbol: &'a str,
+    /// The sweep's variables at this match.
+    #[serde(skip_serializing_if = "Settings::is_empty")]
+    settings: Settings<'a>,
     values: Values<'a>,
 }
 
@@ -56,7 +59,9 @@ fn bounded(answer: &Answer, digest: &str, most: usize, bytes_most: usize) -> ser
     let mut matches = Vec::new();
     let (mut bytes, mut truncated) = (0, false);
     for row in placed {
-        let item = Match { place: row.place, symbol: &row.row.symbol, values: Values { select: &answer.select, row } };
+        let settings = Settings(settings_of(answer, row));
+        let values = Values { select: &answer.select, row };
+        let item = Match { place: row.place, symbol: &row.row.symbol, settings, values };
         bytes += serde_json::to_vec(&item)?.len();
         if matches.len() == most || bytes > bytes_most {
             truncated = true;
@@ -72,6 +77,7 @@ mod tests {
     use super::*;
     use crate::output::tests::sample;
     use serde_json::{Value, json};
+    use trawl_plan::Setting;
 
     fn posted(most: usize, bytes_most: usize) -> Value {
         serde_json::from_slice(&bounded(&sample(), "d1", most, bytes_most).unwrap()).unwrap()
@@ -91,6 +97,19 @@ mod tests {
             ])
         );
         assert_eq!(posted["truncated"], false);
+    }
+
+    #[test]
+    fn matches_of_a_sweep_tell_their_settings() {
+        let point =
+            |n: f64, mode: &str| vec![("n".to_owned(), n.into()), ("mode".to_owned(), Setting::Text(mode.to_owned()))];
+        let mut answer = Answer { points: vec![point(10.0, "wide"), point(20.0, "wide")], ..sample() };
+        answer.rows[1].row = answer.rows[0].row.clone();
+        answer.rows[1].row.point = 1;
+        let posted: Value = serde_json::from_slice(&body(&answer, "d1").unwrap()).unwrap();
+        let settings = |i: usize| (posted["matches"][i]["symbol"].clone(), posted["matches"][i]["settings"].clone());
+        assert_eq!(settings(0), (json!("IBM"), json!({"n": 10.0, "mode": "wide"})));
+        assert_eq!(settings(1), (json!("IBM"), json!({"n": 20.0, "mode": "wide"})));
     }
 
     #[test]

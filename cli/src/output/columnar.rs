@@ -14,10 +14,10 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use trawl_plan::Setting;
+use trawl_plan::{ANSWER_COLUMNS, Setting};
 use trawl_protocol::{Answer, AnswerRow};
 
-use super::{About, DIGEST_KEY, FIXED_COLUMNS, IDENTITY_KEY, setting_names, settings_of};
+use super::{About, DIGEST_KEY, IDENTITY_KEY, setting_names, settings_of};
 
 /// Rows in one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
@@ -33,7 +33,7 @@ pub enum History<W: Write + Send> {
 }
 
 /// The first column of a history.
-const TIME: &str = "time";
+pub const TIME: &str = "time";
 
 fn with_time(schema: &Schema) -> Arc<Schema> {
     let time = Field::new(TIME, DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false);
@@ -97,7 +97,7 @@ fn is_word(answer: &Answer, variable: usize) -> bool {
 
 fn schema(answer: &Answer, about: &About<'_>) -> Arc<Schema> {
     use DataType::{Boolean, UInt32, Utf8};
-    let fixed = FIXED_COLUMNS.into_iter().zip([UInt32, Utf8, Utf8, Boolean, Boolean, Utf8]).enumerate();
+    let fixed = ANSWER_COLUMNS.into_iter().zip([UInt32, Utf8, Utf8, Boolean, Boolean, Utf8]).enumerate();
     let kind = |i| if is_word(answer, i) { Utf8 } else { DataType::Float64 };
     let settings = setting_names(answer).into_iter().enumerate().map(|(i, name)| Field::new(name, kind(i), false));
     let mut fields: Vec<Field> = settings.collect();

@@ -1,11 +1,11 @@
-//! The answer as CSV: 17 significant digits, empty for NA, `inf` and `-inf`; quotes only where needed, lines end in LF.
+//! The answer as CSV: the shortest digits of a number that read back as the same bits, empty for NA, `inf` and `-inf`; quotes only where needed, lines end in LF.
 
 use std::io::Write;
 
-use trawl_plan::Setting;
+use trawl_plan::{ANSWER_COLUMNS, Setting};
 use trawl_protocol::Answer;
 
-use super::{FIXED_COLUMNS, setting_names, settings_of};
+use super::{setting_names, settings_of};
 use crate::number::push_exact;
 
 /// Writes all rows. Select columns are empty for symbols that did not match.
@@ -27,7 +27,7 @@ pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
 pub fn header(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Result<()> {
     let settings = setting_names(answer);
     let select = answer.select.iter().map(String::as_str);
-    csv.write_record(first.into_iter().chain(settings).chain(FIXED_COLUMNS).chain(select))?;
+    csv.write_record(first.into_iter().chain(settings).chain(ANSWER_COLUMNS).chain(select))?;
     Ok(())
 }
 
@@ -88,8 +88,8 @@ mod tests {
             String::from_utf8(bytes).unwrap(),
             "place,symbol,status,edge,provisional,reason,close,\"a, \"\"b\"\"\"\n\
              1,IBM,matched,false,false,,201.09,\n\
-             2,ÅÄÖ,matched,false,false,,0.10000000000000001,inf\n\
-             ,ZZZ,matched,true,false,,-9.9999999999999995e-08,-inf\n\
+             2,ÅÄÖ,matched,false,false,,0.1,inf\n\
+             ,ZZZ,matched,true,false,,-1e-7,-inf\n\
              ,AAPL,not_matched,false,false,,,\n\
              ,FB,unknown,false,false,\"too short: 120 bars, 202 needed\",,\n\
              ,GOOG,stale,false,false,\"no bar since \"\"2012\"\", sorry\",,\n\

@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use serde::ser::{Serialize, SerializeMap, SerializeSeq as _, Serializer};
 use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow};
 
@@ -58,12 +58,7 @@ struct Row<'a> {
 impl Serialize for Row<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (name, value) in settings_of(self.answer, self.row) {
-            match value {
-                Setting::Number(value) => map.serialize_entry(name, &Number(*value))?,
-                Setting::Text(word) => map.serialize_entry(name, word)?,
-            }
-        }
+        Settings(settings_of(self.answer, self.row)).entries(&mut map)?;
         map.serialize_entry("place", &self.row.place)?;
         map.serialize_entry("symbol", &self.row.row.symbol)?;
         map.serialize_entry("status", self.row.row.status.name())?;
@@ -73,6 +68,33 @@ impl Serialize for Row<'_> {
         for (i, name) in self.answer.select.iter().enumerate() {
             map.serialize_entry(name, &Number(self.row.row.values.get(i).copied().unwrap_or(f64::NAN)))?;
         }
+        map.end()
+    }
+}
+
+/// The sweep's variables at one of its points, as an object.
+pub struct Settings<'a>(pub &'a [(String, Setting)]);
+
+impl Settings<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        for (name, value) in self.0 {
+            match value {
+                Setting::Number(value) => map.serialize_entry(name, &Number(*value))?,
+                Setting::Text(word) => map.serialize_entry(name, word)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Settings<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        self.entries(&mut map)?;
         map.end()
     }
 }

@@ -10,25 +10,25 @@ pub mod staged;
 pub mod table;
 pub mod waterfall;
 
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use trawl_plan::{Diagnostic, ScanDocument, Setting};
+use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow, Identity, Status};
 
 use crate::failure::UserMistake;
 use staged::StagedFile;
 
-/// Columns that every answer file begins with, after the sweep's variables; no select column may be called so.
-pub const FIXED_COLUMNS: [&str; 6] = ["place", "symbol", "status", "edge", "provisional", "reason"];
 /// Key of the identity, as JSON, in the metadata of Parquet and Arrow files.
 pub const IDENTITY_KEY: &str = "trawl.identity";
 /// Key of the answer's digest in the metadata of Parquet and Arrow files.
 pub const DIGEST_KEY: &str = "trawl.answer_digest";
 
 /// How an answer is written; chosen by the file's extension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     Csv,
     Json,
@@ -56,6 +56,17 @@ impl Format {
     }
 }
 
+impl Format {
+    fn write(self, answer: &Answer, about: &About<'_>, writer: &mut (impl Write + Send)) -> anyhow::Result<()> {
+        match self {
+            Self::Csv => csv::write(answer, writer),
+            Self::Json => json::write(answer, about, writer),
+            Self::Parquet => columnar::write_parquet(answer, about, writer),
+            Self::Arrow => columnar::write_arrow(answer, about, writer),
+        }
+    }
+}
+
 /// What an answer says about itself, beside its rows.
 #[derive(Debug, Serialize)]
 pub struct About<'a> {
@@ -66,7 +77,7 @@ pub struct About<'a> {
 
 impl<'a> About<'a> {
     pub fn new(answer: &'a Answer, answer_digest: &'a str) -> Self {
-        Self { identity: &answer.identity, answer_digest, counts: Counts(answer.counts()) }
+        Self { identity: &answer.identity, answer_digest, counts: Counts::of(answer) }
     }
 
     /// The identity as one line of JSON.
@@ -75,18 +86,42 @@ impl<'a> About<'a> {
     }
 }
 
-/// Symbols per status; serialised as an object in the order of [`Status::ALL`], with their sum.
+/// Rows per status; serialised as an object in the order of [`Status::ALL`], then how many symbols they are of, and how
+/// many rows where a sweep gives a symbol several.
 #[derive(Debug, Clone, Copy)]
-pub struct Counts(pub [usize; 6]);
+pub struct Counts {
+    pub rows: [usize; 6],
+    pub symbols: usize,
+}
+
+impl Counts {
+    pub fn of(answer: &Answer) -> Self {
+        let rows = answer.counts();
+        let symbols = if answer.best {
+            answer.rows.iter().map(|r| r.row.symbol.as_str()).collect::<BTreeSet<_>>().len()
+        } else {
+            rows.iter().sum::<usize>() / answer.points.len().max(1)
+        };
+        Self { rows, symbols }
+    }
+
+    /// All rows.
+    pub fn total(&self) -> usize {
+        self.rows.iter().sum()
+    }
+}
 
 impl Serialize for Counts {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap as _;
-        let mut map = serializer.serialize_map(Some(Status::ALL.len() + 1))?;
+        let mut map = serializer.serialize_map(None)?;
         for status in Status::ALL {
-            map.serialize_entry(status.name(), &self.0[status as usize])?;
+            map.serialize_entry(status.name(), &self.rows[status as usize])?;
         }
-        map.serialize_entry("symbols", &self.0.iter().sum::<usize>())?;
+        map.serialize_entry("symbols", &self.symbols)?;
+        if self.total() != self.symbols {
+            map.serialize_entry("rows", &self.total())?;
+        }
         map.end()
     }
 }
@@ -95,7 +130,8 @@ impl Serialize for Counts {
 #[derive(Debug)]
 pub struct AnswerFile {
     format: Format,
-    path: PathBuf,
+    /// Standard output when there is none.
+    path: Option<PathBuf>,
     /// `FILE.identity.json` beside `FILE.csv`: CSV has no room for metadata.
     identity: Option<PathBuf>,
 }
@@ -112,7 +148,18 @@ impl AnswerFile {
         if let Some(identity) = &identity {
             StagedFile::create(identity)?;
         }
-        Ok(Self { format, path: path.to_owned(), identity })
+        Ok(Self { format, path: Some(path.to_owned()), identity })
+    }
+
+    /// Standard output in place of a file.
+    pub fn standard_output(format: Format) -> Self {
+        Self { format, path: None, identity: None }
+    }
+
+    /// Whether `path` names one of its files.
+    pub fn writes(&self, path: &Path) -> bool {
+        let other = staged::target(path);
+        self.path.iter().chain(&self.identity).any(|own| staged::target(own) == other)
     }
 
     /// Writes the answer and gives the file (or files) their names.
@@ -121,14 +168,17 @@ impl AnswerFile {
     /// What the disk says.
     pub fn write(self, answer: &Answer, digest: &str) -> anyhow::Result<Vec<PathBuf>> {
         let about = About::new(answer, digest);
-        let mut file = StagedFile::create(&self.path)?;
-        match self.format {
-            Format::Csv => csv::write(answer, &mut file),
-            Format::Json => json::write(answer, &about, &mut file),
-            Format::Parquet => columnar::write_parquet(answer, &about, &mut file),
-            Format::Arrow => columnar::write_arrow(answer, &about, &mut file),
-        }
-        .with_context(|| format!("cannot write '{}'", self.path.display()))?;
+        let Some(path) = &self.path else {
+            // As a whole: a reader that goes away is seen as such in one place.
+            let mut bytes = Vec::new();
+            self.format.write(answer, &about, &mut bytes)?;
+            let mut out = std::io::stdout();
+            out.write_all(&bytes).and_then(|()| out.flush()).context("cannot write to standard output")?;
+            return Ok(Vec::new());
+        };
+        let mut file = StagedFile::create(path)?;
+        let written = self.format.write(answer, &about, &mut file);
+        written.with_context(|| format!("cannot write '{}'", path.display()))?;
         let mut written = vec![file.keep()?];
         if let Some(path) = &self.identity {
             let mut file = StagedFile::create(path)?;
@@ -152,37 +202,6 @@ pub fn settings_of<'a>(answer: &'a Answer, row: &AnswerRow) -> &'a [(String, Set
 /// `answer.csv` -> `answer.identity.json`.
 pub fn identity_path(path: &Path) -> PathBuf {
     path.with_extension("identity.json")
-}
-
-/// Select columns whose headings would clash with the fixed ones, as mistakes in their clauses.
-pub fn heading_clashes(document: &ScanDocument) -> Vec<Diagnostic> {
-    let clash = |(i, text): (usize, &String)| {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let name = match words[..] {
-            [.., "as", name] => name,
-            _ => text.trim(),
-        };
-        let at = text.rfind(name).filter(|_| FIXED_COLUMNS.contains(&name))?;
-        Some(Diagnostic {
-            message: format!("every answer has a column '{name}' already"),
-            clause: format!("select[{}]", i + 1),
-            text: text.clone(),
-            span: at..at + name.len(),
-            label: "taken".to_owned(),
-            help: Some("give it another name: EXPR as NAME".to_owned()),
-        })
-    };
-    let sweep = |name: &&String| FIXED_COLUMNS.contains(&name.as_str()) || document.select.contains(*name);
-    let taken = |name: &String| Diagnostic {
-        message: format!("every answer has a column '{name}' already"),
-        clause: "sweep".to_owned(),
-        text: name.clone(),
-        span: 0..name.len(),
-        label: "taken".to_owned(),
-        help: Some("give the variable another name: it becomes a column of the answer".to_owned()),
-    };
-    let select = document.select.iter().enumerate().filter_map(clash);
-    select.chain(document.sweep.keys().filter(sweep).map(taken)).collect()
 }
 
 #[cfg(test)]
@@ -243,11 +262,39 @@ pub mod tests {
     }
 
     #[test]
-    fn a_heading_of_the_files_own_is_refused_in_its_place() {
-        let select = ["close", "close as symbol", "close + 1 as placebo"].map(str::to_owned).to_vec();
-        let clashes = heading_clashes(&ScanDocument { select, ..ScanDocument::default() });
-        assert_eq!(clashes.len(), 1);
-        assert_eq!((clashes[0].clause.as_str(), clashes[0].span.clone()), ("select[2]", 9..15));
+    fn a_sweep_counts_symbols_and_rows_apart() {
+        let mut answer = sample();
+        let second = answer.rows.iter().cloned().map(|mut row| {
+            row.row.point = 1;
+            row
+        });
+        answer.rows = answer.rows.iter().cloned().chain(second).collect();
+        answer.points = [10.0, 20.0].map(|n| vec![("n".to_owned(), Setting::Number(n))]).to_vec();
+        let counts = serde_json::to_value(Counts::of(&answer)).unwrap();
+        assert_eq!((&counts["matched"], &counts["symbols"], &counts["rows"]), (&6.into(), &8.into(), &16.into()));
+        let text = table::render(&answer, table::Options { all: false, synthetic: false, timeframe: "", as_of: "" });
+        assert!(text.contains("6 rows matched; the limit keeps 4"), "{text}");
+        assert!(text.contains("+ 2 failed = 16 rows of 8 symbols, 2 combinations each\n"), "{text}");
+        let plain = serde_json::to_value(Counts::of(&sample())).unwrap();
+        assert_eq!((&plain["symbols"], plain.get("rows")), (&8.into(), None));
+    }
+
+    #[test]
+    fn a_report_in_the_place_of_an_answer_is_noticed_however_it_is_spelt() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("sub")).unwrap();
+        let json = AnswerFile::prepare(&at("a.json")).unwrap();
+        assert!(json.writes(&at("a.json")) && json.writes(&at("sub/../a.json")) && json.writes(&at("./a.json")));
+        assert!(!json.writes(&at("a.identity.json")), "JSON holds its identity");
+        let csv = AnswerFile::prepare(&at("a.csv")).unwrap();
+        assert!(csv.writes(&at("sub/../a.identity.json")) && !csv.writes(&at("sub/a.csv")));
+        #[cfg(unix)]
+        {
+            std::fs::write(at("a.json"), "").unwrap();
+            std::os::unix::fs::symlink(at("a.json"), at("link.json")).unwrap();
+            assert!(json.writes(&at("link.json")));
+        }
     }
 
     #[test]

@@ -114,6 +114,15 @@ impl Write for StagedFile {
     }
 }
 
+/// What a path names, through links; by way of its folder when it is not there yet. Two paths of one file have the same.
+pub fn target(path: &Path) -> PathBuf {
+    let in_folder = || {
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(folder.canonicalize().ok()?.join(path.file_name()?))
+    };
+    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
+}
+
 /// An I/O error without its number and without the temporary file's name.
 pub fn plain(error: &io::Error) -> String {
     match error.kind() {

@@ -2,7 +2,7 @@
 //!
 //! The same text whether stdout is a terminal or not; nothing should be computed from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
@@ -10,10 +10,10 @@ use trawl_kernels::PRECISION_F64;
 use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow, Status};
 
-use super::{setting_names, settings_of};
+use super::{Counts, setting_names, settings_of};
 use crate::number::{counted, readable};
 
-/// Datasets up to this many symbols list every symbol's status unasked.
+/// Answers of up to this many rows list every symbol that has a reason; longer ones gather the reasons.
 const LISTED_SYMBOLS_MAX: usize = 20;
 /// Matches shown when nothing was said about how many.
 const MATCHES_SHOWN_MAX: usize = 50;
@@ -47,13 +47,15 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
     matches(&mut text, answer, options);
     if answer.points.len() > 1 && !answer.best {
         points(&mut text, answer);
-    } else if options.all || answer.rows.len() <= LISTED_SYMBOLS_MAX {
-        every_symbol(&mut text, answer);
+    } else if options.all {
+        symbols(&mut text, answer.rows.iter().collect());
+    } else if answer.rows.len() <= LISTED_SYMBOLS_MAX {
+        symbols(&mut text, answer.rows.iter().filter(|r| !r.row.reason.is_empty()).collect());
     } else {
         reasons(&mut text, answer);
     }
-    let counts = answer.counts();
-    if counts[Status::Outside as usize] > 0 && counts[Status::Outside as usize] == answer.rows.len() {
+    let counts = Counts::of(answer);
+    if counts.rows[Status::Outside as usize] > 0 && counts.rows[Status::Outside as usize] == answer.rows.len() {
         text.push_str("no symbol is in the universe\n");
     }
     let times = match (answer.best, answer.points.len()) {
@@ -61,7 +63,7 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
         (false, 0 | 1) => String::new(),
         (false, points) => format!(", {points} combinations each"),
     };
-    let _ = writeln!(text, "{}{times}", counts_line(counts, answer));
+    let _ = writeln!(text, "{}{times}", counts_line(counts));
     let identity = &answer.identity;
     let timeframe = if options.timeframe.is_empty() { String::new() } else { format!(", {} bars", options.timeframe) };
     let precision = match identity.precision.as_str() {
@@ -80,18 +82,13 @@ pub fn render(answer: &Answer, options: Options<'_>) -> String {
 }
 
 /// `1 matched, 4 not matched: 5 symbols in all`.
-fn counts_line(counts: [usize; 6], answer: &Answer) -> String {
+fn counts_line(counts: Counts) -> String {
     let order = [Status::Matched, Status::NotMatched, Status::Unknown, Status::Outside, Status::Stale, Status::Failed];
     let parts: Vec<String> =
-        order.iter().map(|&s| format!("{} {}", counts[s as usize], s.name().replace('_', " "))).collect();
-    let rows = counts.iter().sum::<usize>();
-    let symbols = if answer.best {
-        answer.rows.iter().map(|r| r.row.symbol.as_str()).collect::<BTreeSet<_>>().len()
-    } else {
-        rows / answer.points.len().max(1)
-    };
-    let of = if answer.best && rows != symbols { format!("{} of ", counted(rows, "row")) } else { String::new() };
-    format!("{} = {of}{}", parts.join(" + "), counted(symbols, "symbol"))
+        order.iter().map(|&s| format!("{} {}", counts.rows[s as usize], s.name().replace('_', " "))).collect();
+    let rows = counts.total();
+    let of = if rows == counts.symbols { String::new() } else { format!("{} of ", counted(rows, "row")) };
+    format!("{} = {of}{}", parts.join(" + "), counted(counts.symbols, "symbol"))
 }
 
 /// A table as all of them look: a line under the header, no other lines, nothing wrapped.
@@ -128,9 +125,11 @@ pub fn push_table(text: &mut String, table: &Table) {
 fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     let placed: Vec<&AnswerRow> = answer.rows.iter().filter(|r| r.place.is_some()).collect();
     let matched = answer.counts()[Status::Matched as usize];
+    // A symbol may match at several points of a sweep.
+    let noun = if answer.points.len() > 1 { "row" } else { "symbol" };
     if placed.is_empty() {
         if matched > 0 {
-            let _ = writeln!(text, "{} matched; the limit keeps none of them\n", counted(matched, "symbol"));
+            let _ = writeln!(text, "{} matched; the limit keeps none of them\n", counted(matched, noun));
         } else {
             text.push_str("no symbol matched\n\n");
         }
@@ -162,7 +161,7 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
         let _ = writeln!(text, "  ... and {rest} more: --all shows them, --output FILE keeps them\n");
     }
     if matched > placed.len() {
-        let _ = writeln!(text, "{} matched; the limit keeps {}\n", counted(matched, "symbol"), placed.len());
+        let _ = writeln!(text, "{} matched; the limit keeps {}\n", counted(matched, noun), placed.len());
     }
 }
 
@@ -200,11 +199,10 @@ fn points(text: &mut String, answer: &Answer) {
     }
 }
 
-fn every_symbol(text: &mut String, answer: &Answer) {
-    if answer.rows.is_empty() {
+fn symbols(text: &mut String, mut rows: Vec<&AnswerRow>) {
+    if rows.is_empty() {
         return;
     }
-    let mut rows: Vec<&AnswerRow> = answer.rows.iter().collect();
     rows.sort_by(|a, b| a.row.symbol.cmp(&b.row.symbol));
     let mut table = new_table();
     table.set_header(["symbol", "status", "reason"]);
@@ -264,15 +262,17 @@ mod tests {
     const PLAIN: Options<'static> = Options { all: false, synthetic: false, timeframe: "1d", as_of: "" };
 
     #[test]
-    fn a_small_dataset_lists_every_symbol_and_the_counts_add_up() {
+    fn a_small_dataset_lists_every_symbol_with_a_reason_and_the_counts_add_up() {
         let text = render(&sample(), PLAIN);
+        assert!(!text.contains("AAPL") && text.matches("IBM").count() == 1, "matches are told once: {text}");
+        assert!(render(&sample(), Options { all: true, ..PLAIN }).contains(" AAPL     not matched"));
         for expected in [
             " place   symbol    close   a, \"b\"\n",
             "     1   IBM      201.09       NA\n",
             "     2   ÅÄÖ         0.1      inf\n",
             "3 symbols matched; the limit keeps 2",
-            " FB       unknown       too short: 120 bars, 202 needed",
-            " XOM      outside       universe is false",
+            " FB       unknown   too short: 120 bars, 202 needed",
+            " XOM      outside   universe is false",
             "3 matched + 1 not matched + 1 unknown + 1 outside + 1 stale + 1 failed = 8 symbols",
             "dataset us5@abcdef012345, 1d bars, as of 2013-02-22\n",
         ] {

@@ -2,7 +2,9 @@
 //! bar, and a series that begins late is as one that begins with the first bar.
 
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
-use trawl_plan::{Schema, compile_expressions};
+use trawl_plan::catalogue::{self, There};
+use trawl_plan::graph::Op;
+use trawl_plan::{Input, Schema, compile_expressions};
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
@@ -147,4 +149,84 @@ fn nothing_is_zero_before_it_is_known() {
         assert!(got[..look_back].iter().all(|x| x.is_nan()), "{item}: {:?}", &got[..look_back]);
         assert!(got[look_back..].iter().all(|x| x.is_finite()), "{item}: {:?}", &got[look_back..]);
     }
+}
+
+#[test]
+fn every_function_is_na_after_a_missing_value_for_as_long_as_its_page_says() {
+    let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
+    let (mut wrong, mut checked) = (Vec::new(), 0);
+    for function in catalogue::functions() {
+        let facts = catalogue::facts(function);
+        let items: Vec<String> = match function.outputs {
+            [_] => vec![facts.example.clone()],
+            several => several.iter().map(|output| format!("{}.{}", facts.example, output.name)).collect(),
+        };
+        let plan = compile_expressions(&items, "test", &schema).expect("an example is legal");
+        let program = plan.program();
+        let horizon = plan.look_back() + 2;
+        // Where the value is missing, and bars behind it for as long as it may matter.
+        let missing = 3 * plan.look_back().max(plan.bars_needed) + 70;
+        let whole = market(missing + horizon);
+        let run = |bars: &[Vec<f64>]| {
+            let column = |c: &Input| match c {
+                Input::Column(name) => bars[COLUMNS.iter().position(|n| n == name).expect("a column")].clone(),
+                // Nothing begins within a single period.
+                _ => (0..bars[0].len()).map(|bar| f64::from(u8::from(bar == 0))).collect(),
+            };
+            let columns: Vec<Vec<f64>> = program.inputs.iter().map(column).collect();
+            let columns = columns.iter().map(Vec::as_slice).collect();
+            evaluate_all(program, &SymbolInput { columns, visible: bars[0].len() }, &NoCancel).expect("not cancelled")
+        };
+        let without = run(&whole);
+        let mut longest = 0;
+        for (at, input) in program.inputs.iter().enumerate() {
+            let Input::Column(name) = input else { continue };
+            let mut gap = whole.clone();
+            gap[COLUMNS.iter().position(|n| n == name).expect("a column")][missing] = f64::NAN;
+            let told = catalogue::gaps(program, at, horizon);
+            for ((with, without), told) in run(&gap).iter().zip(&without).zip(&told) {
+                for (bar, there) in told.iter().enumerate() {
+                    let is = with[missing + bar];
+                    let agrees = match there {
+                        There::No => is.is_nan(),
+                        There::Yes => !is.is_nan() || without[missing + bar].is_nan(),
+                        There::Perhaps => true,
+                    };
+                    if !agrees {
+                        wrong.push(format!("{}: {name} missing, {bar} bars later {is}, told {there:?}", facts.example));
+                    }
+                    if is.is_nan() && !without[missing + bar].is_nan() {
+                        longest = longest.max(bar + 1);
+                    }
+                }
+            }
+        }
+        // A price has no arc sine.
+        if without.iter().all(|series| series[missing..].iter().all(|x| x.is_nan())) {
+            continue;
+        }
+        checked += 1;
+        // What began anew behind the missing bar would have the values of a history that begins there.
+        let keeps = |op: Op| {
+            op.is_recursive()
+                && !matches!(op, Op::Skip(_) | Op::MaxIndex(_) | Op::MinIndex(_) | Op::Since | Op::ValueWhen)
+        };
+        if program.nodes().iter().any(|node| keeps(node.op)) {
+            let mut cut = whole.clone();
+            cut.iter_mut().for_each(|column| column[..=missing].fill(f64::NAN));
+            let mut gap = whole.clone();
+            gap.iter_mut().for_each(|column| column[missing] = f64::NAN);
+            let last = |bars: &[Vec<f64>]| {
+                run(bars).iter().map(|series| series[missing + horizon - 1].to_bits()).collect::<Vec<_>>()
+            };
+            if last(&cut) == last(&gap) {
+                wrong.push(format!("{}: begins anew behind a missing bar", facts.example));
+            }
+        }
+        if facts.gap.span < longest || (!facts.gap.depends && facts.gap.span != longest) {
+            wrong.push(format!("{}: NA up to {longest} bars, told {:?}", facts.example, facts.gap));
+        }
+    }
+    assert!(checked > 180, "{checked} functions");
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
 }

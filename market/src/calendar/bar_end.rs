@@ -1,5 +1,5 @@
-//! When a bar ends: at its length after its start, at the session's close if that comes first, and for dated bars at
-//! the close of the last session that they cover.
+//! When a bar ends: at its length after its start, at the session's close or break if that comes first, and for dated
+//! bars at the close of the last session that they cover.
 
 use super::{Calendar, day};
 use crate::name::{TimeUnit, Timeframe};
@@ -8,15 +8,15 @@ use crate::time::{DAY, MINUTE, TimeMicros, add_months};
 impl Calendar {
     /// The instant from which a bar is closed, that is visible.
     ///
-    /// Minutes and hours: start plus length, but no later than the close of the regular session that holds the start.
-    /// Days: the close of the last of its sessions; weeks and months: the close of the last session within. Where the
+    /// Minutes and hours: start plus length, but no later than the close of the regular session that holds the start, or
+    /// the break after it. Days: the close of the last of its sessions; weeks and months: the close of the last session within. Where the
     /// calendar knows no session (a holiday, a weekend, out of range): when the date, or the period, is over.
     pub fn bar_end(&self, timeframe: Timeframe, start: TimeMicros) -> TimeMicros {
         let count = i64::from(timeframe.count);
         let over = match timeframe.unit {
             TimeUnit::Minute | TimeUnit::Hour => {
                 let end = start.saturating_add(timeframe.minutes().unwrap_or(0) * MINUTE);
-                return self.session_at(start).map_or(end, |s| end.min(s.close));
+                return self.session_at(start).map_or(end, |s| end.min(s.stretch(start).1));
             }
             TimeUnit::Day => match self.session_on(start) {
                 Some(first) => {

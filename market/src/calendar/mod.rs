@@ -1,117 +1,133 @@
-//! Exchange calendars: which sessions there are, and when each opens and closes.
+//! Exchange calendars: which sessions there are, and when each opens, rests and closes.
 //!
-//! `XNYS` is the New York Stock Exchange, read from a table that comes with the program (holidays, early closes, the
-//! change of the clocks); `24/7` has one session per UTC day; `weekdays` is the plain calendar of synthetic markets,
-//! Monday to Friday from 14:30 to 21:00 UTC. A bar belongs to the session that holds its start, never to the day in
-//! some time zone. Knows nothing of bars that were or were not traded.
+//! A calendar is a file of market/data/calendars, which the build finds: adding one is adding a file. `XNYS` is the New
+//! York Stock Exchange; `24/7` has one session per UTC day; `weekdays` is the plain calendar of synthetic markets. A bar
+//! belongs to the session that holds its start, never to the day in some time zone. A session's date is the trading
+//! date, also where it opens on the evening before. Knows nothing of bars that were or were not traded.
 
 mod bar_end;
+mod coverage;
+mod file;
+mod names;
 mod periods;
-mod table;
+mod sessions;
 
 use std::fmt;
 
 pub use periods::CalendarPeriod;
 
 use crate::error::MarketError;
-use crate::time::{DAY, MINUTE, TimeMicros, format_time};
+use crate::time::{DAY, TimeMicros, format_time};
 use crate::zone::Zone;
+
+include!(concat!(env!("OUT_DIR"), "/calendars.rs"));
 
 /// One regular session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
     /// Its date, as the label of a daily bar: 00:00 UTC.
     pub date: TimeMicros,
-    /// First instant.
+    /// First instant; may lie on the date before.
     pub open: TimeMicros,
     /// First instant after it; at an early close, that one.
     pub close: TimeMicros,
+    /// A break inside it (lunch): its first instant, and the first after it.
+    pub pause: Option<(TimeMicros, TimeMicros)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Xnys,
-    Always,
-    Weekdays,
+impl Session {
+    /// A date of which nothing is known is a session of its own, from 00:00 to 24:00 UTC.
+    pub(crate) fn of_date(date: TimeMicros) -> Self {
+        Self { date, open: date, close: date.saturating_add(DAY), pause: None }
+    }
+
+    /// Whether it trades at an instant: `open <= t < close`, and no break.
+    pub fn holds(&self, t: TimeMicros) -> bool {
+        (self.open..self.close).contains(&t) && !self.pause.is_some_and(|(from, to)| (from..to).contains(&t))
+    }
+
+    /// The stretch of trading without a break that an instant of the session lies in: from when to when.
+    pub fn stretch(&self, t: TimeMicros) -> (TimeMicros, TimeMicros) {
+        match self.pause {
+            Some((from, _)) if t < from => (self.open, from),
+            Some((_, to)) => (to, self.close),
+            None => (self.open, self.close),
+        }
+    }
 }
 
 /// A calendar; cheap to copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Calendar {
-    kind: Kind,
+    /// Of [`CALENDARS`].
+    index: u8,
 }
-
-/// Names that [`Calendar::named`] knows.
-pub const CALENDARS: [&str; 3] = ["XNYS", "24/7", "weekdays"];
-
-/// Sessions of the plain weekdays.
-const WEEKDAYS_OPEN: i64 = (14 * 60 + 30) * MINUTE;
-const WEEKDAYS_CLOSE: i64 = 21 * 60 * MINUTE;
-/// Years 1600 to 2500, those that a bar's time may have.
-const FIRST_DAY: TimeMicros = -135_140 * DAY;
-const LAST_DAY: TimeMicros = 193_943 * DAY;
-/// Pre-market trading in New York begins at 04:00, five and a half hours before the regular open.
-const XNYS_EARLY: i64 = (5 * 60 + 30) * MINUTE;
 
 impl Calendar {
     /// New York Stock Exchange.
-    pub const XNYS: Self = Self { kind: Kind::Xnys };
+    pub const XNYS: Self = Self::of_file("XNYS");
     /// Every UTC day is a session.
-    pub const ALWAYS: Self = Self { kind: Kind::Always };
+    pub const ALWAYS: Self = Self::of_file("24/7");
     /// Monday to Friday, 14:30 to 21:00 UTC.
-    pub const WEEKDAYS: Self = Self { kind: Kind::Weekdays };
+    pub const WEEKDAYS: Self = Self::of_file("weekdays");
 
-    /// `XNYS`, `24/7` or `weekdays`.
-    ///
-    /// # Errors
-    /// [`MarketError::BadName`] that lists them.
-    pub fn named(name: &str) -> Result<Self, MarketError> {
-        match CALENDARS.iter().position(|c| c.eq_ignore_ascii_case(name)) {
-            Some(0) => Ok(Self::XNYS),
-            Some(1) => Ok(Self::ALWAYS),
-            Some(_) => Ok(Self::WEEKDAYS),
-            None => Err(MarketError::BadName {
-                text: crate::name::shortened(name),
-                what: "calendar",
-                expected: format!("expected {}", CALENDARS.join(", ")),
-            }),
+    /// Asked only while compiling, where a panic is an error of the build.
+    const fn of_file(name: &str) -> Self {
+        let mut index = 0;
+        while index < CALENDARS.len() {
+            let (known, wanted) = (CALENDARS[index].as_bytes(), name.as_bytes());
+            let mut same = 0;
+            while same < known.len() && same < wanted.len() && known[same] == wanted[same] {
+                same += 1;
+            }
+            if same == known.len() && same == wanted.len() {
+                return Self { index: index as u8 };
+            }
+            index += 1;
         }
+        panic!("a calendar that the program names has no file in data/calendars")
+    }
+
+    /// Every calendar there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        // There is one byte for the index, and a file for each.
+        (0..CALENDARS.len()).map(|index| Self { index: index as u8 })
     }
 
     /// As [`Calendar::named`] takes it.
     pub fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::Xnys => CALENDARS[0],
-            Kind::Always => CALENDARS[1],
-            Kind::Weekdays => CALENDARS[2],
-        }
+        CALENDARS[usize::from(self.index)]
     }
 
-    /// The zone whose clock the exchange goes by: New York for `XNYS`, UTC for the others.
+    /// What the exchange is called.
+    pub fn title(&self) -> &'static str {
+        &self.table().rules.title
+    }
+
+    /// The zone whose clock the exchange goes by.
     pub fn zone(&self) -> Zone {
-        match self.kind {
-            Kind::Xnys => Zone::NEW_YORK,
-            Kind::Always | Kind::Weekdays => Zone::UTC,
-        }
+        self.table().rules.zone
     }
 
     /// First and last date that the calendar knows (00:00 UTC, both inside). `XNYS`: 1970-01-01 to 2035-12-31.
     pub fn range(&self) -> (TimeMicros, TimeMicros) {
-        match self.kind {
-            Kind::Xnys => table::xnys().range,
-            Kind::Always | Kind::Weekdays => (FIRST_DAY, LAST_DAY),
-        }
+        self.table().rules.range
     }
 
-    /// Refuses an instant whose UTC date the calendar does not know.
+    /// Whether a date lies within the range.
+    pub(crate) fn covers(&self, date: TimeMicros) -> bool {
+        self.table().covers(day(date))
+    }
+
+    /// Refuses an instant of which the calendar does not know whether there is a session.
     ///
     /// # Errors
     /// [`MarketError::Refused`] that names the range.
     pub fn check_known(&self, t: TimeMicros) -> Result<(), MarketError> {
-        let (first, last) = self.range();
-        if (first..last.saturating_add(DAY)).contains(&t) {
+        if self.covers(t) || self.session_at(t).is_some() {
             return Ok(());
         }
+        let (first, last) = self.range();
         Err(MarketError::Refused(format!(
             "calendar {} knows the sessions from {} to {}, so not the bar at {}",
             self.name(),
@@ -123,99 +139,64 @@ impl Calendar {
 
     /// The session of a date; `None` for holidays, weekends and dates out of range. The clock of `date` is ignored.
     pub fn session_on(&self, date: TimeMicros) -> Option<Session> {
-        let date = day(date);
-        match self.kind {
-            Kind::Xnys => {
-                let sessions = &table::xnys().sessions;
-                sessions.binary_search_by_key(&date, |s| s.date).ok().map(|i| sessions[i])
-            }
-            _ if !(FIRST_DAY..=LAST_DAY).contains(&date) => None,
-            Kind::Always => Some(Session { date, open: date, close: date + DAY }),
-            Kind::Weekdays => (weekday(date) < 5).then_some(Session {
-                date,
-                open: date + WEEKDAYS_OPEN,
-                close: date + WEEKDAYS_CLOSE,
-            }),
-        }
+        self.table().on(day(date))
     }
 
-    /// The regular session that holds an instant: `open <= t < close`.
+    /// The regular session that trades at an instant: `open <= t < close`, and no break.
     pub fn session_at(&self, t: TimeMicros) -> Option<Session> {
-        // No session here reaches over midnight UTC.
-        self.session_on(t).filter(|s| (s.open..s.close).contains(&t))
+        self.table().at(t)
     }
 
-    /// Whether an instant lies in a regular session.
+    /// Whether an instant lies in a regular session, and in none of its breaks.
     pub fn is_regular(&self, t: TimeMicros) -> bool {
         self.session_at(t).is_some()
     }
 
     /// The first session after a date; `None` beyond the range.
     pub fn next_session(&self, after_date: TimeMicros) -> Option<Session> {
-        let date = day(after_date);
-        match self.kind {
-            Kind::Xnys => {
-                let known = table::xnys();
-                let at = known.sessions.partition_point(|s| s.date <= date);
-                known.sessions.get(at).copied()
-            }
-            _ if date < FIRST_DAY => self.session_on(FIRST_DAY).or_else(|| self.next_session(FIRST_DAY)),
-            _ => (1..=3).find_map(|days| self.session_on(date.checked_add(days * DAY)?)),
-        }
+        self.table().after(day(after_date))
     }
 
     /// The last session before a date; `None` beyond the range.
     pub fn previous_session(&self, before_date: TimeMicros) -> Option<Session> {
-        let date = day(before_date);
-        match self.kind {
-            Kind::Xnys => {
-                let known = table::xnys();
-                let at = known.sessions.partition_point(|s| s.date < date);
-                at.checked_sub(1).map(|i| known.sessions[i])
-            }
-            _ if date > LAST_DAY => self.session_on(LAST_DAY).or_else(|| self.previous_session(LAST_DAY)),
-            _ => (1..=3).find_map(|days| self.session_on(date.checked_sub(days * DAY)?)),
-        }
+        self.table().before(day(before_date))
     }
 
-    /// Number of sessions from 1970-01-01 to before a date; negative before 1970. What multi-day bars are counted by.
-    pub(crate) fn ordinal(&self, date: TimeMicros) -> i64 {
-        let days = date.div_euclid(DAY);
-        match self.kind {
-            // The table begins in 1970.
-            Kind::Xnys => table::xnys().sessions.partition_point(|s| s.date < day(date)) as i64,
-            Kind::Always => days,
-            Kind::Weekdays => {
-                // Counted from Monday 1969-12-29, three weekdays before.
-                let since = days + 3;
-                since.div_euclid(7) * 5 + since.rem_euclid(7).min(5) - 3
-            }
+    /// The first instant at or after `t` at which there is trading; `None` beyond the range.
+    pub(crate) fn next_regular(&self, t: TimeMicros) -> Option<TimeMicros> {
+        // The session before may be on until the day after its date.
+        let mut session = self.next_session(day(t).saturating_sub(2 * DAY))?;
+        while session.close <= t {
+            session = self.next_session(session.date)?;
         }
+        Some(match session.pause {
+            Some((from, to)) if (from..to).contains(&t) => to,
+            _ => session.open.max(t),
+        })
+    }
+
+    /// Number of sessions from 1970-01-01 (or the calendar's first) to before a date; negative before 1970. What
+    /// multi-day bars are counted by.
+    pub(crate) fn ordinal(&self, date: TimeMicros) -> i64 {
+        self.table().ordinal(day(date))
     }
 
     /// The session of an ordinal, when the calendar knows it.
     pub(crate) fn nth(&self, ordinal: i64) -> Option<Session> {
-        match self.kind {
-            Kind::Xnys => table::xnys().sessions.get(usize::try_from(ordinal).ok()?).copied(),
-            Kind::Always => self.session_on(ordinal.checked_mul(DAY)?),
-            Kind::Weekdays => {
-                let since = ordinal.checked_add(3)?;
-                let days = since.div_euclid(5).checked_mul(7)? + since.rem_euclid(5) - 3;
-                self.session_on(days.checked_mul(DAY)?)
-            }
-        }
+        self.table().nth(ordinal)
     }
 
-    /// The instant from which trading counts towards a date: where a split or a dividend takes effect. In New York the
-    /// beginning of pre-market trading (after-hours bars of the evening before lie before it, even when they lie after
-    /// midnight UTC), else 00:00 UTC.
+    /// The instant from which trading counts towards a date: where a split or a dividend takes effect. The beginning of
+    /// early trading where the calendar knows it (04:00 in New York: after-hours bars of the evening before lie before it,
+    /// even when they lie after midnight UTC), else midnight on the exchange's clock, or the open if that comes first; of
+    /// a date without a session, that of the next one. Beyond the calendar's range 00:00 UTC.
     pub fn trading_day_start(&self, date: TimeMicros) -> TimeMicros {
-        let date = day(date);
-        let session = self.session_on(date).or_else(|| self.next_session(date));
-        match (self.kind, session) {
-            (Kind::Xnys, Some(session)) => session.open - XNYS_EARLY,
-            _ => date,
+        let (date, table) = (day(date), self.table());
+        if table.is_weekly() || !table.covers(date) {
+            return date;
         }
+        let session = table.on(date).or_else(|| table.after(date));
+        session.map_or(date, |s| table.rules.zone.to_utc(s.date + table.rules.day_start).min(s.open))
     }
 }
 

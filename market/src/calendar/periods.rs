@@ -39,11 +39,16 @@ impl Days<'_> {
         {
             return date;
         }
-        let here = self.calendar.session_on(time).map(|s| s.date).filter(|date| self.begin(*date) <= time);
-        let date = here.or_else(|| self.calendar.previous_session(time).map(|s| s.date)).unwrap_or_else(|| day(time));
-        let to = self.calendar.next_session(date).map_or(TimeMicros::MAX, |s| self.begin(s.date));
-        self.known = Some((date, self.begin(date), to));
-        date
+        // A session may begin on the day before its date.
+        let mut found = self.calendar.previous_session(day(time).saturating_add(2 * DAY));
+        while let Some(session) = found.filter(|s| self.begin(s.date) > time) {
+            found = self.calendar.previous_session(session.date);
+        }
+        let last = self.calendar.range().1.saturating_add(DAY);
+        let Some(found) = found.filter(|s| time < last.max(s.close)) else { return day(time) };
+        let to = self.calendar.next_session(found.date).map_or(last, |s| self.begin(s.date));
+        self.known = Some((found.date, self.begin(found.date), to));
+        found.date
     }
 }
 

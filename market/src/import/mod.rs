@@ -22,7 +22,7 @@ use crate::bundled::is_bundled;
 use crate::calendar::Calendar;
 use crate::csv_header::ImportFormat;
 use crate::csv_rows::SymbolRows;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Files};
 use crate::error::MarketError;
 use crate::jumps::Jump;
 use crate::limits::JUMPS_LISTED_MAX;
@@ -119,7 +119,8 @@ pub struct ImportReport {
     pub labels: Vec<String>,
     /// Splits and dividends in the snapshot.
     pub factors: u64,
-    /// Number of jumps of the close by more than three times among the imported bars; none is removed.
+    /// Number of jumps of the close among the imported bars, by more than three times or as by a split of a usual ratio,
+    /// that no split of the dataset explains; none is removed.
     pub jumps: u64,
     /// The first of them, by symbol and time.
     pub jumps_listed: Vec<Jump>,
@@ -207,7 +208,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     };
     let closed = Closed::of(imported.values().map(|b| b.times.as_slice()), options.clock, (calendar, timeframe));
     let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
-    let merged = merge_into(&sink, existing.as_ref(), columns, imported)?;
+    let mut merged = merge_into(&sink, existing.as_ref(), columns, imported)?;
     let complete_to = closed.complete_to(options.complete_to, old);
     notes.extend(closed.note(options, calendar));
     let NewTables { factors, listing } = new_tables;
@@ -226,6 +227,9 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     };
     let manifest = assemble(&sink, heading, merged.files, merged.times)?;
     notes.extend(tables::notes(&directory, &manifest)?);
+    let made = Dataset::new(Arc::new(manifest.clone()), Files::Directory(directory.clone()));
+    made.retain_unadjusted(&mut merged.jumps)?;
+    notes.extend(calendar.coverage_warning(timeframe, manifest.first_time, manifest.last_time));
     let quarantine_file = write_quarantine(&directory, name, &manifest.snapshot, &bad)?;
     let unchanged = existing.as_ref().is_some_and(|e| e.manifest.snapshot == manifest.snapshot);
     if !unchanged {

@@ -13,7 +13,7 @@ const EXPECTED: &str = "a header such as symbol,date,split,dividend (or ticker,e
                         or historical_adjustment_factor)";
 
 /// What happens to one symbol on one ex-date.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct FactorRow {
     /// Symbol, or what it trades as on that date.
     pub symbol: String,

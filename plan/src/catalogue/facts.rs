@@ -1,5 +1,6 @@
-//! What can be told of a function beside its declaration: an example that runs, look-back and warm-up.
+//! What can be told of a function beside its declaration: an example that runs, look-back, warm-up, what a missing value does.
 
+use super::gap::{Gap, gap};
 use super::{Function, ParamDefault, ParamType};
 use crate::call::default_text;
 use crate::compile::compile_expressions;
@@ -18,6 +19,8 @@ pub struct Facts {
     pub look_back: usize,
     /// Own bars that a limited history gives it before the first bar that is seen; `None` when no number is enough.
     pub warm_up: Option<usize>,
+    /// What one missing value of the input that it matters most in does to the example.
+    pub gap: Gap,
 }
 
 /// The facts of `function`.
@@ -30,13 +33,15 @@ pub fn facts(function: &Function) -> Facts {
     let schema = Schema::of_columns(BAR_COLUMNS.map(str::to_owned).to_vec());
     // A declaration whose own example is no legal call fails its test, not its user.
     let Ok(plan) = compile_expressions(&items, "example", &schema) else {
-        return Facts { example, look_back: 0, warm_up: None };
+        return Facts { example, look_back: 0, warm_up: None, gap: Gap::default() };
     };
     let bounded = !plan.nodes().iter().any(|node| node.op.is_unbounded());
     Facts {
         example,
         look_back: plan.look_back().max(plan.bars_needed.saturating_sub(1)),
         warm_up: bounded.then(|| plan.reach()),
+        // No series is NA for longer than what it looks back at.
+        gap: gap(plan.program(), plan.look_back() + 2),
     }
 }
 

@@ -49,7 +49,7 @@ macro_rules! extreme {
             summary: $summary,
             formula: $formula,
             reference: LANGUAGE,
-            series: &[num("x", None)],
+            series: &[num("x", Some("close"))],
             params: &[count_of_bars()],
             outputs: ONE,
             build: |f| vec![f.step($op(f.bars(0)), f.series(0))],
@@ -128,7 +128,7 @@ pub(super) const LIST: &[Function] = &[
         summary: "distance from the window's mean in deviations",
         formula: "(x - mean) / population standard deviation of the last n values; NA when that is 0",
         reference: LANGUAGE,
-        series: &[num("x", None)],
+        series: &[num("x", Some("close"))],
         params: &[window_of_two()],
         outputs: ONE,
         build: |f| {

@@ -13,6 +13,7 @@ mod directional;
 mod facts;
 mod forms;
 mod formula;
+mod gap;
 mod helpers;
 mod math;
 mod momentum;
@@ -32,6 +33,7 @@ mod volume;
 pub use facts::{Facts, facts};
 pub use forms::{FORMS, Form, find_form};
 pub use formula::Formula;
+pub use gap::{Gap, There, gaps};
 pub use sample::{sample, samples};
 pub use sets::{NamedSet, SETS, find_set};
 

@@ -3,6 +3,7 @@
 mod calls;
 mod edges;
 mod frames;
+mod headings;
 mod legality;
 mod market;
 mod mistakes;

@@ -2,7 +2,7 @@
 
 use trawl_plan::{ScanDocument, compile_scan};
 
-use crate::{mistake, scan, schema};
+use crate::{mistake, plan, scan, schema};
 
 /// The message, and the text it points at.
 fn told(condition: &str) -> (String, String, String) {
@@ -18,6 +18,27 @@ fn a_misspelt_function_is_pointed_at_with_the_nearest_name() {
     assert_eq!(at, "croses_above");
     assert_eq!(help, "did you mean 'crosses_above'?");
     assert_eq!(told("SMA(close, 5) > 1").2, "did you mean 'sma'?");
+}
+
+#[test]
+fn a_far_name_is_no_suggestion_and_words_of_other_languages_have_ours() {
+    assert_eq!(told("hour() > 1").2, "'trawl indicators' lists them");
+    assert_eq!(told("mean(close, 5) > 1").2, "write sma(x, n) for a mean over time, (a + b) / 2 for one of values");
+    assert_eq!(told("crossover(close, open)").2, "write crosses_above(a, b)");
+    assert_eq!(told("change(close) > 1").2, "write x - x[1], or roc(x, n) in percent");
+    assert_eq!(told("ta.rsi(14) > 1").2, "write rsi(...), without what is before it");
+    assert_eq!(told("close.shift(1) > 1").2, "x[1] is x one bar before");
+    assert_eq!(told("ta.tr > 1").2, "functions have no prefix: leave 'ta.' out");
+    assert!(told("q > 1").2.starts_with("columns: "));
+}
+
+#[test]
+fn extremes_are_of_the_close_when_nothing_is_said() {
+    assert_eq!(plan("close > highest(20)").fingerprint(), plan("close > highest(close, 20)").fingerprint());
+    assert_eq!(
+        plan("zscore(20) > lowest(n=5)").fingerprint(),
+        plan("zscore(close, 20) > lowest(close, 5)").fingerprint()
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use trawl_plan::ScanDocument;
 use trawl_protocol::StepInputV1;
 use trawl_tests::executable::repository;
 
-fn digest(prepared: &PreparedScan, shards: u32) -> String {
+pub(super) fn digest(prepared: &PreparedScan, shards: u32) -> String {
     let source = prepared.source();
     let references = source.load_references().expect("references");
     let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {

@@ -11,6 +11,7 @@ mod cut;
 mod engine;
 mod every_bar;
 mod history;
+mod point_in_time;
 mod rules;
 mod why;
 

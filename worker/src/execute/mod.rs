@@ -208,11 +208,7 @@ impl ScanSource {
     ///
     /// # Errors
     /// As [`Self::load_segment`].
-    pub fn load_vintages(
-        &self,
-        segment: u32,
-        span: (TimeMicros, TimeMicros),
-    ) -> Result<Vec<Vintage>, ExecuteError> {
+    pub fn load_vintages(&self, segment: u32, span: (TimeMicros, TimeMicros)) -> Result<Vec<Vintage>, ExecuteError> {
         let vintages = self.dataset.load_group_vintages(segment, &self.plan.columns, &self.adjustment, span)?;
         vintages.iter().try_for_each(|vintage| self.check_shape(&vintage.bars))?;
         Ok(vintages)

@@ -73,7 +73,12 @@ impl<'a> StepRun<'a> {
 
     /// The axes of a segment's vintages, then those of the references.
     pub fn axes_of_vintages<'b>(&'b self, vintages: &'b [Vintage]) -> Result<Vec<Axis<'b>>, ExecuteError> {
-        let span = |v: &Vintage| Span { from: v.from, until: v.until.min(self.horizon) };
+        // What is read of the time before the first as-of is read as it was known then.
+        let first = self.times.first().copied().unwrap_or(self.horizon);
+        let span = |v: &Vintage| Span {
+            from: if v.from <= first { TimeMicros::MIN } else { v.from },
+            until: v.until.min(self.horizon),
+        };
         self.axes_along(vintages.iter().map(|vintage| (&vintage.bars, span(vintage))))
     }
 

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::layout::{Layout, Panel, Price, Series};
 use super::ticks;
 
-const WIDTH: u32 = 1400;
+pub(super) const WIDTH: u32 = 1400;
 const TITLE_PIXELS: u32 = 44;
 const TOP_PIXELS: u32 = 460;
 const PANEL_PIXELS: u32 = 150;
@@ -17,7 +17,7 @@ const LEGEND_PIXELS: u32 = 20;
 /// About what a letter of the legend takes.
 const LETTER_PIXELS: u32 = 7;
 /// Room for the labels of values.
-const LABELS_PIXELS: u32 = 84;
+pub(super) const LABELS_PIXELS: u32 = 84;
 const FONT: &str = "sans-serif";
 
 const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);

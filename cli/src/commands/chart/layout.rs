@@ -1,7 +1,9 @@
 //! What stands where: which series are drawn over the price, which in panels of their own, and the span of each.
 
-/// Bars up to which candles can be told apart.
-const CANDLES_MAX: usize = 260;
+/// Pixels that a candle needs to be told from the next one.
+pub(super) const CANDLE_PIXELS_MIN: f64 = 2.5;
+/// How much of the price's movement a series over it has, where that is known.
+const OVERLAY_RISES: std::ops::Range<f64> = 0.5..2.0;
 /// Share of the price's span by which a series over it may leave it.
 const OVERLAY_REACH: f64 = 0.75;
 /// Share of a panel left free above and below.
@@ -36,6 +38,8 @@ impl Price {
 pub(super) struct Series {
     pub name: String,
     pub is_condition: bool,
+    /// By how much it rises when the price rises by one, where that is known.
+    pub rise: Option<f64>,
     pub values: Vec<f64>,
 }
 
@@ -66,24 +70,43 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// `groups` share a panel each.
-    pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Vec<Series>>) -> Self {
+    /// `groups` share a panel each; lines without any value are left out. The plot is `width` pixels wide.
+    pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Vec<Series>>, width: u32) -> Self {
         let prices = extent(price.columns().into_iter().flatten());
-        let candles = times.len() <= CANDLES_MAX && price.columns().iter().all(|c| !c.is_empty());
+        let candles = times.len() <= candles_max(width) && price.columns().iter().all(|c| !c.is_empty());
         let (mut over, mut below, mut shades) = (Vec::new(), Vec::new(), Vec::new());
         for group in groups {
             let (conditions, lines): (Vec<Series>, Vec<Series>) = group.into_iter().partition(|s| s.is_condition);
             shades.extend(conditions.into_iter().map(|s| (s.name, stretches(&s.values))));
             let span = extent(lines.iter().flat_map(|s| &s.values));
             match (prices, span) {
-                _ if lines.is_empty() => {}
-                (Some(prices), Some(span)) if is_near(prices, span) => over.extend(lines),
+                _ if span.is_none() => {}
+                (Some(prices), Some(span)) if lines.iter().all(Series::may_lie_over) && is_near(prices, span) => {
+                    over.extend(lines);
+                }
                 _ => below.push(Panel { lines, span: padded(span) }),
             }
         }
         let all = price.columns().into_iter().flatten().chain(over.iter().flat_map(|s| &s.values));
         let span = padded(extent(all));
         Self { title, times, price, candles, top: Panel { lines: over, span }, below, shades }
+    }
+}
+
+/// Candles that can be told apart.
+pub(super) fn candles_max(width: u32) -> usize {
+    (f64::from(width) / CANDLE_PIXELS_MIN) as usize
+}
+
+impl Series {
+    /// Whether it has no value at all.
+    pub fn is_empty(&self) -> bool {
+        !self.values.iter().any(|v| v.is_finite())
+    }
+
+    /// What does not move with the price is no price, whatever its size is.
+    fn may_lie_over(&self) -> bool {
+        self.rise.is_none_or(|rise| OVERLAY_RISES.contains(&rise))
     }
 }
 
@@ -124,7 +147,7 @@ mod tests {
     use super::*;
 
     fn series(name: &str, values: &[f64]) -> Series {
-        Series { name: name.to_owned(), is_condition: false, values: values.to_vec() }
+        Series { name: name.to_owned(), is_condition: false, rise: None, values: values.to_vec() }
     }
 
     fn names(panel: &Panel) -> Vec<&str> {
@@ -139,16 +162,25 @@ mod tests {
             vec![series("sma", &[f64::NAN, 104.0, 106.0])],
             vec![series("macd", &[0.1, 0.2, 0.3]), series("signal", &[0.2, 0.1, 0.0])],
             vec![series("far", &[103.0, 400.0, 104.0])],
+            vec![Series { rise: Some(0.0), ..series("cheap oscillator", &[101.0, 104.0, 99.0]) }],
             vec![flag],
             vec![series("none", &[f64::NAN, f64::NAN, f64::INFINITY])],
         ];
-        let layout = Layout::new("T".to_owned(), vec![0, 1, 2], price, groups);
+        let layout = Layout::new("T".to_owned(), vec![0, 1, 2], price, groups, 1000);
         assert_eq!(names(&layout.top), ["sma"]);
         let below: Vec<Vec<&str>> = layout.below.iter().map(names).collect();
-        assert_eq!(below, [vec!["macd", "signal"], vec!["far"], vec!["none"]]);
+        assert_eq!(below, [vec!["macd", "signal"], vec!["far"], vec!["cheap oscillator"]]);
         assert_eq!(layout.shades, [("up".to_owned(), vec![(1, 2)])]);
         assert!(layout.top.span.0 < 100.0 && layout.top.span.1 > 110.0);
         assert!(!layout.candles, "there is no open");
+    }
+
+    #[test]
+    fn candles_are_drawn_where_each_has_room() {
+        let column = vec![1.0; 300];
+        let price = || Price { open: column.clone(), high: column.clone(), low: column.clone(), close: column.clone() };
+        let drawn = |width| Layout::new(String::new(), (0..300).collect(), price(), Vec::new(), width).candles;
+        assert!(drawn(750) && !drawn(749));
     }
 
     #[test]

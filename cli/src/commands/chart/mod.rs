@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::failure::UserMistake;
 use crate::number::counted;
 use crate::output::staged::StagedFile;
-use layout::{Layout, Price, Series};
+use layout::{CANDLE_PIXELS_MIN, Layout, Price, Series, candles_max};
 
 /// Bars that may be asked for: more than a screen can tell apart.
 const BARS_MAX: u32 = 20_000;
@@ -36,7 +36,7 @@ const PRICES: [(&str, &str); 4] =
     [("open", "chart_open"), ("high", "chart_high"), ("low", "chart_low"), ("close", "chart_close")];
 
 const AFTER_HELP: &str = "\
-Values whose size is that of the price are drawn over it, others in panels of their own below; conditions are shaded \
+What moves with the price and has its size is drawn over it, anything else in a panel of its own below; conditions are shaded \
 where they are true. What one --expr holds, with ';' between, shares a panel. 'EXPR as NAME' gives the legend a name.
 
 Examples:
@@ -140,27 +140,58 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     for (name, _) in &prices {
         price.set(name, columns.next().unwrap_or_default());
     }
-    let point = &prepared.plan.points[0];
-    let conditions = point.select.iter().map(|id| prepared.plan.nodes()[id.index()].kind == Kind::Bool);
-    let mut named = prepared.plan.headings.iter().zip(conditions).skip(prices.len()).zip(columns);
+    let (plan, rises) = (&prepared.plan, prepared.plan.rises());
+    let mut named = plan.headings.iter().zip(&plan.points[0].select).skip(prices.len()).zip(columns);
+    let rows = prepared.dataset.manifest.symbol(&found.symbol).map_or(0, |entry| entry.rows as usize);
     let groups: Vec<Vec<Series>> = args
         .exprs
         .iter()
         .map(|expr| {
             let series = named.by_ref().take(texts(expr).count());
-            series.map(|((name, is_condition), values)| Series { name: name.clone(), is_condition, values }).collect()
+            let series = series.map(|((name, id), values)| {
+                let is_condition = plan.nodes()[id.index()].kind == Kind::Bool;
+                let series = Series { name: name.clone(), is_condition, rise: rises[id.index()], values };
+                if series.is_empty() {
+                    tell_empty(name, plan.look_back_of(*id) + 1, &found.symbol, rows);
+                }
+                series
+            });
+            series.collect()
         })
         .collect();
     let manifest = &prepared.dataset.manifest;
     let made_up = if manifest.synthetic { ", SYNTHETIC data" } else { "" };
     let title = format!("{}  ({} {}{made_up})", found.symbol, manifest.name, manifest.timeframe);
-    let layout = Layout::new(title, found.times, price, groups);
+    let (width, height) = args.size.map_or((draw::WIDTH, None), |(width, height)| (width, Some(height)));
+    let plot = width.saturating_sub(draw::LABELS_PIXELS);
+    let layout = Layout::new(title, found.times, price, groups, plot);
     let svg = draw::svg(&layout, args.size).map_err(|why| anyhow::anyhow!("the picture cannot be drawn: {why}"))?;
     let mut file = StagedFile::create(&path)?;
     file.write_all(svg.as_bytes())?;
     file.keep()?;
-    println!("wrote {}: {} of {}", path.display(), counted(layout.times.len(), "bar"), found.symbol);
+    let (bars, most) = (layout.times.len(), candles_max(plot));
+    let line = if bars > most {
+        let wider = (bars as f64 * CANDLE_PIXELS_MIN).ceil() as u32 + draw::LABELS_PIXELS;
+        let size = match height {
+            _ if wider > *SIDE_PIXELS.end() => String::new(),
+            height => format!(" or --size {wider}x{}", height.unwrap_or(900)),
+        };
+        format!(", as a line: candles have room with --bars {most}{size}")
+    } else {
+        String::new()
+    };
+    println!("wrote {}: {} of {}{line}", path.display(), counted(bars, "bar"), found.symbol);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says why an expression is not in the picture.
+fn tell_empty(name: &str, needed: usize, symbol: &str, rows: usize) {
+    let why = if needed > rows {
+        format!("it needs {}, and '{symbol}' has {rows}", counted(needed, "bar"))
+    } else {
+        "it is NA on every bar shown".to_owned()
+    };
+    crate::diagnostics::warning_line(&format!("'{name}' has no value and is left out: {why}"));
 }
 
 /// Where the picture goes; known to be writable.

@@ -34,6 +34,9 @@ pub struct Entry {
     /// Own bars that a limited history gives it, of the example.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<usize>,
+    /// What the example is after one missing value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_missing: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,6 +98,7 @@ pub fn entry(function: &'static Function) -> Entry {
         example: Some(facts.example),
         look_back: Some(facts.look_back),
         warm_up: facts.warm_up,
+        after_missing: Some(facts.gap.words()),
     }
 }
 
@@ -114,6 +118,7 @@ pub fn form_entry(form: &'static Form) -> Entry {
         example: None,
         look_back: None,
         warm_up: None,
+        after_missing: None,
     }
 }
 
@@ -198,6 +203,7 @@ pub fn function(function: &'static Function) -> String {
         None => "never forgets its first bar: a limited history takes it only with origin = true".to_owned(),
     };
     let _ = writeln!(text, "warm-up  {warm_up}");
+    let _ = writeln!(text, "missing  after one missing value {}", entry.after_missing.unwrap_or_default());
     if let Some(note) = catalogue::group_note(function.group) {
         let _ = writeln!(text, "\n{note}");
     }

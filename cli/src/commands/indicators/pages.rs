@@ -72,7 +72,8 @@ fn push(text: &mut String, entry: &Entry) {
             Some(bars) => format!("warm-up under a limited history {bars}"),
             None => "no warm-up is long enough under a limited history".to_owned(),
         };
-        let _ = writeln!(text, "\n`{example}`: look-back {look_back}, {warm_up}.");
+        let missing = entry.after_missing.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "\n`{example}`: look-back {look_back}, {warm_up}; after one missing value {missing}.");
     }
 }
 

@@ -9,7 +9,7 @@ use trawl_market::format_time;
 use trawl_protocol::Answer;
 
 use crate::failure::UserMistake;
-use crate::output::columnar::History;
+use crate::output::columnar::{History, TIME};
 use crate::output::staged::StagedFile;
 use crate::output::{About, Format, csv};
 
@@ -37,6 +37,11 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
         let help = "end the file name in .csv, .parquet or .arrow";
         return Err(UserMistake::with_help("--all-bars writes no JSON", help).into());
     }
+    let headings = prepared.plan.headings.iter();
+    if headings.chain(prepared.plan.points[0].settings.iter().map(|(name, _)| name)).any(|name| name == TIME) {
+        let message = format!("--all-bars writes a column '{TIME}', and a column of the scan is called so");
+        return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
+    }
     let mut staged = Some(StagedFile::create(path)?);
     let mut sink: Option<Sink> = None;
     let mut written = Written { path: path.to_owned(), times: 0, rows: 0, matched: 0 };
@@ -52,7 +57,7 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
             (Some(sink), _) => sink,
             (empty, Some(file)) if format == Format::Csv => {
                 let mut writer = ::csv::Writer::from_writer(file);
-                csv::header(&whole, Some("time"), &mut writer)?;
+                csv::header(&whole, Some(TIME), &mut writer)?;
                 empty.insert(Sink::Csv(Box::new(writer)))
             }
             (empty, Some(file)) => {

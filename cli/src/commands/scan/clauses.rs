@@ -1,23 +1,30 @@
 //! The clauses of a scan: from a TOML document, from flags, or from both, the flags winning.
 
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use trawl_market::AsOf;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
+use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 
 use crate::failure::UserMistake;
 use crate::output::staged::plain;
 
-/// What the TOML reader says of a document without a condition; with `--where` that is none of its business.
-const MISSING_WHERE: &str = "missing field `where`";
+/// What stands for standard input in the place of a file's name.
+pub(super) const STANDARD_STREAM: &str = "-";
 
 /// Flags that are clauses of the scan.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Clauses")]
 pub struct Clauses {
-    /// Read the scan from a TOML document; flags given beside it replace its clauses
+    /// Read the scan from a TOML document, '-' for standard input; flags given beside it replace its clauses
     #[arg(long, short, value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
+
+    /// The text of that document.
+    #[arg(skip)]
+    text: OnceLock<String>,
 
     /// Dataset to scan: NAME, or NAME@SNAPSHOT with at least 8 digits of a snapshot's id
     #[arg(long, short, value_name = "NAME")]
@@ -147,37 +154,67 @@ impl Clauses {
             ));
         }
         if document.condition.trim().is_empty() {
-            return Err(UserMistake::with_help(
-                "what is to be looked for?",
-                "give the condition with --where, such as --where 'rsi(close, 14) < 30'",
-            ));
+            return Err(match &self.file {
+                Some(path) => UserMistake::with_help(
+                    format!("{} has no condition", shown(path)),
+                    "add one, such as: where = 'rsi(close, 14) < 30'; or give it with --where",
+                ),
+                None => UserMistake::with_help(
+                    "what is to be looked for?",
+                    "give the condition with --where, such as --where 'rsi(close, 14) < 30'",
+                ),
+            });
         }
         Ok(document)
     }
 
     fn read(&self, path: &Path) -> Result<ScanDocument, UserMistake> {
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            let why =
-                if e.kind() == std::io::ErrorKind::InvalidData { "it is no UTF-8 text".to_owned() } else { plain(&e) };
-            UserMistake::plain(format!("cannot read '{}': {why}", path.display()))
+        let text = read(path).map_err(|e| {
+            let why = if e.kind() == io::ErrorKind::InvalidData { "it is no UTF-8 text".to_owned() } else { plain(&e) };
+            UserMistake::plain(format!("cannot read {}: {why}", shown(path)))
         })?;
-        ScanDocument::from_toml(&text)
-            .or_else(|mistake| {
-                if self.condition.is_some() && mistake.message == MISSING_WHERE {
-                    return ScanDocument::from_toml(&format!("where = ''\n{text}"));
-                }
-                Err(mistake)
-            })
-            .map_err(|mut mistake| {
-                mistake.clause = path.display().to_string();
-                if mistake.message == MISSING_WHERE {
-                    mistake.message = "the document has no condition".to_owned();
-                    mistake.label = "no 'where' in it".to_owned();
-                    mistake.help = Some("add one, such as: where = 'rsi(close, 14) < 30'".to_owned());
-                }
-                UserMistake::Drawn(vec![*mistake])
-            })
+        if text.len() > DOCUMENT_BYTES_MAX {
+            return Err(UserMistake::plain(format!("{} has more than {DOCUMENT_BYTES_MAX} bytes", shown(path))));
+        }
+        let document = ScanDocument::from_toml(&text).map_err(|mut mistake| {
+            mistake.clause = place_name(path);
+            UserMistake::Drawn(vec![*mistake])
+        })?;
+        let _ = self.text.set(text);
+        Ok(document)
     }
+
+    /// Mistakes in clauses of the document, with their places in it.
+    pub fn placed(&self, error: anyhow::Error) -> anyhow::Error {
+        let (Some(path), Some(text)) = (&self.file, self.text.get()) else { return error };
+        match error.downcast::<UserMistake>() {
+            Ok(UserMistake::Drawn(mistakes)) => {
+                let placed = mistakes.into_iter().map(|m| ScanDocument::placed(m, &place_name(path), text));
+                UserMistake::Drawn(placed.collect()).into()
+            }
+            Ok(other) => other.into(),
+            Err(error) => error,
+        }
+    }
+}
+
+/// The text of a document, cut behind what is too long.
+fn read(path: &Path) -> io::Result<String> {
+    let reader: Box<dyn io::Read> =
+        if path == Path::new(STANDARD_STREAM) { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(path)?) };
+    let mut text = String::new();
+    reader.take(DOCUMENT_BYTES_MAX as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A document's name at a place in it.
+fn place_name(path: &Path) -> String {
+    if path == Path::new(STANDARD_STREAM) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// A document's name in a sentence.
+fn shown(path: &Path) -> String {
+    if path == Path::new(STANDARD_STREAM) { place_name(path) } else { format!("'{}'", path.display()) }
 }
 
 fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
@@ -271,7 +308,7 @@ mod tests {
     #[test]
     fn a_document_without_a_condition_needs_one_from_the_flags() {
         let (_folder, mut clauses) = clauses(Some("dataset = 'a'\n"));
-        assert!(clauses.document().unwrap_err().to_string().contains("no condition"));
+        assert!(clauses.document().unwrap_err().to_string().contains("scan.toml' has no condition"));
         clauses.condition = Some("close > 2".to_owned());
         assert_eq!(clauses.document().unwrap().condition, "close > 2");
     }
@@ -287,6 +324,26 @@ mod tests {
         assert!(clauses.document().unwrap_err().to_string().contains("--let 'x'"));
         clauses.lets = vec!["x=1".to_owned(), "x=2".to_owned()];
         assert!(clauses.document().unwrap_err().to_string().contains("twice"));
+    }
+
+    #[test]
+    fn a_mistake_in_a_clause_is_drawn_where_the_document_has_it() {
+        let text = "select = ['open', 'clsoe']\nwhere = \"\"\"\nclose > 1\n  and smaa(5) > a\"\"\"\n[let]\na = \"\\u0063lse\"\n[sweep]\nclose = [1]\n";
+        let (_folder, mut clauses) = clauses(Some(text));
+        clauses.dataset = Some("us5".to_owned());
+        clauses.rank = Some("clsoe".to_owned());
+        let document = clauses.document().unwrap();
+        let schema = trawl_plan::Schema::of_columns(vec!["open".to_owned(), "close".to_owned()]);
+        let mistakes = trawl_plan::compile_scan(&document, &schema).unwrap_err();
+        let placed = clauses.placed(UserMistake::Drawn(mistakes).into());
+        let Ok(UserMistake::Drawn(mistakes)) = placed.downcast::<UserMistake>() else { panic!("not drawn") };
+        let mut places: Vec<(bool, &str)> =
+            mistakes.iter().map(|m| (m.clause.ends_with("scan.toml"), &m.text[m.span.clone()])).collect();
+        places.sort_unstable();
+        let expected = [(false, "clsoe"), (true, "\"\\u0063lse\""), (true, "close"), (true, "clsoe"), (true, "smaa")];
+        assert_eq!(places, expected, "the order is a flag's, a let with an escape is shown whole");
+        let line = |m: &trawl_plan::Diagnostic| m.text[..m.span.start].lines().count();
+        assert_eq!(mistakes.iter().find(|m| m.message.contains("smaa")).map(line), Some(4));
     }
 
     #[test]

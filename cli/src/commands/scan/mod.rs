@@ -43,7 +43,6 @@ use super::security::TlsArgs;
 use crate::backend::{BackendArgs, Work};
 use crate::context::Context;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
-use crate::output::heading_clashes;
 use crate::progress::Waiting;
 use clauses::Clauses;
 
@@ -73,6 +72,34 @@ Examples:
   trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'
   trawl scan --file scan.toml --notify https://example.org/hook --notify-secret-file secret";
 
+/// How a scan runs, an update too.
+#[derive(Debug, clap::Args)]
+pub struct Running {
+    /// How the work is cut: a number of shards, 'per-group' (one for each group of symbols) or 'auto'
+    #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = shard_spec, help_heading = "Running")]
+    shards: ShardSpec,
+
+    /// Threads to run on [default: by the scan's cost, at most one for each core]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)), help_heading = "Running")]
+    threads: Option<u32>,
+
+    /// Give up when the scan is not done within so many seconds
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = deadline, help_heading = "Running")]
+    deadline: Option<Duration>,
+
+    #[command(flatten)]
+    backend: BackendArgs,
+
+    /// Leave out symbols whose evaluation failed for reasons beyond the data, and say so in the answer's identity, instead of
+    /// failing the scan
+    #[arg(long, help_heading = "Running")]
+    allow_partial: bool,
+
+    /// Print where the time went: stages, the slowest shards, and what probably held them up
+    #[arg(long, help_heading = "Output")]
+    profile: bool,
+}
+
 /// Find the symbols of a dataset that fulfil a condition at one bar
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -87,43 +114,30 @@ pub struct Args {
 
     /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process; https:// with
     /// certificates
-    #[arg(long, value_name = "URL", help_heading = "Running")]
+    #[arg(long, value_name = "URL", conflicts_with = "threads", help_heading = "Running")]
     coordinator: Option<String>,
-
-    /// How the work is cut: a number of shards, 'per-group' (one for each group of symbols) or 'auto'
-    #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = shard_spec, help_heading = "Running")]
-    shards: ShardSpec,
-
-    /// Threads to run on [default: by the scan's cost, at most one for each core]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
-        conflicts_with = "coordinator", help_heading = "Running")]
-    threads: Option<u32>,
 
     /// Share of the workers' time while other scans want it too: a high one gets four times a normal one's, a low one a
     /// quarter
     #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = priority, requires = "coordinator", help_heading = "Running")]
     priority: Priority,
 
-    /// Give up when the scan is not done within so many seconds
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = deadline, conflicts_with_all = ["explain", "why", "all_bars"], help_heading = "Running")]
-    deadline: Option<Duration>,
-
     #[command(flatten)]
-    backend: BackendArgs,
+    running: Running,
 
     #[command(flatten)]
     shown: ShownArgs,
 
     /// Write the answer at every bar up to the as-of to a file ending in .csv, .parquet or .arrow, behind a column 'time'
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url"], help_heading = "Output")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     all_bars: Option<PathBuf>,
 
     /// Print the plan, its look-back and cost, and what it would read; run nothing
-    #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet", "url"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["output", "report", "coordinator", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     explain: bool,
 
-    /// Print each part of the conditions with its value for this symbol, and which part decided
-    #[arg(long, value_name = "SYMBOL", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url"], help_heading = "Output")]
+    /// Print each part of the conditions with its value for this symbol, and which part decided; several with commas
+    #[arg(long, value_name = "SYMBOL,...", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     why: Option<String>,
 
     /// Do not record the scan: sooner done, and lost with its coordinator or this command
@@ -131,17 +145,8 @@ pub struct Args {
     ephemeral: bool,
 
     /// Print the scan's id as soon as it is recorded, and let it run on: 'trawl watch' and 'trawl results' show it
-    #[arg(long, requires = "coordinator", conflicts_with_all = ["ephemeral", "output", "report", "all", "url"], help_heading = "Running")]
+    #[arg(long, requires = "coordinator", conflicts_with_all = ["ephemeral", "output", "report", "all", "url", "profile"], help_heading = "Running")]
     detach: bool,
-
-    /// Print where the time went: stages, the slowest shards, and what probably held them up
-    #[arg(long, conflicts_with_all = ["explain", "why", "all_bars", "detach"], help_heading = "Output")]
-    profile: bool,
-
-    /// Leave out symbols whose evaluation failed for reasons beyond the data, and say so in the answer's identity, instead of
-    /// failing the scan
-    #[arg(long, conflicts_with_all = ["explain", "why", "all_bars"], help_heading = "Running")]
-    allow_partial: bool,
 
     /// A name of your own for this request: sent twice, it is one scan
     #[arg(long, value_name = "KEY", requires = "coordinator", conflicts_with = "ephemeral", value_parser = checked_name, help_heading = "Running")]
@@ -186,7 +191,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mode = if args.coordinator.is_some() { "cluster" } else { "embedded" };
     let span = tracing::info_span!(name::SCAN, { attribute::MODE } = mode);
     let _entered = span.enter();
-    let ran = run_scan(&args, context);
+    let ran = run_scan(&args, context).map_err(|error| args.clauses.placed(error));
     if ran.is_err() {
         // What failed is kept, whatever the sampler said.
         spans::fail(&span, "scan_failed", String::new());
@@ -196,7 +201,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let (document, as_of) = asked(args)?;
+    let (document, as_of) = asked(&args.clauses, args.as_of.as_deref())?;
     let (outcome, files) = match &args.coordinator {
         None => {
             let started = std::time::Instant::now();
@@ -208,18 +213,20 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
                 crate::diagnostics::warning_line(warning);
             }
             if args.explain {
-                io::stdout()
-                    .write_all(explain::text(&prepared, routed(args, &prepared), args.threads.is_some()).as_bytes())?;
+                io::stdout().write_all(
+                    explain::text(&prepared, routed(&args.running, &prepared), args.running.threads.is_some())
+                        .as_bytes(),
+                )?;
                 return Ok(ExitCode::SUCCESS);
             }
-            if let Some(symbol) = &args.why {
-                return explain_symbol(args, &prepared, symbol);
+            if let Some(symbols) = &args.why {
+                return explain_symbols(args, &prepared, symbols);
             }
             if let Some(path) = &args.all_bars {
-                args.backend.choose(Work::OfProcessors("--all-bars runs"))?;
+                args.running.backend.choose(Work::OfProcessors("--all-bars runs"))?;
                 let options = LocalOptions {
-                    shards: args.shards,
-                    threads: routed(args, &prepared).threads(),
+                    shards: args.running.shards,
+                    threads: routed(&args.running, &prepared).threads(),
                     ..LocalOptions::default()
                 };
                 let written = all_bars::write(&prepared, options, path)?;
@@ -236,8 +243,8 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
                 }
                 return Ok(ExitCode::SUCCESS);
             }
-            let files = Files::check(&args.shown)?;
-            let mut outcome = embedded(args, &prepared, None)?;
+            let files = files(&args.shown, &args.running)?;
+            let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
             (outcome, files)
         }
@@ -247,7 +254,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Some(url) => {
-            let files = Files::check(&args.shown)?;
+            let files = files(&args.shown, &args.running)?;
             (submitted(args, url, &document, as_of)?, files)
         }
     };
@@ -256,26 +263,31 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     if outcome.report.is_notable() {
         spans::keep(&span);
     }
-    let report = args.profile.then(|| outcome.report.clone());
+    let report = args.running.profile.then(|| outcome.report.clone());
     let code = finish(&args.shown, outcome, files)?;
     report.as_ref().map_or(Ok(()), super::trace::show)?;
     Ok(code)
 }
 
 /// What is scanned, and as of when.
-fn asked(args: &Args) -> anyhow::Result<(ScanDocument, AsOf)> {
-    let document = args.clauses.document()?;
-    let as_of = clauses::as_of(args.as_of.as_deref())?;
-    let clashes = heading_clashes(&document);
-    if !clashes.is_empty() {
-        return Err(UserMistake::Drawn(clashes).into());
-    }
+fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument, AsOf)> {
+    let document = clauses.document()?;
+    let as_of = clauses::as_of(as_of)?;
     Ok((document, as_of))
 }
 
+/// Where the run is written to.
+fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
+    if shown.is_piped() && running.profile {
+        let help = "leave --profile out, or write the times with --report FILE.json";
+        return Err(UserMistake::with_help("--output - leaves no place for a profile", help));
+    }
+    Files::check(shown)
+}
+
 /// As many threads as were asked for, else as the scan's cost is worth.
-fn routed(args: &Args, prepared: &PreparedScan) -> Route {
-    match args.threads {
+fn routed(running: &Running, prepared: &PreparedScan) -> Route {
+    match running.threads {
         Some(1) => Route::Sequential,
         Some(threads) => Route::Threads(threads as usize),
         None => route(prepared, std::thread::available_parallelism().map_or(1, NonZero::get)),
@@ -318,9 +330,24 @@ fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
     UserMistake::Drawn(mistakes).into()
 }
 
-/// Why a symbol is in the answer or not; [`NOT_DONE`] when its bars cannot be read.
-fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow::Result<ExitCode> {
-    let question = Question::new(prepared, symbol).map_err(|error| match error {
+/// Why symbols are in the answer or not; [`NOT_DONE`] when the bars of one cannot be read.
+fn explain_symbols(args: &Args, prepared: &PreparedScan, symbols: &str) -> anyhow::Result<ExitCode> {
+    let ask = |symbol: &str| Question::new(prepared, symbol.trim()).map_err(why_not);
+    let questions = symbols.split(',').map(ask).collect::<anyhow::Result<Vec<Question>>>()?;
+    let Outcome { answer, synthetic, .. } = embedded(&args.running, args.shown.quiet, prepared, None)?;
+    let mut texts = Vec::with_capacity(questions.len());
+    for question in &questions {
+        let explained = question.explained(&embedded(&args.running, args.shown.quiet, &question.scan, None)?.answer);
+        texts.push(why::text(question, &explained, &answer, synthetic));
+    }
+    io::stdout().write_all(texts.join("\n").as_bytes())?;
+    let asked = |symbol: &str| questions.iter().any(|question| question.symbol == symbol);
+    let failed = answer.rows.iter().any(|r| asked(&r.row.symbol) && r.row.status == Status::Failed);
+    Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
+}
+
+fn why_not(error: WhyError) -> anyhow::Error {
+    match error {
         WhyError::Series(SeriesError::Symbol(error)) => no_symbol(&error).into(),
         WhyError::Sweep(_) => {
             let help = Some("give each variable one value: --sweep 'n=20'".to_owned());
@@ -328,24 +355,24 @@ fn explain_symbol(args: &Args, prepared: &PreparedScan, symbol: &str) -> anyhow:
         }
         WhyError::Market(error) => crate::failure::of_market(error),
         error => anyhow::Error::from(error),
-    })?;
-    let Outcome { answer, synthetic, .. } = embedded(args, prepared, None)?;
-    let explained = question.explained(&embedded(args, &question.scan, None)?.answer);
-    io::stdout().write_all(why::text(&question, &explained, &answer, synthetic).as_bytes())?;
-    let failed = answer.rows.iter().any(|r| r.row.symbol == question.symbol && r.row.status == Status::Failed);
-    Ok(ExitCode::from(if failed { NOT_DONE } else { DONE }))
+    }
 }
 
 /// Runs the scan here; an update goes on from `checkpoints`.
-fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkpoints>>) -> anyhow::Result<Outcome> {
+fn embedded(
+    running: &Running,
+    quiet: bool,
+    prepared: &PreparedScan,
+    checkpoints: Option<Arc<Checkpoints>>,
+) -> anyhow::Result<Outcome> {
     let options = LocalOptions {
-        shards: args.shards,
-        threads: routed(args, prepared).threads(),
-        deadline: args.deadline,
-        allow_partial: args.allow_partial,
+        shards: running.shards,
+        threads: routed(running, prepared).threads(),
+        deadline: running.deadline,
+        allow_partial: running.allow_partial,
     };
     let work = if checkpoints.is_some() { Work::OfProcessors("an update runs") } else { work_of(prepared) };
-    let chosen = args.backend.choose(work)?;
+    let chosen = running.backend.choose(work)?;
     let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
     let prepared = &on_backend;
     let (lowering, why_lowering) = prepared.lowering();
@@ -360,7 +387,7 @@ fn embedded(args: &Args, prepared: &PreparedScan, checkpoints: Option<Arc<Checkp
         let references = references.as_ref().map_err(told)?;
         source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| told(&error))
     };
-    let waiting = Waiting::new(args.shown.quiet);
+    let waiting = Waiting::new(quiet);
     let (answer, mut report) = local::run(prepared, options, execute, &waiting)?;
     report.backend_reason = match why_lowering.filter(|_| report.backend != BACKEND_CPU) {
         Some(why) => format!("{}; {why}", chosen.reason),
@@ -381,12 +408,12 @@ fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<Sca
     Ok(ScanCall {
         document: document.clone(),
         as_of,
-        shards: args.shards,
+        shards: args.running.shards,
         security: args.tls.client(args.token_file.as_ref())?,
         priority: args.priority,
-        deadline: args.deadline,
+        deadline: args.running.deadline,
         ephemeral: args.ephemeral,
-        allow_partial: args.allow_partial,
+        allow_partial: args.running.allow_partial,
         idempotency_key: args.idempotency_key.clone(),
     })
 }

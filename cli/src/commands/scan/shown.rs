@@ -10,17 +10,23 @@ use trawl_coordinator::{RunReport, answer_digest};
 use trawl_kernels::Engine;
 use trawl_protocol::{Answer, Status};
 
+use super::clauses::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
 use crate::output::staged::StagedFile;
-use crate::output::{AnswerFile, table};
+use crate::output::{AnswerFile, Format, table};
 
 /// Where an answer goes.
 #[derive(Debug, clap::Args)]
 pub struct ShownArgs {
-    /// Write the answer to a file ending in .csv, .json, .parquet or .arrow
+    /// Write the answer to a file ending in .csv, .json, .parquet or .arrow; '-' writes it to standard output, and nothing
+    /// else
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
+
+    /// With --output -: how the answer is written [default: csv]
+    #[arg(long, value_name = "FORMAT", value_enum, requires = "output", help_heading = "Output")]
+    pub format: Option<Format>,
 
     /// Write times and places of the run as JSON; they are never part of the answer
     #[arg(long, value_name = "FILE.json", help_heading = "Output")]
@@ -36,6 +42,13 @@ pub struct ShownArgs {
 
     #[command(flatten)]
     pub notify: notify::Args,
+}
+
+impl ShownArgs {
+    /// Whether standard output is the answer's alone.
+    pub fn is_piped(&self) -> bool {
+        self.output.as_deref() == Some(Path::new(STANDARD_STREAM))
+    }
 }
 
 impl From<Scanned> for Outcome {
@@ -54,12 +67,22 @@ pub struct Files {
 
 impl Files {
     pub fn check(args: &ShownArgs) -> Result<Self, UserMistake> {
-        if let (Some(output), Some(report)) = (&args.output, &args.report)
-            && (output == report || crate::output::identity_path(output) == *report)
+        let answer = match args.output.as_deref() {
+            Some(_) if args.is_piped() && args.all => {
+                return Err(UserMistake::with_help("--output - leaves no place for a table", "leave --all out"));
+            }
+            Some(_) if args.is_piped() => Some(AnswerFile::standard_output(args.format.unwrap_or(Format::Csv))),
+            Some(path) if args.format.is_some() => {
+                let help = format!("'{}' is written as its ending says", path.display());
+                return Err(UserMistake::with_help("--format is for --output -", help));
+            }
+            path => path.map(AnswerFile::prepare).transpose()?,
+        };
+        if let (Some(answer), Some(report)) = (&answer, &args.report)
+            && answer.writes(report)
         {
             return Err(UserMistake::plain(format!("--report would overwrite the answer in '{}'", report.display())));
         }
-        let answer = args.output.as_deref().map(AnswerFile::prepare).transpose()?;
         if let Some(report) = &args.report {
             StagedFile::create(report)?;
         }
@@ -80,6 +103,7 @@ pub struct Outcome {
 /// Shows an answer: files, a table, a notification; [`NOT_DONE`] when a symbol failed.
 pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
     let Outcome { answer, report, synthetic, timeframe, engine: _engine } = outcome;
+    let quiet = args.quiet || args.is_piped();
     let written = match files.answer {
         Some(file) => file.write(&answer, &answer_digest(&answer))?,
         None => Vec::new(),
@@ -88,10 +112,11 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         write_report(&report, path)?;
     }
     let mut printed = Ok(());
-    if !args.quiet {
-        for warning in &report.warnings {
-            crate::diagnostics::warning_line(warning);
-        }
+    // Warnings are no part of what is piped.
+    for warning in report.warnings.iter().filter(|_| !args.quiet) {
+        crate::diagnostics::warning_line(warning);
+    }
+    if !quiet {
         let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of: &report.as_of_shown };
         let mut text = table::render(&answer, options);
         for path in written.iter().chain(&files.report) {
@@ -100,7 +125,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         printed = io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
     }
     // Posted also when nobody reads the table to its end.
-    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer_digest(&answer), args.quiet));
+    let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer_digest(&answer), quiet));
     printed?;
     let failed = answer.counts()[Status::Failed as usize];
     if failed == 0 && report.is_complete() {

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use trawl_coordinator::{PreparedScan, UpdateReport};
 use trawl_worker::{Checkpoints, Outcome as Of, STATE_BYTES_MAX, StateError};
 
-use super::{Files, asked, embedded, finish, prepare};
+use super::{Clauses, Running, ShownArgs, asked, embedded, files, finish, prepare};
 use crate::context::Context;
 use crate::failure::UserMistake;
 use crate::number::counted;
@@ -38,25 +38,27 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = AFTER_HELP,
-    mut_arg("coordinator", not_here),
-    mut_arg("all_bars", not_here),
-    mut_arg("explain", not_here),
-    mut_arg("why", not_here),
-    mut_arg("backend", not_here),
-    mut_arg("device_memory", not_here)
+    mut_arg("backend", |arg| arg.hide(true)),
+    mut_arg("device_memory", |arg| arg.hide(true))
 )]
 pub struct Args {
     #[command(flatten)]
-    scan: super::Args,
+    clauses: Clauses,
+
+    /// Look at the newest closed bar that ends at or before this: a date (to the end of that day), a time on the exchange's
+    /// clock, an instant such as 2024-06-28T14:31:00Z, now, today or last-session [default: the newest closed bar]
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
+    as_of: Option<String>,
 
     /// Folder of the state, one for each scan; made when it is not there
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["coordinator", "all_bars", "explain", "why"])]
+    #[arg(long, value_name = "DIR")]
     state: PathBuf,
-}
 
-/// What `--state` refuses is not offered.
-fn not_here(arg: clap::Arg) -> clap::Arg {
-    arg.hide(true)
+    #[command(flatten)]
+    running: Running,
+
+    #[command(flatten)]
+    shown: ShownArgs,
 }
 
 /// Runs the update and shows its answer.
@@ -66,12 +68,12 @@ fn not_here(arg: clap::Arg) -> clap::Arg {
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let span = tracing::info_span!(trawl_telemetry::names::span::UPDATE);
     let _entered = span.enter();
-    let Args { scan, state } = args;
-    let (document, as_of) = asked(&scan)?;
+    let Args { clauses, as_of, state, running, shown } = args;
+    let (document, as_of) = asked(&clauses, as_of.as_deref())?;
     let started = std::time::Instant::now();
-    let prepared = prepare(context, &document, as_of)?;
+    let prepared = prepare(context, &document, as_of).map_err(|error| clauses.placed(error))?;
     let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
-    let files = Files::check(&scan.shown)?;
+    let files = files(&shown, &running)?;
     fs::create_dir_all(&state).map_err(|e| {
         UserMistake::with_help(format!("cannot use '{}': {}", state.display(), plain(&e)), "--state names a folder")
     })?;
@@ -81,16 +83,18 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mut checkpoints = Checkpoints::new(&prepared.plan, &prepared.identity.dataset, prepared.precision);
     let found = load(&mut checkpoints, &path)?;
     let checkpoints = Arc::new(checkpoints);
-    let mut outcome = embedded(&scan, &prepared, Some(Arc::clone(&checkpoints)))?;
+    let mut outcome = embedded(&running, shown.quiet, &prepared, Some(Arc::clone(&checkpoints)))?;
     outcome.report.prepare_ms = prepare_ms;
     let report = report(&checkpoints, found);
-    if !scan.shown.quiet {
+    if !shown.quiet {
         io::stderr().write_all(told(&report, &path).as_bytes())?;
     }
     outcome.report.update = Some(report);
+    let profiled = running.profile.then(|| outcome.report.clone());
     let kept = keep(&checkpoints, &prepared, &path);
-    let code = finish(&scan.shown, outcome, files)?;
+    let code = finish(&shown, outcome, files)?;
     kept.context("the answer is there, but the state of the next update was not kept")?;
+    profiled.as_ref().map_or(Ok(()), crate::commands::trace::show)?;
     Ok(code)
 }
 

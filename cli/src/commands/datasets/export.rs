@@ -1,0 +1,237 @@
+//! `trawl datasets export`: the bars of a dataset as one table that other programs read, and `trawl import` too.
+//!
+//! Long: a row a bar, by symbol and time, columns `symbol`, `time` and those of the dataset. Numbers in CSV are the
+//! shortest that read back to the same bits.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use parquet::arrow::ArrowWriter;
+use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, format_time, parse_time};
+
+use crate::context::Context;
+use crate::failure::{UserMistake, of_market};
+use crate::number::counted;
+use crate::output::staged::StagedFile;
+
+/// Rows of one record batch.
+const BATCH_ROWS: usize = 64 * 1024;
+
+const AFTER_HELP: &str = "\
+One row a bar, sorted by symbol and time: symbol,time and the dataset's columns. Times are UTC; of daily and longer bars \
+they are dates. Imported again with the same timeframe and calendar, an export of all bars is the same snapshot.
+
+Examples:
+  trawl datasets export us5 -o us5.parquet
+  trawl datasets export us5 --symbol IBM -o - | head
+  trawl datasets export mine --from 2024-01-01 --adjust split -o adjusted.csv";
+
+/// Write the bars of a dataset to a CSV, Parquet or Arrow file
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Dataset: NAME, or NAME@SNAPSHOT with at least 8 digits of a snapshot's id
+    #[arg(value_name = "DATASET")]
+    dataset: String,
+
+    /// File to write: .csv, .parquet or .arrow; '-' writes CSV to standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Only this symbol; several with commas or by repeating
+    #[arg(long, short, value_name = "SYMBOL", value_delimiter = ',')]
+    symbol: Vec<String>,
+
+    /// Only bars that start at or after this date or time (UTC)
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    from: Option<TimeMicros>,
+
+    /// Only bars that start at or before this time (UTC); a date includes its day
+    #[arg(long, value_name = "TIME", value_parser = end)]
+    to: Option<TimeMicros>,
+
+    /// Adjust prices and volumes: none, split or split+dividend, as of the last bar, or of a date as in split@2024-06-28
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    adjust: String,
+}
+
+const DAY: i64 = 86_400_000_000;
+
+fn time(text: &str) -> Result<TimeMicros, String> {
+    parse_time(text)
+        .ok_or_else(|| "a date or a time is expected, such as 2024-06-28 or 2024-06-28T14:30:00Z".to_owned())
+}
+
+fn end(text: &str) -> Result<TimeMicros, String> {
+    let at = time(text)?;
+    Ok(if text.trim().len() <= 10 && at.rem_euclid(DAY) == 0 { at.saturating_add(DAY - 1) } else { at })
+}
+
+enum Kind {
+    Csv,
+    Parquet,
+    Arrow,
+}
+
+fn kind(path: &Path) -> Result<Kind, UserMistake> {
+    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    match ending.as_str() {
+        _ if path == Path::new("-") => Ok(Kind::Csv),
+        "csv" => Ok(Kind::Csv),
+        "parquet" => Ok(Kind::Parquet),
+        "arrow" | "feather" => Ok(Kind::Arrow),
+        _ => Err(UserMistake::with_help(
+            format!("'{}' does not say what to write", path.display()),
+            "end its name in .csv, .parquet or .arrow; '-' writes CSV to standard output",
+        )),
+    }
+}
+
+/// Writes the bars.
+pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let kind = kind(&args.output)?;
+    let dataset = context.store().open(&args.dataset).map_err(of_market)?;
+    // No event after the last bar, as in a scan.
+    let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.known_at(dataset.manifest.last_time);
+    if !adjustment.is_none() && dataset.manifest.factors.is_none() {
+        crate::diagnostics::warning_line(&format!(
+            "--adjust {} changes nothing: dataset {} has no splits and dividends ('trawl import --factors' adds them)",
+            args.adjust, dataset.manifest.name
+        ));
+    }
+    let span = (args.from.unwrap_or(TimeMicros::MIN), args.to.unwrap_or(TimeMicros::MAX));
+    let bars = bars(&dataset, &args.symbol, span, &adjustment).map_err(of_market)?;
+    let rows: usize = bars.iter().map(|b| b.times.len()).sum();
+    let columns = &dataset.manifest.columns;
+    let dated = dataset.manifest.is_dated();
+    if args.output == Path::new("-") {
+        csv(&bars, columns, dated, &mut io::BufWriter::new(io::stdout().lock()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut file = StagedFile::create(&args.output)?;
+    let written = match kind {
+        Kind::Csv => csv(&bars, columns, dated, &mut file),
+        Kind::Parquet => parquet(&bars, columns, &mut file),
+        Kind::Arrow => arrow(&bars, columns, &mut file),
+    };
+    written.with_context(|| format!("cannot write '{}'", args.output.display()))?;
+    let path = file.keep()?;
+    let what = format!("{} of {}", counted(rows, "bar"), counted(bars.len(), "symbol"));
+    writeln!(io::stdout(), "wrote {what} to {}", path.display()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The wanted bars, sorted by symbol; symbols without any are left out.
+fn bars(
+    dataset: &Dataset,
+    symbols: &[String],
+    (from, to): (TimeMicros, TimeMicros),
+    adjustment: &Adjustment,
+) -> Result<Vec<SymbolBars>, MarketError> {
+    let manifest = &*dataset.manifest;
+    if let Some(unknown) = symbols.iter().find(|s| manifest.symbol(s).is_none()) {
+        // Says so, with the nearest one.
+        dataset.load_symbol(unknown, &[])?;
+    }
+    let wanted = |symbol: &str| symbols.is_empty() || symbols.iter().any(|s| s == symbol);
+    let mut all = Vec::new();
+    for file in &manifest.files {
+        if !manifest.symbols.iter().any(|s| s.group == file.group && wanted(&s.symbol)) {
+            continue;
+        }
+        for mut bars in dataset.load_group_adjusted(file.group, &manifest.columns, adjustment)? {
+            let range = bars.times.partition_point(|&t| t < from)..bars.times.partition_point(|&t| t <= to);
+            if range.is_empty() || !wanted(&bars.symbol) {
+                continue;
+            }
+            for column in &mut bars.columns {
+                *column = column[range.clone()].to_vec();
+            }
+            bars.times = bars.times[range].to_vec();
+            all.push(bars);
+        }
+    }
+    all.sort_by(|a, b| a.symbol.cmp(&b.symbol));
+    Ok(all)
+}
+
+fn csv(bars: &[SymbolBars], columns: &[String], dated: bool, to: &mut impl Write) -> anyhow::Result<()> {
+    let mut csv = ::csv::Writer::from_writer(to);
+    csv.write_record(["symbol", "time"].into_iter().chain(columns.iter().map(String::as_str)))?;
+    let mut text = String::new();
+    for bars in bars {
+        for (row, &time) in bars.times.iter().enumerate() {
+            let mut shown = format_time(time);
+            if !dated && time.rem_euclid(DAY) == 0 {
+                shown.push_str("T00:00:00Z");
+            }
+            csv.write_field(&*bars.symbol)?;
+            csv.write_field(&shown)?;
+            for column in &bars.columns {
+                text.clear();
+                if !column[row].is_nan() {
+                    let _ = write!(text, "{}", column[row]);
+                }
+                csv.write_field(&text)?;
+            }
+            csv.write_record(None::<&[u8]>)?;
+        }
+    }
+    csv.flush()?;
+    Ok(())
+}
+
+fn schema(columns: &[String]) -> Arc<Schema> {
+    let mut fields = vec![
+        Field::new("symbol", DataType::Utf8, false),
+        Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), false),
+    ];
+    fields.extend(columns.iter().map(|name| Field::new(name, DataType::Float64, true)));
+    Arc::new(Schema::new(fields))
+}
+
+/// Batches of bounded length, each of one symbol; a missing value is null.
+fn batches<'a>(
+    bars: &'a [SymbolBars],
+    schema: &'a Arc<Schema>,
+) -> impl Iterator<Item = Result<RecordBatch, arrow_schema::ArrowError>> + 'a {
+    bars.iter().flat_map(move |bars| {
+        (0..bars.times.len()).step_by(BATCH_ROWS).map(move |from| {
+            let range = from..bars.times.len().min(from + BATCH_ROWS);
+            let times = TimestampMicrosecondArray::from(bars.times[range.clone()].to_vec()).with_timezone("UTC");
+            let mut arrays: Vec<ArrayRef> =
+                vec![Arc::new(StringArray::from_iter_values(range.clone().map(|_| &*bars.symbol))), Arc::new(times)];
+            for column in &bars.columns {
+                let values = column[range.clone()].iter().map(|v| (!v.is_nan()).then_some(*v));
+                arrays.push(Arc::new(values.collect::<Float64Array>()));
+            }
+            RecordBatch::try_new(Arc::clone(schema), arrays)
+        })
+    })
+}
+
+fn parquet(bars: &[SymbolBars], columns: &[String], to: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    let schema = schema(columns);
+    let mut writer = ArrowWriter::try_new(to, Arc::clone(&schema), None)?;
+    for batch in batches(bars, &schema) {
+        writer.write(&batch?)?;
+    }
+    writer.close()?;
+    Ok(())
+}
+
+fn arrow(bars: &[SymbolBars], columns: &[String], to: &mut impl Write) -> anyhow::Result<()> {
+    let schema = schema(columns);
+    let mut writer = arrow_ipc::writer::FileWriter::try_new(to, &schema)?;
+    for batch in batches(bars, &schema) {
+        writer.write(&batch?)?;
+    }
+    writer.finish()?;
+    Ok(())
+}

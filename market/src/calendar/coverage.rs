@@ -1,0 +1,38 @@
+//! What is said where bars lie beyond the years that a calendar covers.
+//!
+//! Dated bars stay meaningful there: every date that has a bar is a session, and weeks and months end with their last
+//! day. Minutes and hours do not: which session a bar belongs to is not known, so higher bars of them are refused.
+
+use super::Calendar;
+use crate::name::Timeframe;
+use crate::time::{TimeMicros, format_time};
+
+impl Calendar {
+    /// A warning when bars of a timeframe between two times lie where the calendar does not know the sessions, or not
+    /// the hours; it names the years and says what holds there.
+    pub fn coverage_warning(&self, timeframe: Timeframe, first: TimeMicros, last: TimeMicros) -> Option<String> {
+        let (from, to) = self.range();
+        let dated = timeframe.is_dated();
+        let beyond = [first, last].into_iter().any(|t| {
+            let known = if dated { self.covers(t) } else { self.check_known(t).is_ok() };
+            !known
+        });
+        if beyond {
+            let then = if dated {
+                "outside, every date with a bar counts as a session, and weeks and months end with their last day"
+            } else {
+                "outside, no session is known: a day is that of UTC, and bars of other lengths cannot be built"
+            };
+            let (name, from, to) = (self.name(), format_time(from), format_time(to));
+            return Some(format!("calendar {name} covers {from} to {to}, and the bars reach beyond: {then}"));
+        }
+        let known = self.table().rules.hours_known;
+        (!dated && first < known && from < known).then(|| {
+            let (name, known) = (self.name(), format_time(known));
+            format!(
+                "calendar {name} knows the trading hours from {known} on, and the bars begin before: sessions before it \
+                 may have had other hours than those they are given"
+            )
+        })
+    }
+}

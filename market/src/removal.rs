@@ -1,0 +1,330 @@
+//! Deleting snapshots and datasets: what nobody reads, in an order that a crash at any point leaves whole.
+//!
+//! A snapshot goes manifest first, so that nobody can open it, then the files that no remaining manifest names; what a
+//! crash leaves is nobody's and goes with the next removal. A snapshot that a scan of a cluster pinned, or that a process
+//! of this machine has open (it holds a lock on the manifest), stays. No import runs meanwhile.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::MarketError;
+use crate::import::check_writable_name;
+use crate::name::split_reference;
+use crate::pins::pinned_in;
+use crate::snapshot::{HEAD, WriteLock, file_path, manifest_path, table_path, write_atomically};
+use crate::store::{Store, read_manifest, snapshots};
+use crate::time::{TimeMicros, format_time};
+
+/// Behind the name of a manifest that is being deleted.
+const GOING: &str = ".removed";
+/// Before the name of a dataset's directory that is being deleted; no dataset's name begins so.
+const GOING_DATASET: &str = ".removed-";
+
+/// What a removal did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RemovalReport {
+    /// Name.
+    pub dataset: String,
+    /// The dataset is gone, with all of its snapshots.
+    pub whole: bool,
+    /// Snapshots that were deleted.
+    pub removed: Vec<String>,
+    /// Snapshots that were to be deleted and are in use.
+    pub kept_in_use: Vec<InUse>,
+    /// Snapshots that are left.
+    pub snapshots: usize,
+    /// Files that were deleted.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A snapshot that cannot be deleted now.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct InUse {
+    /// Its id.
+    pub snapshot: String,
+    /// By whom.
+    pub why: String,
+}
+
+/// A manifest that nobody has open, locked until it is gone.
+struct Held {
+    snapshot: String,
+    _lock: Option<fs::File>,
+}
+
+impl Store {
+    /// Deletes a dataset (`NAME`) or one of its snapshots (`NAME@SNAPSHOT`; of the newest, the one before becomes the
+    /// newest). `now` decides which pins hold.
+    ///
+    /// # Errors
+    /// [`MarketError::Refused`] for bundled datasets, for what is in use and for the only snapshot of a dataset;
+    /// [`MarketError::UnknownDataset`], [`MarketError::UnknownSnapshot`], [`MarketError::AmbiguousSnapshot`],
+    /// [`MarketError::Busy`], [`MarketError::Io`]; [`MarketError::Corrupt`] where a manifest that stays cannot be read.
+    pub fn remove(&self, reference: &str, now: TimeMicros) -> Result<RemovalReport, MarketError> {
+        let (name, prefix) = split_reference(reference)?;
+        let directory = self.own_directory(name)?;
+        let Some(prefix) = prefix else { return self.remove_dataset(name, &directory, now) };
+        let _lock = WriteLock::take(&directory, name)?;
+        self.finish_removals(name, &directory, now)?;
+        let snapshot = self.full_id(name, prefix)?;
+        let newest_first = newest_first(&directory, self.head(name)?.as_deref());
+        let next = newest_first.iter().find(|s| **s != snapshot);
+        let is_head = self.head(name)?.is_none_or(|head| head == snapshot);
+        let Some(next) = next else {
+            return Err(MarketError::Refused(format!(
+                "{name}@{} is the only snapshot of dataset '{name}': 'trawl datasets rm {name}' deletes the dataset",
+                short(&snapshot)
+            )));
+        };
+        let held = self.hold(name, &directory, &snapshot, now)?.map_err(|used| refusal(name, &[used]))?;
+        if is_head {
+            write_atomically(&directory, HEAD, format!("{next}\n").as_bytes(), name)?;
+        }
+        let mut report = RemovalReport { dataset: name.to_owned(), ..RemovalReport::default() };
+        if let Some(used) = self.delete_manifest(name, &directory, &held, now)? {
+            if is_head {
+                write_atomically(&directory, HEAD, format!("{snapshot}\n").as_bytes(), name)?;
+            }
+            return Err(refusal(name, &[used]));
+        }
+        report.removed.push(snapshot);
+        sweep(name, &directory, &mut report)?;
+        Ok(report)
+    }
+
+    /// Deletes all snapshots of a dataset but the newest `keep` and those in use, and the files that only they had. The
+    /// newest is the one that the dataset's name opens; the others by when they were made.
+    ///
+    /// # Errors
+    /// Those of [`Store::remove`]; what is in use is kept and told.
+    pub fn prune(&self, name: &str, keep: usize, now: TimeMicros) -> Result<RemovalReport, MarketError> {
+        let directory = self.own_directory(name)?;
+        let _lock = WriteLock::take(&directory, name)?;
+        self.finish_removals(name, &directory, now)?;
+        let mut report = RemovalReport { dataset: name.to_owned(), ..RemovalReport::default() };
+        for snapshot in newest_first(&directory, self.head(name)?.as_deref()).into_iter().skip(keep.max(1)) {
+            let used = match self.hold(name, &directory, &snapshot, now)? {
+                Ok(held) => self.delete_manifest(name, &directory, &held, now)?,
+                Err(used) => Some(used),
+            };
+            match used {
+                Some(used) => report.kept_in_use.push(used),
+                None => report.removed.push(snapshot),
+            }
+        }
+        sweep(name, &directory, &mut report)?;
+        Ok(report)
+    }
+
+    fn remove_dataset(&self, name: &str, directory: &Path, now: TimeMicros) -> Result<RemovalReport, MarketError> {
+        let lock = WriteLock::take(directory, name)?;
+        let removed = snapshots(directory);
+        let mut held = Vec::new();
+        let mut used = Vec::new();
+        for snapshot in &removed {
+            match self.hold(name, directory, snapshot, now)? {
+                Ok(one) => held.push(one),
+                Err(one) => used.push(one),
+            }
+        }
+        if !used.is_empty() {
+            return Err(refusal(name, &used));
+        }
+        // From here on nobody can open or pin it; who pinned it right before keeps it.
+        let going = self.root.join(format!("{GOING_DATASET}{name}-{}", std::process::id()));
+        fs::rename(directory, &going).map_err(MarketError::io("delete", name))?;
+        if let Some((snapshot, until)) = pinned_in(&going, name, now)?.into_iter().next() {
+            fs::rename(&going, directory).map_err(MarketError::io("bring back", name))?;
+            return Err(refusal(name, &[pinned_until(snapshot, until)]));
+        }
+        let mut report = RemovalReport { dataset: name.to_owned(), whole: true, removed, ..RemovalReport::default() };
+        measure(&going, &mut report);
+        drop((held, lock));
+        self.delete_old_datasets(name)?;
+        Ok(report)
+    }
+
+    /// Deletes directories of datasets that were on their way out, also those that a crash left.
+    fn delete_old_datasets(&self, shown: &str) -> Result<(), MarketError> {
+        let entries = fs::read_dir(&self.root).map_err(MarketError::io("list the data root of", shown))?;
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(GOING_DATASET) {
+                fs::remove_dir_all(entry.path()).map_err(MarketError::io("delete the files of", shown))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory of a dataset that is there and is the user's.
+    fn own_directory(&self, name: &str) -> Result<PathBuf, MarketError> {
+        check_writable_name(name).map_err(|error| match error {
+            MarketError::Refused(_) => MarketError::Refused(format!(
+                "dataset '{name}' is bundled: it comes with the program, takes no room in the data root and cannot be deleted"
+            )),
+            error => error,
+        })?;
+        let directory = self.directory(name);
+        if directory.join(HEAD).is_file() || directory.join("snapshots").is_dir() {
+            Ok(directory)
+        } else {
+            Err(self.unknown(name))
+        }
+    }
+
+    /// Ends removals that a crash cut short: what was pinned meanwhile comes back.
+    fn finish_removals(&self, name: &str, directory: &Path, now: TimeMicros) -> Result<(), MarketError> {
+        let Ok(entries) = fs::read_dir(directory.join("snapshots")) else { return Ok(()) };
+        let pinned = self.pinned(name, now)?;
+        for file in entries.flatten().filter_map(|e| e.file_name().into_string().ok()) {
+            let Some(manifest) = file.strip_suffix(GOING) else { continue };
+            let id = manifest.trim_end_matches(".json");
+            let from = directory.join("snapshots").join(&file);
+            let shown = format!("{name}/snapshots/{file}");
+            let done = if pinned.contains_key(id) {
+                fs::rename(&from, directory.join(manifest_path(id)))
+            } else {
+                fs::remove_file(&from)
+            };
+            done.map_err(MarketError::io("delete", shown))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a snapshot that nobody uses; says who does otherwise.
+    fn hold(
+        &self,
+        name: &str,
+        directory: &Path,
+        snapshot: &str,
+        now: TimeMicros,
+    ) -> Result<Result<Held, InUse>, MarketError> {
+        if let Some(used) = self.pin_of(name, snapshot, now)? {
+            return Ok(Err(used));
+        }
+        let shown = format!("{name}/{}", manifest_path(snapshot));
+        // Some file systems lock only what is open for writing.
+        let file = fs::File::options().read(true).write(true).open(directory.join(manifest_path(snapshot)));
+        let file = file.map_err(MarketError::io("open", &shown))?;
+        Ok(match file.try_lock() {
+            Ok(()) => Ok(Held { snapshot: snapshot.to_owned(), _lock: Some(file) }),
+            Err(fs::TryLockError::WouldBlock) => {
+                let why = "a process on this machine is reading it".to_owned();
+                Err(InUse { snapshot: snapshot.to_owned(), why })
+            }
+            // A file system without locks: pins are all there is.
+            Err(fs::TryLockError::Error(_)) => Ok(Held { snapshot: snapshot.to_owned(), _lock: None }),
+        })
+    }
+
+    /// Deletes a manifest; brings it back when a pin came between, and says so.
+    fn delete_manifest(
+        &self,
+        name: &str,
+        directory: &Path,
+        held: &Held,
+        now: TimeMicros,
+    ) -> Result<Option<InUse>, MarketError> {
+        let shown = format!("{name}/{}", manifest_path(&held.snapshot));
+        let (from, going) =
+            (directory.join(manifest_path(&held.snapshot)), directory.join(manifest_path(&held.snapshot) + GOING));
+        fs::rename(&from, &going).map_err(MarketError::io("delete", &shown))?;
+        // Whoever pins looks for the manifest after writing the pin, so one of the two sees the other.
+        if let Some(used) = self.pin_of(name, &held.snapshot, now)? {
+            fs::rename(&going, &from).map_err(MarketError::io("bring back", &shown))?;
+            return Ok(Some(used));
+        }
+        fs::remove_file(&going).map_err(MarketError::io("delete", &shown))?;
+        Ok(None)
+    }
+
+    fn pin_of(&self, name: &str, snapshot: &str, now: TimeMicros) -> Result<Option<InUse>, MarketError> {
+        let until = self.pinned(name, now)?.get(snapshot).copied();
+        Ok(until.map(|until| pinned_until(snapshot.to_owned(), until)))
+    }
+}
+
+fn pinned_until(snapshot: String, until: TimeMicros) -> InUse {
+    let why = match until {
+        TimeMicros::MAX => "a scan of a cluster pins it, by a pin that cannot be read".to_owned(),
+        // Whole seconds are enough.
+        until => {
+            format!("a scan of a cluster pins it until {} at most", format_time(until - until.rem_euclid(1_000_000)))
+        }
+    };
+    InUse { snapshot, why }
+}
+
+fn short(snapshot: &str) -> &str {
+    snapshot.get(..12).unwrap_or(snapshot)
+}
+
+fn refusal(name: &str, used: &[InUse]) -> MarketError {
+    let each: Vec<String> = used.iter().map(|u| format!("{name}@{}: {}", short(&u.snapshot), u.why)).collect();
+    MarketError::Refused(format!("nothing was deleted, as it is in use: {}", each.join("; ")))
+}
+
+/// The snapshots there are, the newest first: HEAD's, then by when their manifests were written.
+fn newest_first(directory: &Path, head: Option<&str>) -> Vec<String> {
+    let written = |id: &String| {
+        let written = fs::metadata(directory.join(manifest_path(id))).and_then(|m| m.modified());
+        written.unwrap_or(SystemTime::UNIX_EPOCH)
+    };
+    let mut ids = snapshots(directory);
+    ids.sort_by_key(|id| (Some(id.as_str()) != head, Reverse(written(id)), id.clone()));
+    ids
+}
+
+/// Deletes the files that no remaining snapshot names.
+fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(), MarketError> {
+    let left = snapshots(directory);
+    report.snapshots = left.len();
+    let mut named = BTreeSet::new();
+    for id in &left {
+        let manifest = read_manifest(directory, name, id)?.0;
+        let bars = manifest.files.iter().map(|f| &f.sha256).chain([&manifest.times.sha256]);
+        named.extend(bars.map(|sha256| file_path(sha256)));
+        named.extend(manifest.factors.iter().chain(&manifest.symbol_table).map(|t| table_path(&t.sha256)));
+    }
+    let quarantine: BTreeSet<String> = report.removed.iter().map(|id| format!("quarantine/{id}.csv")).collect();
+    for folder in ["files", "quarantine"] {
+        let Ok(entries) = fs::read_dir(directory.join(folder)) else { continue };
+        for entry in entries.flatten() {
+            let Ok(file) = entry.file_name().into_string() else { continue };
+            let path = format!("{folder}/{file}");
+            if folder == "files" && named.contains(&path) || folder == "quarantine" && !quarantine.contains(&path) {
+                continue;
+            }
+            let bytes = entry.metadata().map_or(0, |m| m.len());
+            fs::remove_file(entry.path()).map_err(MarketError::io("delete", format!("{name}/{path}")))?;
+            report.files += 1;
+            report.bytes += bytes;
+        }
+    }
+    Ok(())
+}
+
+/// Counts what is in a dataset's directory.
+fn measure(directory: &Path, report: &mut RemovalReport) {
+    let mut folders = vec![directory.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => folders.push(entry.path()),
+                Ok(found) => {
+                    report.files += 1;
+                    report.bytes += found.len();
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "removal_tests.rs"]
+mod tests;
