@@ -65,13 +65,9 @@ impl Exactness {
         })
     }
 
-    /// A mean of values of this kind with weights above 0.
+    /// A mean of values of this kind with weights above 0, rounded on the way.
     fn averaged(self) -> Self {
-        let sum = self.summed();
-        if sum.level == Level::Whole {
-            return self.at(Level::Exact).summed();
-        }
-        sum
+        self.at(self.level.max(Level::Exact)).summed()
     }
 
     /// A product or quotient with `other`.
@@ -133,6 +129,8 @@ pub(crate) fn exactness(facts: &Facts, graph: &Graph, id: NodeId, inputs: &[Exac
         Op::Sum(_) | Op::Cumulative => of(0).summed(),
         // The running sum of volumes with either sign.
         Op::OnBalance => Exactness { positive: false, ..of(1) }.summed(),
+        // Of whole numbers one rounded quotient (docs/adr/0002).
+        Op::Mean(_) if of(0).level == Level::Whole => of(0).at(Level::Exact),
         Op::Mean(_)
         | Op::Exponential { .. }
         | Op::ExponentialBy { .. }

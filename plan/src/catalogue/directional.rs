@@ -176,7 +176,7 @@ fn movements(f: &mut Formula<'_>) -> [NodeId; 3] {
 
 /// `this` where it is positive and exceeds `other`, else 0.
 fn prevailing(f: &mut Formula<'_>, this: NodeId, other: NodeId, zero: NodeId) -> NodeId {
-    let positive = f.greater(this, zero);
+    let positive = f.compare_unflagged(CompareOp::Greater, this, zero);
     let larger = f.compare_unflagged(CompareOp::Greater, this, other);
     let both = f.and(positive, larger);
     f.select(both, this, zero)
@@ -232,7 +232,7 @@ fn apart(f: &mut Formula<'_>) -> [NodeId; 2] {
     let apart = f.subtract(minus, plus);
     let total = f.add(minus, plus);
     let zero = f.constant(0.0);
-    let ranged = f.greater(range, zero);
+    let ranged = f.compare_unflagged(CompareOp::Greater, range, zero);
     [f.absolute(apart), f.select(ranged, total, zero)]
 }
 

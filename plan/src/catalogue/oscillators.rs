@@ -214,7 +214,7 @@ pub(super) const LIST: &[Function] = &[
             let range = f.subtract(f.series(1), f.series(2));
             let ratio = f.binary(Binary::RatioOrZero, body, range);
             let zero = f.constant(0.0);
-            let open = f.greater(range, zero);
+            let open = f.compare_unflagged(CompareOp::Greater, range, zero);
             let balance = f.select(open, ratio, zero);
             vec![f.gate(balance, body)]
         }

@@ -230,7 +230,7 @@ fn money_flow(f: &mut Formula<'_>) -> NodeId {
     let place = f.binary(Binary::RatioOrZero, apart, range);
     let flow = f.multiply(place, volume);
     let zero = f.constant(0.0);
-    let open = f.greater(range, zero);
+    let open = f.compare_unflagged(CompareOp::Greater, range, zero);
     let part = f.select(open, flow, zero);
     // A bar that is not whole is NA even where its range is 0.
     let whole = f.add(apart, volume);
@@ -256,7 +256,7 @@ fn volume_index(f: &mut Formula<'_>, compare: CompareOp) -> Vec<NodeId> {
     let volume_before = f.step(Op::Previous, volume);
     let (zero, one) = (f.constant(0.0), f.constant(1.0));
     let counts = f.compare(compare, volume, volume_before);
-    let known = f.compare(CompareOp::NotEqual, close_before, zero);
+    let known = f.compare_unflagged(CompareOp::NotEqual, close_before, zero);
     let counts = f.and(counts, known);
     let ratio = f.binary(Binary::RatioOrZero, close, close_before);
     let factor = f.select(counts, ratio, one);

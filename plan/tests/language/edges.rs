@@ -32,7 +32,7 @@ fn comparisons_of_exact_values_are_never_flagged() {
         "percentrank(close, 126) <= 5 and aroon(14).up == 50",
         "xs_rank(rsi()) <= 10 and xs_pct(rsi()) >= 0.9 and xs_top(rsi(), 5)",
         "breadth(close > open) > 0.5",
-        "round(sma(close, 5)) == 12",
+        "round(sma(close, 5)) == 12 and sma(xs_rank(roc(close, 20)), 5) == 86.8",
         "cdlengulfing() != 0 and cdldoji() == 100 and cdlmorningstar() > 0",
         "fractal().low == 100",
         "atc().trend == 1 and atc().ema > 0.1",

@@ -17,6 +17,16 @@ pub struct Scan {
     pub select: Vec<Node>,
     /// Names that the trees above use, inner ones first.
     pub lets: Vec<(String, Node)>,
+    /// Splits, and whether dividends too.
+    pub adjust: Option<bool>,
+    pub history: Option<Limit>,
+}
+
+/// `history = { bars = N, origin = ... }`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    pub bars: u32,
+    pub origin: bool,
 }
 
 impl Scan {
@@ -37,11 +47,20 @@ impl Scan {
             let select: Vec<String> = self.select_texts().iter().map(|s| format!("\"{s}\"")).collect();
             lines.push(format!("select = [{}]", select.join(", ")));
         }
+        lines.extend(self.adjust_text().map(|how| format!("adjust = \"{how}\"")));
+        lines.extend(
+            self.history.map(|Limit { bars, origin }| format!("history = {{ bars = {bars}, origin = {origin} }}")),
+        );
         if !self.lets.is_empty() {
             lines.push("[let]".to_owned());
         }
         lines.extend(self.lets.iter().map(|(name, node)| format!("{name} = \"{}\"", node.text())));
         lines.join("\n") + "\n"
+    }
+
+    /// The clause `adjust`.
+    pub fn adjust_text(&self) -> Option<&'static str> {
+        self.adjust.map(|dividends| if dividends { "split+dividend" } else { "split" })
     }
 
     /// The clause `rank`.
@@ -100,6 +119,32 @@ pub fn answers(reference: &Reference<'_>, scan: &Scan) -> Vec<(i64, Vec<Row>)> {
     reference.market.days().into_iter().map(|day| (day, rows(reference, scan, day))).collect()
 }
 
+/// The rows at some days, each adjusted as of it and with its own history; arithmetic as [`Reference::disturbed`] has it
+/// if a seed is given.
+///
+/// Windows lose nothing by a limited history. What never forgets begins at its first bar, and only then do the days need
+/// references of their own.
+pub fn answers_on(market: &Market, scan: &Scan, days: &[i64], disturbed: Option<u64>) -> Vec<(i64, Vec<Row>)> {
+    let limit = scan.history.filter(|limit| limit.origin);
+    let alike = |a: &i64, b: &i64| {
+        limit.is_none() && (scan.adjust.is_none() || market.known_events(*a) == market.known_events(*b))
+    };
+    let mut all = Vec::with_capacity(days.len());
+    for days in days.chunk_by(alike) {
+        let adjusted = scan.adjust.map(|dividends| market.adjusted(days[0], dividends));
+        let seen = adjusted.as_ref().unwrap_or(market);
+        let universe = scan.universe.clone();
+        let mut reference = match disturbed {
+            None => Reference::new(seen, universe),
+            Some(seed) => Reference::disturbed(seen, universe, seed),
+        };
+        reference.adjusted = scan.adjust.is_some();
+        reference.window = limit.map(|limit| (limit.bars as usize, days[0]));
+        all.extend(days.iter().map(|day| (*day, rows(&reference, scan, *day))));
+    }
+    all
+}
+
 fn rows(reference: &Reference<'_>, scan: &Scan, day: i64) -> Vec<Row> {
     let market: &Market = reference.market;
     (0..market.symbols.len()).map(|symbol| row(reference, scan, symbol, day)).collect()
@@ -110,7 +155,7 @@ fn row(reference: &Reference<'_>, scan: &Scan, symbol: usize, day: i64) -> Row {
         let (status, edge) = (Status::Stale, Edge::default());
         return Row { symbol, status, edge, rank: Vec::new(), select: Vec::new(), near: Vec::new() };
     };
-    let outside = Frame { axis: Axis::Base, in_universe: false };
+    let outside = Frame { axis: Axis::Base, in_universe: false, referred: false };
     let inside = Frame { in_universe: true, ..outside };
     let value = |node: &Node| reference.series(node, symbol, outside)[t];
     let universe = scan.universe.as_ref().map_or(Some(1.0), |u| reference.series(u, symbol, inside)[t]);

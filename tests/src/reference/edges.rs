@@ -108,7 +108,7 @@ impl Reference<'_> {
             Expr::Call(call) => self.flag_call(call, symbol, frame, &mut edges),
             Expr::Ref { symbol: name, of, asof } => {
                 let other = self.market.find(name).expect("the generator refers to symbols of the market");
-                let inner = self.edges(of, other, frame);
+                let inner = self.edges(of, other, Frame { referred: true, ..frame });
                 for (t, edge) in edges.iter_mut().enumerate() {
                     if let Some(at) = self.reference_bar(symbol, other, frame.axis, t, *asof) {
                         *edge = inner[at];
@@ -149,6 +149,10 @@ impl Reference<'_> {
         };
         let window = extreme(a, b).map(|w| (w, &x)).or_else(|| extreme(b, a).map(|w| (w, &y)));
         let at = |t: usize| match &window {
+            // Adjusted values that miss each other by a rounding, unless they are no prices at all.
+            _ if exact && self.adjusted && worst >= Grade::Stored && x[t] != y[t] => {
+                Edge { must: false, ..near(x[t], y[t]) }
+            }
             _ if exact => Edge::default(),
             Some(((call, true), own)) => {
                 let n = call.params.first().map_or(1, |p| p.1 as usize);
@@ -167,6 +171,7 @@ impl Reference<'_> {
     }
 
     fn flag_call(&self, call: &Call, symbol: usize, frame: Frame, edges: &mut [Edge]) {
+        let first = self.first_bar(call.name, symbol, frame);
         for (i, series) in call.series.iter().enumerate() {
             let Some(series) = &series.1 else { continue };
             let inner = self.edges(series, symbol, frame);
@@ -175,7 +180,7 @@ impl Reference<'_> {
             }
             for (t, edge) in edges.iter_mut().enumerate() {
                 let (surely, at_most) = coverage(call, i, t);
-                edge.must |= surely.iter().any(|at| inner[*at].must);
+                edge.must |= surely.iter().any(|at| *at >= first && inner[*at].must);
                 edge.may |= at_most.iter().any(|at| inner[*at].may);
             }
         }
@@ -189,7 +194,7 @@ impl Reference<'_> {
             for (t, edge) in edges.iter_mut().enumerate() {
                 // Over bars without a close a flag may look further back.
                 let beside = near(close[t], before);
-                let next = t > 0 && finite(close[t - 1]).is_some();
+                let next = t > first && finite(close[t - 1]).is_some();
                 any = any | Edge { must: beside.must && next, ..beside };
                 before = finite(close[t]).or(before);
                 *edge = *edge | any;

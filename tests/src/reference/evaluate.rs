@@ -26,7 +26,12 @@ pub struct Frame {
     pub axis: Axis,
     /// Inside `universe` the population of a cross-section is every symbol with a bar.
     pub in_universe: bool,
+    /// Inside `ref`: the bars of one symbol for all, which a limited history does not cut.
+    pub referred: bool,
 }
+
+/// Functions whose value never forgets where the history began.
+pub const UNBOUNDED: [&str; 5] = ["kama", "obv", "vwap", "since", "valuewhen"];
 
 pub(super) type Key = (*const Expr, usize, Frame);
 
@@ -35,6 +40,10 @@ pub struct Reference<'m> {
     pub market: &'m Market,
     /// The population of cross-sections; every symbol when `None`.
     pub universe: Option<Node>,
+    /// Whether the market's prices and volumes are adjusted.
+    pub adjusted: bool,
+    /// Bars of a history that begins afresh, and the day that it ends on.
+    pub window: Option<(usize, i64)>,
     values: RefCell<HashMap<Key, Rc<Vec<Value>>>>,
     bars: RefCell<HashMap<(usize, Axis), Rc<Bars>>>,
     pub(super) edges: RefCell<HashMap<Key, Rc<Vec<super::edges::Edge>>>>,
@@ -92,6 +101,8 @@ impl<'m> Reference<'m> {
         Self {
             market,
             universe,
+            adjusted: false,
+            window: None,
             values: RefCell::default(),
             bars: RefCell::default(),
             edges: RefCell::default(),
@@ -196,13 +207,18 @@ impl<'m> Reference<'m> {
                         }
                     })
                     .collect();
+                let first = self.first_bar(call.name, symbol, frame);
+                let cut = |series: Vec<Value>| {
+                    series.into_iter().enumerate().map(|(t, x)| x.filter(|_| t >= first)).collect::<Vec<Value>>()
+                };
+                let series: Vec<Vec<Value>> = series.into_iter().map(cut).collect();
                 let params: Vec<f64> = call.params.iter().map(|p| p.1).collect();
                 let averages: Vec<&str> = call.averages.iter().map(|a| a.1).collect();
                 function(call.name, &series, &params, &averages, call.field.unwrap_or(""), self)
             }
             Expr::Ref { symbol: name, of, asof } => {
                 let other = self.market.find(name).expect("the generator refers to symbols of the market");
-                let values = self.series(of, other, frame);
+                let values = self.series(of, other, Frame { referred: true, ..frame });
                 (0..count).map(|t| values[self.reference_bar(symbol, other, frame.axis, t, *asof)?]).collect()
             }
             Expr::Week { of, partial: false } => {
@@ -217,6 +233,14 @@ impl<'m> Reference<'m> {
                 (0..count).map(|t| self.cross(symbol, frame, t, (*kind, of, *by, only.as_ref()))).collect()
             }
         }
+    }
+
+    /// The first bar that a function sees: those that never forget begin where a limited history does.
+    pub fn first_bar(&self, name: &str, symbol: usize, frame: Frame) -> usize {
+        let Some((bars, day)) = self.window.filter(|_| UNBOUNDED.contains(&name) && !frame.referred) else { return 0 };
+        let base = self.market.symbols[symbol].days.partition_point(|d| *d <= day).saturating_sub(bars);
+        let axis = self.bars(symbol, frame.axis);
+        axis.last_base.partition_point(|last| *last < base)
     }
 
     /// Columns are exact, their means are not; in a coarse world all are coarse.
@@ -259,6 +283,8 @@ impl<'m> Reference<'m> {
         section: (Cross, &Node, Option<&str>, Option<&Node>),
     ) -> Value {
         let (kind, of, by, only) = section;
+        // What each symbol gives comes from its own bars, wherever it is read.
+        let frame = Frame { referred: false, ..frame };
         let key = self.bars(symbol, frame.axis).keys[t];
         let group = match by {
             None => None,
@@ -275,7 +301,8 @@ impl<'m> Reference<'m> {
                 continue;
             }
             if let Some(universe) = self.universe.as_ref().filter(|_| !frame.in_universe) {
-                let inside = self.series(universe, other, Frame { axis: Axis::Base, in_universe: true });
+                let inside =
+                    self.series(universe, other, Frame { axis: Axis::Base, in_universe: true, referred: false });
                 if inside[bars.last_base[at]] != Some(1.0) {
                     continue;
                 }

@@ -138,6 +138,7 @@ fn function(call: &Call, frame: Frame) -> Known {
         "maximum" | "minimum" => (worst(&[0, 1]).0, false),
         "clamp" => (worst(&[0, 1, 2]).0, false),
         "sqrt" => (within(of(0).0, Signed), false),
+        "sma" if of(0).0 == Whole => (Stored, of(0).1),
         "roc" if of(0).0 <= Stored => (Signed, false),
         "macd" | "zscore" | "correl" | "log" | "exp" | "pow" => (Rounded, false),
         "obv" if of(1).0 == Whole => (Whole, false),

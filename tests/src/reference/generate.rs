@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::answer::Scan;
+use super::answer::{Limit, Scan};
+use super::evaluate::UNBOUNDED;
 use super::expression::{Arithmetic, Call, Compare, Cross, Expr, Node};
 use super::market::Market;
 use super::random::Random;
@@ -16,6 +17,8 @@ pub struct Grammar {
     pub helpers: bool,
     /// Windows only: nothing that depends on bars before every window.
     pub finite: bool,
+    /// Scans that are adjusted, and such with a limited history: of windows, and with an origin of what never forgets.
+    pub mixed: bool,
 }
 
 /// The values that labels take.
@@ -28,6 +31,8 @@ const COMPARES: [Compare; 6] =
 pub struct Generator<'r> {
     random: &'r mut Random,
     grammar: Grammar,
+    /// Whether what never forgets has an origin to begin at.
+    origin: bool,
     symbols: Vec<String>,
     lets: Vec<(String, Node)>,
     /// Inside `tf`, where another `tf` is illegal.
@@ -39,7 +44,15 @@ pub struct Generator<'r> {
 /// A random scan for a market with these symbols.
 pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
     let symbols = market.symbols.iter().map(|s| s.name.clone()).collect();
-    let mut g = Generator { random, grammar, symbols, lets: Vec::new(), in_week: false, in_forming: false };
+    let adjust = if grammar.mixed && random.once_in(3) { Some(random.once_in(2)) } else { None };
+    let history = if grammar.mixed && random.once_in(4) {
+        Some(Limit { bars: random.pick(&[1, 2, 5, 30, 200]), origin: random.once_in(2) })
+    } else {
+        None
+    };
+    let grammar = Grammar { finite: grammar.finite || history.is_some(), ..grammar };
+    let origin = history.is_some_and(|limit| limit.origin);
+    let mut g = Generator { random, grammar, origin, symbols, lets: Vec::new(), in_week: false, in_forming: false };
     for i in 0..g.random.below(4) {
         let depth = g.random.between(1, 2) as u32;
         let node = if g.random.once_in(3) { g.condition(depth) } else { g.number(depth) };
@@ -56,10 +69,15 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
     let limit = g.random.once_in(3).then(|| g.random.between(1, 5) as u32);
     let select =
         (0..g.random.between(1, 3)).map(|_| if g.random.once_in(4) { g.condition(3) } else { g.number(3) }).collect();
-    Scan { universe, condition, rank, limit, select, lets: g.lets }
+    Scan { universe, condition, rank, limit, select, lets: g.lets, adjust, history }
 }
 
 impl Generator<'_> {
+    /// Whether what never forgets is legal here though the history is limited.
+    fn may_begin(&self) -> bool {
+        self.origin && !self.in_forming
+    }
+
     fn number(&mut self, depth: u32) -> Node {
         Rc::new(self.number_expr(depth))
     }
@@ -272,7 +290,7 @@ impl Generator<'_> {
 
     fn of_condition(&mut self, depth: u32) -> Expr {
         let c = self.condition(depth);
-        let finite = self.grammar.finite;
+        let finite = self.grammar.finite && !self.may_begin();
         match self.random.below(if self.grammar.helpers { 5 } else { 2 }) {
             which if which == 0 || (finite && which <= 2) => {
                 let n = self.random.between(1, 6) as f64;
@@ -296,7 +314,8 @@ impl Generator<'_> {
 
     fn indicator(&mut self, depth: u32) -> Expr {
         let finite = self.grammar.finite;
-        let legal = |shape: &Shape| !finite || !RECURSIVE.contains(&shape.name);
+        let begins = |name| self.may_begin() && UNBOUNDED.contains(&name);
+        let legal = |shape: &Shape| !finite || !RECURSIVE.contains(&shape.name) || begins(shape.name);
         let shapes: Vec<Shape> = INDICATORS.into_iter().filter(legal).collect();
         let shape = self.random.pick(&shapes);
         // As many leading series as chance gives; the others are the columns of the signature.

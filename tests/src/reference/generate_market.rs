@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::generate::LABELS;
-use super::market::{Market, Symbol, new_york_sessions};
+use super::market::{Event, Market, Symbol, new_york_sessions};
 use super::random::Random;
 
 /// 2 to 12 symbols over 40 to 160 sessions: some begin late, some end early, some miss sessions or single values;
-/// equal values, flat stretches, bars without volume, labels that are missing or change.
+/// equal values, few distinct prices, flat stretches, bars without volume, labels that are missing or change, splits and
+/// dividends.
 pub fn market(random: &mut Random) -> Market {
     let sessions = new_york_sessions();
     let count = random.between(40, 160) as usize;
@@ -15,23 +16,48 @@ pub fn market(random: &mut Random) -> Market {
     let span = &sessions[first..first + count];
     // Half of the markets have a coarse grid: many ties within and between symbols.
     let step = random.pick(&[0.01, 0.01, 0.25, 1.0]);
-    let dirt = random.pick(&[0u64, 0, 100, 30]);
+    let dirt = random.pick(&[0u64, 0, 100, 30, 10]);
+    let most = if random.once_in(6) { 6 } else { 400 };
+    let eventful = random.once_in(2);
     let mut symbols: Vec<Symbol> = Vec::new();
     for i in 0..random.between(2, 12) {
         let name = if i == 0 { "SPY".to_owned() } else { format!("S{i:02}") };
-        let symbol = symbol(random, name, span, step, dirt, symbols.last());
+        let mut symbol = symbol(random, name, span, (step, most), dirt, symbols.last());
+        if eventful {
+            symbol.events = events(random, span, step);
+        }
         symbols.push(symbol);
     }
     symbols.sort_by(|a, b| a.name.cmp(&b.name));
     Market { symbols, sessions }
 }
 
-fn symbol(random: &mut Random, name: String, span: &[i64], step: f64, dirt: u64, other: Option<&Symbol>) -> Symbol {
+/// Up to three events, some that change nothing, some that leave nothing.
+fn events(random: &mut Random, span: &[i64], step: f64) -> Vec<Event> {
+    let mut days: Vec<i64> = (0..random.below(4)).map(|_| random.pick(span)).collect();
+    days.sort_unstable();
+    days.dedup();
+    let event = |day| {
+        let split = random.pick(&[1.0, 1.0, 2.0, 3.0, 1.5, 0.5, 0.1]);
+        let dividend = if random.once_in(2) { 0.0 } else { random.between(1, 40) as f64 * step };
+        Event { day, split, dividend }
+    };
+    days.into_iter().map(event).collect()
+}
+
+fn symbol(
+    random: &mut Random,
+    name: String,
+    span: &[i64],
+    (step, most): (f64, i64),
+    dirt: u64,
+    other: Option<&Symbol>,
+) -> Symbol {
     let late = if random.once_in(3) { random.below(span.len() as u64 / 2) as usize } else { 0 };
     let early = if random.once_in(5) { random.below(20) as usize } else { 0 };
     let gaps = random.pick(&[0u64, 0, 40, 8]);
     let mut symbol = Symbol { name, ..Symbol::default() };
-    let mut price = random.between(20, 400) as i64;
+    let mut price = (random.between(20, 400) as i64).min(most);
     let mut flat = 0;
     for &day in &span[late..span.len() - early] {
         if gaps > 0 && random.once_in(gaps) {
@@ -42,8 +68,13 @@ fn symbol(random: &mut Random, name: String, span: &[i64], step: f64, dirt: u64,
             let still = price as f64 * step;
             [still, still, still, still, 0.0]
         } else {
-            let open = (price + random.below(5) as i64 - 2).max(1);
-            price = (price + random.below(13) as i64 - 6).max(1);
+            // Of few prices the steps are small too.
+            let reach = if most < 20 { 1 } else { 6 };
+            let open = (price + random.below(5).min(2 * reach) as i64 - 2).max(1);
+            price = (price + random.below(2 * reach + 1) as i64 - reach as i64).max(1);
+            if most < 20 {
+                price = price.min(most);
+            }
             let high = open.max(price) + random.below(4) as i64;
             let low = (open.min(price) - random.below(4) as i64).max(1);
             let volume = if random.once_in(10) { 0.0 } else { random.between(1, 50) as f64 * 130.0 };

@@ -66,6 +66,16 @@ pub fn new_york_sessions() -> Vec<i64> {
 /// A label's value from a day on, until the next one; `None` for a missing value.
 pub type LabelSpan = (i64, Option<String>);
 
+/// A split or a cash dividend.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Event {
+    /// Ex-date: the first day in the new terms.
+    pub day: i64,
+    /// New shares for an old one.
+    pub split: f64,
+    pub dividend: f64,
+}
+
 /// One symbol.
 #[derive(Debug, Clone, Default)]
 pub struct Symbol {
@@ -76,6 +86,8 @@ pub struct Symbol {
     pub bars: Vec<[f64; 5]>,
     /// By label, ascending by day.
     pub labels: BTreeMap<String, Vec<LabelSpan>>,
+    /// Ascending by day.
+    pub events: Vec<Event>,
 }
 
 impl Symbol {
@@ -107,6 +119,49 @@ impl Market {
         days.sort_unstable();
         days.dedup();
         days
+    }
+
+    /// The market as it is seen on a day: prices before each event that is known by then are in the terms after it. A split
+    /// divides prices and multiplies volumes; a dividend multiplies prices by 1 - dividend / the last close before it.
+    pub fn adjusted(&self, as_of: i64, dividends: bool) -> Self {
+        let mut market = self.clone();
+        for (symbol, raw) in market.symbols.iter_mut().zip(&self.symbols) {
+            let known: Vec<&Event> = raw.events.iter().filter(|e| e.day <= as_of).collect();
+            for (day, row) in symbol.days.iter().zip(&mut symbol.bars) {
+                let (mut price, mut volume) = (1.0, 1.0);
+                for event in known.iter().rev().filter(|e| *day < e.day) {
+                    price /= event.split;
+                    volume *= event.split;
+                    if dividends && event.dividend > 0.0 {
+                        let before =
+                            raw.days.iter().zip(&raw.bars).rfind(|(d, row)| **d < event.day && !row[3].is_nan());
+                        let kept = before.map_or(1.0, |(_, row)| 1.0 - event.dividend / row[3]);
+                        price *= if kept > 0.0 { kept } else { f64::NAN };
+                    }
+                }
+                for (i, value) in row.iter_mut().enumerate() {
+                    *value *= if i == 4 { volume } else { price };
+                }
+            }
+        }
+        market
+    }
+
+    /// How many events are known on a day: as long as it is the same, nothing is adjusted anew.
+    pub fn known_events(&self, day: i64) -> usize {
+        self.symbols.iter().flat_map(|s| &s.events).filter(|e| e.day <= day).count()
+    }
+
+    /// What was there on a day, without what came later.
+    pub fn cut(&self, day: i64) -> Self {
+        let mut market = self.clone();
+        for symbol in &mut market.symbols {
+            let kept = symbol.days.partition_point(|d| *d <= day);
+            symbol.days.truncate(kept);
+            symbol.bars.truncate(kept);
+            symbol.events.retain(|e| e.day <= day);
+        }
+        market
     }
 
     /// The last session of a week: with it the week is complete.

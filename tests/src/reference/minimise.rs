@@ -50,6 +50,12 @@ fn smaller_scans(scan: &Scan) -> Vec<Scan> {
     if scan.limit.is_some() {
         with(&|s| s.limit = None);
     }
+    if scan.adjust.is_some() {
+        with(&|s| s.adjust = None);
+    }
+    if scan.history.is_some() {
+        with(&|s| s.history = None);
+    }
     for i in 0..scan.rank.len() {
         with(&|s| drop(s.rank.remove(i)));
     }
@@ -172,6 +178,11 @@ fn smaller_markets(market: &Market, scan: &Scan) -> Vec<Market> {
             smaller.symbols.remove(i);
             all.push(smaller);
         }
+    }
+    if market.symbols.iter().any(|s| !s.events.is_empty()) {
+        let mut smaller = market.clone();
+        smaller.symbols.iter_mut().for_each(|s| s.events.clear());
+        all.push(smaller);
     }
     let days = market.days();
     for keep in [days.len() / 2, days.len().saturating_sub(5), days.len().saturating_sub(1)] {

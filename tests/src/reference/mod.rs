@@ -5,7 +5,7 @@
 //! are written out as text for the engine; [`generate`] makes random ones, [`generate_market`] random markets for them.
 //!
 //! Where the specification is silent the reference follows the decisions written at the functions that take them.
-//! It deliberately does not know of shards, caches, history limits, adjustments or any timeframe but days and weeks.
+//! It deliberately does not know of shards, caches, warm-up or any timeframe but days and weeks.
 
 pub mod answer;
 pub mod edges;
@@ -19,7 +19,7 @@ pub mod market;
 pub mod minimise;
 pub mod random;
 
-pub use answer::{Row, Scan, answers};
+pub use answer::{Row, Scan, answers, answers_on};
 pub use evaluate::Reference;
 pub use expression::{Expr, Node};
 pub use market::Market;

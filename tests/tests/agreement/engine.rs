@@ -7,15 +7,15 @@ use trawl_coordinator::local::{self, LocalOptions};
 use trawl_coordinator::{NoProgress, PreparedScan, all_bars, prepare_opened};
 use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
-use trawl_market::{Dataset, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
-use trawl_plan::ScanDocument;
-use trawl_protocol::StepInputV1;
+use trawl_market::{Dataset, FactorRow, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
+use trawl_plan::{History, ScanDocument};
+use trawl_protocol::{AnswerRow, StepInputV1};
 use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::{Grammar, LABELS};
 use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
 
 /// What of the language the engine has behind this seam.
-pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true, finite: false };
+pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true, finite: false, mixed: true };
 
 /// One symbol's row as the engine answers it.
 #[derive(Debug, Clone)]
@@ -48,16 +48,29 @@ pub fn document(scan: &Scan) -> ScanDocument {
         limit: scan.limit,
         select: scan.select_texts(),
         dataset: Some("market".to_owned()),
+        adjust: scan.adjust_text().map(str::to_owned),
+        history: scan.history.map(|limit| History { bars: limit.bars, origin: limit.origin }),
         lets: scan.lets.iter().map(|(name, node)| (name.clone(), node.text())).collect::<BTreeMap<_, _>>(),
         ..ScanDocument::default()
     }
 }
 
-/// The engine's rows at every day of the market, as its answers have them.
+/// Days at which a scan is asked whose history is limited, one by one.
+const DAYS_ASKED: usize = 4;
+
+/// The engine's rows at every day of the market, as its answers have them; at some days where the history is limited: each
+/// bar would have one of its own.
 ///
 /// # Errors
 /// Its refusal of the scan, as text.
 pub fn engine_answers(market: &Market, scan: &Scan) -> Result<Vec<(i64, Vec<EngineRow>)>, String> {
+    if scan.history.is_some() {
+        let (days, data) = (market.days(), dataset(market)?);
+        let document = document(scan);
+        let mut asked: Vec<i64> = (1..=DAYS_ASKED).map(|i| days[days.len() * i / DAYS_ASKED - 1]).collect();
+        asked.dedup();
+        return asked.into_iter().map(|day| Ok((day, engine_answer(&data, &document, day)?))).collect();
+    }
     let prepared = prepared(market, &document(scan))?;
     let mut answers = Vec::new();
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
@@ -84,6 +97,14 @@ pub fn dataset(market: &Market) -> Result<Dataset, String> {
 /// # Errors
 /// Its refusal of the scan, as text.
 pub fn engine_answer(dataset: &Dataset, document: &ScanDocument, day: i64) -> Result<Vec<EngineRow>, String> {
+    Ok(answer_rows(dataset, document, day)?.into_iter().map(engine_row).collect())
+}
+
+/// The same as the answer has them, reasons included.
+///
+/// # Errors
+/// The engine's refusal of the scan, as text.
+pub fn answer_rows(dataset: &Dataset, document: &ScanDocument, day: i64) -> Result<Vec<AnswerRow>, String> {
     let prepared = prepare_opened(dataset.clone(), document, Some(day * DAY)).map_err(|e| e.to_string())?;
     let source = prepared.source();
     let references = source.load_references().map_err(|e| e.to_string())?;
@@ -92,10 +113,10 @@ pub fn engine_answer(dataset: &Dataset, document: &ScanDocument, day: i64) -> Re
     };
     let options = LocalOptions { threads: 1, ..LocalOptions::default() };
     let (answer, _) = local::run(&prepared, options, execute, &NoProgress).map_err(|e| e.to_string())?;
-    Ok(answer.rows.into_iter().map(engine_row).collect())
+    Ok(answer.rows)
 }
 
-fn engine_row(row: trawl_protocol::AnswerRow) -> EngineRow {
+fn engine_row(row: AnswerRow) -> EngineRow {
     EngineRow {
         status: status(row.row.status),
         edge: Some(row.row.edge),
@@ -118,9 +139,19 @@ fn memory_market(market: &Market) -> MemoryMarket {
         columns: COLUMNS.map(str::to_owned).to_vec(),
         bars: market.symbols.iter().filter(|s| !s.days.is_empty()).map(bars).collect(),
         symbols: market.symbols.iter().flat_map(listings).chain(every_label()).collect(),
+        factors: market.symbols.iter().flat_map(factors).collect(),
         groups: Some(3),
         ..MemoryMarket::default()
     }
+}
+
+fn factors(symbol: &Symbol) -> impl Iterator<Item = FactorRow> {
+    symbol.events.iter().map(|event| FactorRow {
+        symbol: symbol.name.clone(),
+        date: event.day * DAY,
+        split: event.split,
+        dividend: event.dividend,
+    })
 }
 
 /// Symbols without bars, so that every label and value that a scan may name is known.

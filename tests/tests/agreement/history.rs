@@ -63,7 +63,7 @@ fn compare(market: &Market, scan: &Scan, seed: u64, tally: &mut Tally) -> Result
     let whole = engine_answers(market, scan)?;
     let data = dataset(market)?;
     let mut random = Random::new(seed);
-    let disturbed = Disturbed::new(market, scan);
+    let disturbed = Disturbed::new(market, scan, market.days());
     for _ in 0..DAYS {
         let at = random.below(whole.len() as u64) as usize;
         let bars = random.pick(&[1, 1, 1, 2, 5, 30]);
@@ -113,7 +113,7 @@ fn compare(market: &Market, scan: &Scan, seed: u64, tally: &mut Tally) -> Result
 
 /// One random scan; what does not agree is made smaller and told.
 fn check(seed: u64, tally: &mut Tally) {
-    let grammar = Grammar { frames: true, helpers: true, finite: true };
+    let grammar = Grammar { frames: true, helpers: true, finite: true, mixed: false };
     let whole = market(&mut Random::new(seed / 8));
     let scan = scan(&mut Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a)), grammar, &whole);
     if let Err(first) = compare(&whole, &scan, seed, tally) {
@@ -394,7 +394,7 @@ fn needs_all(node: &Node, of_reference: bool, met: &mut BTreeSet<String>) -> boo
 
 #[test]
 fn what_never_forgets_is_refused_unless_there_is_an_origin() {
-    let grammar = Grammar { frames: true, helpers: true, finite: false };
+    let grammar = Grammar { frames: true, helpers: true, finite: false, mixed: false };
     let mut refused = 0;
     for seed in 0..600u64 {
         let whole = market(&mut Random::new(seed / 8));

@@ -7,6 +7,7 @@
 //! `TRAWL_AGREEMENT_CASES` and `TRAWL_AGREEMENT_SEED` choose how many scans and which; `just agreement` runs 100,000.
 
 mod compare;
+mod cut;
 mod engine;
 mod every_bar;
 mod history;
@@ -23,7 +24,7 @@ use trawl_tests::reference::random::Random;
 use trawl_tests::reference::{Market, Scan, generate, generate_market};
 
 /// Scans when nothing else is said: well below two minutes on two cores.
-const CASES: u64 = 4_000;
+const CASES: u64 = 2_000;
 /// Scans that share a market.
 const SCANS_PER_MARKET: u64 = 8;
 /// Excused rows per thousand, beyond which the excuses hide something.
@@ -56,7 +57,7 @@ fn told(seed: u64, first: &Disagreement, market: Market, scan: Scan) -> String {
     let mut text = format!("seed {seed}, {kind}: {again}\n{}", scan.text());
     if bars <= 40 {
         for symbol in &market.symbols {
-            text += &format!("  {} {:?}\n", symbol.name, symbol.labels);
+            text += &format!("  {} {:?} {:?}\n", symbol.name, symbol.labels, symbol.events);
             for (day, row) in symbol.days.iter().zip(&symbol.bars) {
                 text += &format!("    {day} {row:?}\n");
             }
