@@ -28,5 +28,6 @@ mod probes;
 mod promql;
 mod scaling;
 mod security;
+mod sources;
 mod traces;
 mod update;

@@ -107,7 +107,10 @@ impl Fit {
             let mut sessions = Sessions::new(calendar);
             let (mut known, mut outside, mut off) = (0u64, 0u64, 0u64);
             let mut dates = BTreeSet::new();
-            for &time in bars.times.iter().filter(|time| sessions.range.0 <= **time && **time < sessions.range.1) {
+            for &time in &bars.times {
+                if !sessions.knows(time) {
+                    continue;
+                }
                 known += 1;
                 if !dated && sessions.is_regular(time) {
                     continue;

@@ -102,7 +102,7 @@ pub(super) fn choose_timeframe(
                             --timeframe 1m";
                 return Err(MarketError::Refused(told.to_owned()));
             }
-            Chosen { timeframe: DAILY, inferred: !files.is_empty() }
+            Chosen { timeframe: DAILY, inferred: false }
         }
     };
     let timeframe = chosen.timeframe;
@@ -150,8 +150,7 @@ pub(super) fn choose_zone(
     calendar: Calendar,
     notes: &mut Vec<String>,
 ) -> Result<Option<Zone>, MarketError> {
-    let mut zones: BTreeSet<Option<&str>> = BTreeSet::new();
-    files.iter().for_each(|(_, rows)| drop(zones.insert(rows.format.zone())));
+    let zones: BTreeSet<Option<&str>> = files.iter().map(|(_, rows)| rows.format.zone()).collect();
     let of_format = zones.first().copied().flatten().filter(|_| zones.len() == 1);
     if let Some(zone) = options.read.zone {
         return Ok(Some(zone));
@@ -169,22 +168,26 @@ pub(super) fn choose_zone(
     let sample: Vec<TimeMicros> = clocks.step_by(count / FIT_BARS_MAX + 1).collect();
     let outside = |zone: Zone| share_outside(calendar, sample.iter().map(|local| zone.to_utc(*local)));
     let as_utc = outside(Zone::UTC);
-    let own = outside(calendar.zone());
-    let other_is_better = sample.len() >= ZONE_BARS_MIN && as_utc > 0.02 && own * 4.0 < as_utc;
+    let tried = ZONES_TRIED.iter().filter_map(|name| Zone::named(name).ok());
+    let all = std::iter::once(calendar.zone()).chain(tried).map(|zone| (outside(zone), zone));
+    let best = all.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share < as_utc / 2.0);
+    let other_is_better = sample.len() >= ZONE_BARS_MIN
+        && best.is_some_and(|(share, zone)| {
+            let doubtful = if zone == calendar.zone() { 0.02 } else { 0.1 };
+            as_utc > doubtful && share * 4.0 < as_utc
+        });
     if as_utc <= 0.5 && !other_is_better {
-        let told = "times that name no zone were read as UTC; --tz names their zone";
-        notes.push(told.to_owned());
+        notes.push("times that name no zone were read as UTC; --tz names their zone".to_owned());
         return Ok(None);
     }
-    let tried = ZONES_TRIED.iter().filter_map(|name| Zone::named(name).ok());
-    let best = std::iter::once(calendar.zone()).chain(tried).map(|zone| (outside(zone), zone));
-    let best = best.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share < as_utc / 2.0);
     let advice = match best {
         Some((share, zone)) => {
             let zone = zone.name();
             format!("read in {zone} it is {}: say --tz {zone}, or --tz UTC if they are UTC", percent(share))
         }
-        None => "say --tz with the zone of these times, --tz UTC if they are UTC, or the --calendar that fits".to_owned(),
+        None => {
+            "say --tz with the zone of these times, --tz UTC if they are UTC, or the --calendar that fits".to_owned()
+        }
     };
     Err(MarketError::Refused(format!(
         "{} of the bars lie outside the regular sessions of {} when times that name no zone are read as UTC; {advice}",
@@ -195,7 +198,7 @@ pub(super) fn choose_zone(
 
 /// How the times of an import are made into labels of bars.
 #[derive(Clone, Copy)]
-pub(super) struct Labels {
+pub(crate) struct Labels {
     pub timeframe: Timeframe,
     pub zone: Option<Zone>,
     pub calendar: Calendar,
@@ -218,10 +221,10 @@ impl Labels {
 }
 
 /// The bars of a file by symbol, and the rows that come twice or out of order. Says whether it was newest first.
-pub(super) type Labelled = (BTreeMap<Arc<str>, SymbolRows>, Vec<(u64, Reason)>, bool);
+pub(crate) type Labelled = (BTreeMap<Arc<str>, SymbolRows>, Vec<(u64, Reason)>, bool);
 
 /// Labels the rows of one file and puts them in order.
-pub(super) fn label_rows(rows: Rows, labels: Labels) -> Labelled {
+pub(crate) fn label_rows(rows: Rows, labels: Labels) -> Labelled {
     let Rows { symbols, of, local, offset, lines, values, .. } = rows;
     let times: Vec<TimeMicros> = local.iter().zip(&offset).map(|(l, o)| labels.label(*l, *o)).collect();
     drop((local, offset));
@@ -274,7 +277,11 @@ pub(super) fn label_all(files: Vec<(usize, Rows)>, labels: Labels) -> Vec<(usize
 
 /// Refuses bars on dates on which the calendar has no session, where they are more than a few; the calendar that a user
 /// named is not doubted.
-pub(super) fn check_calendar(fit: &Fit, options: &ImportOptions, existing: Option<&Dataset>) -> Result<(), MarketError> {
+pub(super) fn check_calendar(
+    fit: &Fit,
+    options: &ImportOptions,
+    existing: Option<&Dataset>,
+) -> Result<(), MarketError> {
     let Some(told) = fit.misfit().filter(|_| options.calendar.is_none()) else { return Ok(()) };
     let advice = match (fit.better(), existing) {
         (Some(other), None) => format!("say --calendar {other}, which fits"),

@@ -154,8 +154,13 @@ mod tests {
 
     #[test]
     fn columns_are_bound_by_name_in_any_order_and_case() {
-        let b =
-            bind("f", &["VOLUME", "adj close", "Close", "Low", "High", "Open", "DATE"], ImportFormat::Yfinance, &[], false);
+        let b = bind(
+            "f",
+            &["VOLUME", "adj close", "Close", "Low", "High", "Open", "DATE"],
+            ImportFormat::Yfinance,
+            &[],
+            false,
+        );
         let b = b.unwrap();
         assert_eq!(b.time, 6);
         let expected = [(5, "open"), (4, "high"), (3, "low"), (2, "close"), (0, "volume"), (1, "adj_close")];
@@ -165,7 +170,8 @@ mod tests {
     #[test]
     fn a_map_goes_before_the_header() {
         let map = [("close".to_owned(), "Price".to_owned()), ("date".to_owned(), "day".to_owned())];
-        let b = bind("f", &["ticker", "Day", "price", "close", "Unnamed: 0", ""], ImportFormat::Csv, &map, false).unwrap();
+        let b =
+            bind("f", &["ticker", "Day", "price", "close", "Unnamed: 0", ""], ImportFormat::Csv, &map, false).unwrap();
         assert_eq!((b.time, b.symbol), (1, Some(0)));
         assert_eq!(names(&b), [(2, "close"), (4, "unnamed_0")]);
         assert_eq!(b.ignored, ["close", ""]);
@@ -204,6 +210,8 @@ mod tests {
             assert!(error.starts_with("x.csv: ") && error.contains(told), "{error}");
         }
         let map = [("close".to_owned(), "price".to_owned())];
-        assert!(bind("f", &["date", "close"], ImportFormat::Csv, &map, false).unwrap_err().to_string().contains("'price'"));
+        assert!(
+            bind("f", &["date", "close"], ImportFormat::Csv, &map, false).unwrap_err().to_string().contains("'price'")
+        );
     }
 }

@@ -5,6 +5,7 @@
 //! an import are known (`import`).
 
 mod bind;
+mod cells;
 mod number;
 mod presets;
 mod rows;
@@ -16,9 +17,10 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use bind::CORE;
+pub(crate) use cells::NAIVE;
 pub use presets::ImportFormat;
 pub(crate) use presets::is_data_row;
-pub(crate) use rows::{DateOrderKey, NAIVE, OrderEvidence, Policy, Rows, UNREAD, read_rows};
+pub(crate) use rows::{DateOrderKey, OrderEvidence, Policy, Rows, UNREAD, read_rows};
 pub use series::{FileSeries, SymbolSeries, read_series};
 pub(crate) use spacing::{Spacing, Told, length};
 

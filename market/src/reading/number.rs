@@ -40,7 +40,9 @@ impl DecimalSign {
             return;
         }
         let Some((whole, decimals)) = cell.rsplit_once(',') else {
-            self.point += usize::from(cell.matches('.').count() == 1);
+            // `1.234` may be thousands.
+            let decimal = cell.rsplit_once('.').is_some_and(|(whole, d)| d.len() != 3 || whole.len() > 3);
+            self.point += usize::from(decimal && cell.matches('.').count() == 1);
             return;
         };
         if decimals.contains('.') {
@@ -98,7 +100,7 @@ mod tests {
             cells.iter().for_each(|cell| sign.look(cell));
             sign.is_comma(likely)
         };
-        assert!(is_comma(&["1.234,50", "12,5", "1000"], true));
+        assert!(is_comma(&["1.234,50", "12,5", "1000", "10.000"], true));
         assert!(is_comma(&["151,234"], true) && !is_comma(&["151,234"], false));
         assert!(!is_comma(&["1,234.50", "1.5"], true));
         assert!(!is_comma(&["1,234,567", "1.5"], true));
@@ -107,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_cell_that_is_no_number_is_explained() {
-        for (cell, told) in [("1,234.50", "thousands"), ("1234,50", "decimal comma"), ("1.25M", "suffix"), ("$5", "sign")]
+        for (cell, told) in
+            [("1,234.50", "thousands"), ("1234,50", "decimal comma"), ("1.25M", "suffix"), ("$5", "sign")]
         {
             assert!(likely_cause(cell).contains(told), "{cell}");
         }

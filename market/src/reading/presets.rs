@@ -247,17 +247,8 @@ fn lean_date(file_name: &str) -> Option<TimeMicros> {
 }
 
 /// Names that some vendors give to what others call a time or a volume, taken where the usual ones are missing.
-pub(super) const TIME_ALIASES: [&str; 9] = [
-    "open_time",
-    "window_start",
-    "t",
-    "ts",
-    "unix",
-    "date_time",
-    "datum",
-    "index_level_0",
-    "unnamed_0",
-];
+pub(super) const TIME_ALIASES: [&str; 9] =
+    ["open_time", "window_start", "t", "ts", "unix", "date_time", "datum", "index_level_0", "unnamed_0"];
 /// The same of symbols.
 pub(super) const SYMBOL_ALIASES: [&str; 4] = ["act_symbol", "instrument", "code", "sym"];
 /// The same of values: (name, what it means).

@@ -5,26 +5,20 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
-use arrow_schema::DataType;
+use arrow_array::{Array, ArrayRef};
 
 use super::bind::{Binding, CORE, bind};
-use super::number::{Cell, DecimalSign, likely_cause, parse_number};
+use super::cells::{Cells, NAIVE, TimeCells};
+use super::number::{Cell, DecimalSign, likely_cause};
 use super::presets::ImportFormat;
 use super::spacing::Spacing;
-use super::ReadOptions;
 use crate::error::MarketError;
 use crate::limits::CLASSIFY_ROWS;
 use crate::name::is_symbol;
 use crate::quarantine::{BadRow, Reason};
 use crate::sources::{BarSource, Batch, OpenOptions, open};
-use crate::time::{DateOrder, SECOND, TimeMicros, format_time, open_order, parse_written};
-use crate::zone::Zone;
+use crate::time::{DateOrder, SECOND, TimeMicros, open_order, parse_written};
 
-/// Offset of a time that was written without a zone.
-pub(crate) const NAIVE: i32 = i32::MIN;
 /// What the clock showed where a time could not be read.
 pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
 /// Characters of a bad cell that are shown.
@@ -173,8 +167,10 @@ impl<'a> Reader<'a> {
         let headers: Vec<String> = source.columns().iter().map(|h| h.trim().to_owned()).collect();
         let plain: Vec<&str> = headers.iter().map(String::as_str).collect();
         let mut binding = bind(shown, &plain, format, &options.map, policy == Policy::Keep)?;
-        let bad = |why: String, expected: &str| {
-            MarketError::BadCsv { file: shown.to_owned(), why, expected: expected.to_owned() }
+        let bad = |why: String, expected: &str| MarketError::BadCsv {
+            file: shown.to_owned(),
+            why,
+            expected: expected.to_owned(),
         };
         let mut stem = None;
         if let Some(pattern) = &options.symbol_from {
@@ -328,14 +324,18 @@ impl<'a> Reader<'a> {
         let Some(cell) = cell else { return format!("line {line}: {}", reason.text()) };
         let text: String = columns[cell].text(row).chars().take(CELL_SHOWN_CHARS).collect();
         let cause = if reason == Reason::NotANumber { likely_cause(&text) } else { "" };
-        format!("line {line}, column '{}': '{text}' is {}{cause}", self.headers[cell], match reason {
-            Reason::NotANumber => "no number",
-            Reason::BadTime => "no date or time that is known, such as 2024-06-21 or 2024-06-21 09:30:00",
-            Reason::BadSymbol => "no symbol",
-            Reason::EmptyCell => "empty",
-            Reason::PriceNotPositive => "no price above zero",
-            other => other.text(),
-        })
+        format!(
+            "line {line}, column '{}': '{text}' is {}{cause}",
+            self.headers[cell],
+            match reason {
+                Reason::NotANumber => "no number",
+                Reason::BadTime => "no date or time that is known, such as 2024-06-21 or 2024-06-21 09:30:00",
+                Reason::BadSymbol => "no symbol",
+                Reason::EmptyCell => "empty",
+                Reason::PriceNotPositive => "no price above zero",
+                other => other.text(),
+            }
+        )
     }
 
     /// Looks at the first rows: columns of text are no series, the decimal sign may be a comma, prices of LEAN are whole
@@ -560,101 +560,4 @@ fn raw_sorted(source: &dyn BarSource, lines: &[u64]) -> Result<Vec<String>, Mark
         rows[at] = row;
     }
     Ok(rows)
-}
-
-/// One column of a batch.
-enum Cells<'a> {
-    Text(&'a StringArray),
-    Float(&'a Float64Array),
-    Whole(&'a Int64Array),
-    Time(&'a TimestampMicrosecondArray),
-    /// Not wanted, or of a type that is neither number nor text.
-    Other,
-}
-
-impl<'a> Cells<'a> {
-    fn new(array: &'a ArrayRef) -> Self {
-        match array.data_type() {
-            DataType::Utf8 => Self::Text(array.as_string()),
-            DataType::Float64 => Self::Float(array.as_primitive::<Float64Type>()),
-            DataType::Int64 => Self::Whole(array.as_primitive::<Int64Type>()),
-            DataType::Timestamp(..) => Self::Time(array.as_primitive::<TimestampMicrosecondType>()),
-            _ => Self::Other,
-        }
-    }
-
-    fn number(&self, row: usize, comma: bool) -> Cell {
-        let of = |value: f64| if value.is_nan() { Cell::Missing } else { Cell::Number(value) };
-        match self {
-            Self::Text(texts) if texts.is_null(row) => Cell::Missing,
-            Self::Text(texts) => parse_number(texts.value(row), comma),
-            Self::Float(values) => if values.is_null(row) { Cell::Missing } else { of(values.value(row)) },
-            Self::Whole(values) => if values.is_null(row) { Cell::Missing } else { of(values.value(row) as f64) },
-            Self::Time(_) => Cell::Text,
-            Self::Other => Cell::Missing,
-        }
-    }
-
-    fn text(&self, row: usize) -> Cow<'a, str> {
-        match self {
-            Self::Text(texts) if texts.is_valid(row) => Cow::Borrowed(texts.value(row)),
-            Self::Float(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
-            Self::Whole(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
-            Self::Time(values) if values.is_valid(row) => Cow::Owned(format_time(values.value(row))),
-            _ => Cow::Borrowed(""),
-        }
-    }
-}
-
-/// How a column of timestamps names its zone.
-#[derive(Clone, Copy)]
-enum Stamp {
-    Naive,
-    /// Seconds ahead of UTC.
-    Fixed(i32),
-    Zone(Zone),
-}
-
-impl Stamp {
-    fn read(self, time: TimeMicros) -> (TimeMicros, i32) {
-        match self {
-            Self::Naive => (time, NAIVE),
-            Self::Fixed(seconds) => (time.saturating_add(i64::from(seconds) * SECOND), seconds),
-            Self::Zone(zone) => {
-                let wall = zone.wall(time);
-                (wall, (wall.saturating_sub(time) / SECOND) as i32)
-            }
-        }
-    }
-}
-
-/// How the column of times is read.
-enum TimeCells {
-    Stamp(Stamp),
-    Text,
-}
-
-impl TimeCells {
-    /// The error is the name of a zone that is unknown.
-    fn new(array: &ArrayRef) -> Result<Self, String> {
-        let DataType::Timestamp(_, zone) = array.data_type() else { return Ok(Self::Text) };
-        let Some(zone) = zone else { return Ok(Self::Stamp(Stamp::Naive)) };
-        // Offsets such as +02:00 are read as those of a written time.
-        let fixed = parse_written(&format!("2000-01-01 00:00{zone}"), DateOrder::MonthFirst).and_then(|w| w.offset);
-        Ok(Self::Stamp(match fixed {
-            Some(offset) => Stamp::Fixed((offset / SECOND) as i32),
-            None => Stamp::Zone(Zone::named(zone).map_err(|_| zone.to_string())?),
-        }))
-    }
-
-    /// The time of a row as it is written, the time of the day included.
-    fn text<'c>(&self, row: usize, columns: &[Cells<'c>], binding: &Binding) -> Cow<'c, str> {
-        let date = columns[binding.time].text(row);
-        match (self, binding.clock.map(|clock| columns[clock].text(row))) {
-            (Self::Text, Some(clock)) if !clock.trim().is_empty() => {
-                Cow::Owned(format!("{} {}", date.trim(), clock.trim()))
-            }
-            _ => date,
-        }
-    }
 }

@@ -73,7 +73,8 @@ impl Spacing {
         let steps = self.counted();
         let total: u64 = steps.values().sum();
         let short: u64 = steps.range(..STEP_OF_DAYS).map(|(_, count)| count).sum();
-        let usual = |steps: &BTreeMap<i64, u64>| steps.iter().max_by_key(|(step, n)| (**n, -**step)).map(|(s, n)| (*s, *n));
+        let usual =
+            |steps: &BTreeMap<i64, u64>| steps.iter().max_by_key(|(step, n)| (**n, -**step)).map(|(s, n)| (*s, *n));
         if total == 0 {
             return None;
         }
@@ -131,7 +132,11 @@ impl Spacing {
                     (None, Some(_)) => (false, true),
                     (None, None) => (days(told) < days(wanted) && clear, days(told) > days(wanted)),
                 };
-                let far = longer && clear && total >= MANY_STEPS;
+                // Days that begin at one time of the day are days, and not minutes of what is seldom traded.
+                let steps = self.counted();
+                let even = steps.iter().filter(|(step, _)| **step % HOUR == 0).map(|(_, n)| n).sum::<u64>();
+                let days = told.is_dated() && !wanted.is_dated() && even * 5 >= total * 4;
+                let far = longer && (days || clear && total >= MANY_STEPS);
                 (shorter || far).then(|| format!("the bars are {told} apart"))
             }
         }
@@ -200,6 +205,7 @@ mod tests {
         assert!(refused(&spacing(MINUTE, 100), "1d") && refused(&spacing(MINUTE, 100), "5m"));
         assert!(!refused(&spacing(MINUTE, 100), "1m") && !refused(&spacing(MINUTE, 2), "1d"));
         assert!(refused(&spacing(5 * MINUTE, 100), "1m") && !refused(&spacing(5 * MINUTE, 10), "1m"));
+        assert!(refused(&spacing(DAY, 3), "1m") && !refused(&spacing(DAY + 7 * MINUTE, 3), "1m"));
         assert!(refused(&spacing(DAY, 30), "1m") && refused(&spacing(DAY, 30), "1w"));
         assert!(refused(&spacing(7 * DAY, 30), "1d") && !refused(&spacing(7 * DAY, 30), "1w"));
         assert!(refused(&spacing(1_000_000, 30), "1m"));

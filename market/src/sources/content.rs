@@ -117,7 +117,7 @@ fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(),
     }
     let before = inputs.len();
     for at in 0..archive.len() {
-        let Some(inside) = archive.name_for_index(at) else { continue };
+        let Some(Ok(inside)) = archive.name_for_index(at) else { continue };
         let name = inside.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
         if name.is_empty() || name.starts_with('.') || inside.starts_with("__MACOSX") {
             continue;

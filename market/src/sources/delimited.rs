@@ -22,17 +22,8 @@ const DELIMITERS: [char; 4] = [',', ';', '\t', '|'];
 /// Characters of a line that a message shows.
 const SHOWN_CHARS: usize = 200;
 /// Fields of a price table with two header lines.
-const WIDE_FIELDS: [&str; 9] = [
-    "open",
-    "high",
-    "low",
-    "close",
-    "adj close",
-    "volume",
-    "dividends",
-    "stock splits",
-    "capital gains",
-];
+const WIDE_FIELDS: [&str; 9] =
+    ["open", "high", "low", "close", "adj close", "volume", "dividends", "stock splits", "capital gains"];
 
 /// A table with a column for each field and symbol, read as one row for each symbol.
 struct Wide {
@@ -311,8 +302,12 @@ impl BarSource for Delimited {
 /// The layout of a table whose first two lines name a field and a symbol for each column, in either order, and whose
 /// third line names the first column alone; with the columns of the rows that it becomes.
 fn read_wide(first: &[String], second: &[String], third: &[String]) -> Option<(Wide, Vec<String>)> {
-    let index = third.first().filter(|name| !name.is_empty())?;
-    if first.len() < 2 || first.len() != second.len() || third[1..].iter().any(|cell| !cell.is_empty()) {
+    let index = third.first().filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))?;
+    let lengths = [second.len(), third.len()];
+    if first.len() < 2 || lengths != [first.len(); 2] || third[1..].iter().any(|cell| !cell.is_empty()) {
+        return None;
+    }
+    if second[1..].iter().any(|cell| cell.is_empty() || cell.parse::<f64>().is_ok()) {
         return None;
     }
     let is_field = |cell: &String| WIDE_FIELDS.contains(&cell.to_ascii_lowercase().as_str());
