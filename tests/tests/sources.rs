@@ -5,8 +5,9 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, Date32Array, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
+    ArrayRef, Date32Array, DictionaryArray, Float64Array, Int64Array, LargeStringArray, RecordBatch,
     TimestampNanosecondArray,
 };
 use trawl_tests::home::Home;
@@ -243,9 +244,9 @@ fn parquet_and_arrow_are_read_as_pandas_and_polars_write_them() {
     let home = Home::new();
     let times: Vec<i64> = (0..60).map(|i| (OPEN + 60 * i) * 1_000_000_000).collect();
     let index = TimestampNanosecondArray::from(times).with_timezone("America/New_York");
-    let symbols = StringArray::from(vec!["AAPL"; 60]);
+    let symbols: DictionaryArray<Int32Type> = std::iter::repeat_n("AAPL", 60).collect();
     let pandas = frame(vec![
-        ("symbol", Arc::new(symbols)),
+        ("symbol", Arc::new(symbols) as ArrayRef),
         ("close", floats(60, 100.0)),
         ("volume", Arc::new(Int64Array::from_iter_values(1000..1060))),
         ("__index_level_0__", Arc::new(index)),
@@ -260,8 +261,8 @@ fn parquet_and_arrow_are_read_as_pandas_and_polars_write_them() {
     let mut closes: Vec<f64> = (0..8).map(|i| 10.0 + f64::from(i)).collect();
     closes[2] = -1.0;
     let polars = frame(vec![
-        ("ticker", Arc::new(LargeStringArray::from(vec!["IBM"; 8]))),
-        ("date", Arc::new(days.collect::<Date32Array>())),
+        ("ticker", Arc::new(LargeStringArray::from(vec!["IBM"; 8])) as ArrayRef),
+        ("date", Arc::new(Date32Array::from_iter_values(days))),
         ("close", Arc::new(Float64Array::from(closes))),
     ]);
     let zstd = parquet::basic::Compression::ZSTD(parquet::basic::ZstdLevel::default());
