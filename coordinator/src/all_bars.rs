@@ -1,27 +1,33 @@
 //! A scan at every bar: the answer at each time of the dataset up to the as-of, in chunks of times.
 //!
-//! Each time's answer is the one that a scan as of that time gives, prices adjusted as of the last. Memory holds one
-//! chunk of rows and the bars of as many segments as there are threads.
+//! Each time's answer is the one that a scan as of that time gives, prices adjusted as of that time: history is cut where
+//! a split or a dividend becomes known, and each part computed from bars adjusted as of it (`trawl_market::Vintage`).
+//! `@last` adjusts all of it as of the last bar instead. Memory holds one chunk of rows and the bars of as many segments
+//! as there are threads.
+
+use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use trawl_kernels::Cancel;
 use trawl_kernels::stages::Stages;
-use trawl_market::{MarketError, TimeMicros};
+use trawl_market::{Adjustment, MarketError, TimeMicros};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
-use trawl_worker::{ExecuteError, References, StepOutput};
+use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, reads_earlier_crosses};
 
 use crate::local::LocalOptions;
 use crate::merge::{FailedSegment, failed_rows, place_rows};
 use crate::passes::{PassError, Passes};
-use crate::prepare::PreparedScan;
+use crate::prepare::{PreparedScan, adjustment_text};
 
 /// Bytes of the rows that are held at once.
 pub const CHUNK_BYTES_MAX: u64 = 256 << 20;
 /// What a row takes beside its values: name, reason, vectors, allocator.
 const ROW_BYTES: u64 = 160;
 const VALUE_BYTES: u64 = 8;
+/// Bytes of one segment's vintages beside its bars.
+const VINTAGES_BYTES_MAX: u64 = 256 << 20;
 
 /// Why the answers end early.
 #[derive(Debug, thiserror::Error)]
@@ -66,17 +72,24 @@ pub fn all_bars(
     let wanted =
         times.partition_point(|t| from.is_some_and(|from| *t < from))..times.partition_point(|t| *t <= prepared.as_of);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build()?;
-    let references = prepared.source().load_references();
+    let times = times.get(wanted).unwrap_or(&[]);
     let columns = (prepared.plan.rank.len() + prepared.plan.headings.len()) as u64;
     let row = ROW_BYTES + VALUE_BYTES * columns;
     let a_time = row * prepared.symbol_count() as u64 * prepared.plan.points.len() as u64;
     let chunk = (chunk_bytes_max / a_time.max(1)).max(1) as usize;
-    for chunk in times.get(wanted).unwrap_or(&[]).chunks(chunk) {
-        let rows = pool.install(|| Chunk { prepared, references: &references, cancel, times: chunk }.rows())?;
+    let parts = Parts::new(prepared, times)?;
+    for chunk in parts.of(times).flat_map(|part| part.chunks(chunk)) {
+        let source = ScanSource { adjustment: parts.adjustment_at(chunk), ..prepared.source() };
+        let references = source.load_references();
+        let rows = pool.install(|| Chunk { prepared, source: &source, references: &references, cancel, times: chunk }.rows())?;
         for (time, rows) in chunk.iter().zip(rows) {
             let spec = prepared.merge_spec();
             let answer = Answer {
-                identity: Identity { as_of: prepared.dataset.manifest.as_of_text(*time), ..spec.identity.clone() },
+                identity: Identity {
+                    as_of: prepared.dataset.manifest.as_of_text(*time),
+                    adjustment: adjustment_text(parts.adjustment_at(&[*time])),
+                    ..spec.identity.clone()
+                },
                 rows: place_rows(rows, &spec),
                 select: spec.select,
                 points: spec.points,
@@ -88,9 +101,63 @@ pub fn all_bars(
     Ok(())
 }
 
+/// Which times may be computed together.
+struct Parts<'a> {
+    prepared: &'a PreparedScan,
+    /// Times at which another part begins.
+    cuts: Vec<TimeMicros>,
+}
+
+impl<'a> Parts<'a> {
+    /// A part ends where what all symbols share becomes another: the bars of a reference, or cross-sections at times
+    /// before the as-of, which any symbol's split changes. It ends too where the vintages of a segment would take too
+    /// much memory.
+    fn new(prepared: &'a PreparedScan, times: &[TimeMicros]) -> Result<Self, MarketError> {
+        let (Some(&first), Some(&last)) = (times.first(), times.last()) else {
+            return Ok(Self { prepared, cuts: Vec::new() });
+        };
+        let plan = &prepared.plan;
+        let all = !plan.crosses.is_empty() && reads_earlier_crosses(plan);
+        let references = plan.references();
+        let manifest = &prepared.dataset.manifest;
+        let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut cuts = Vec::new();
+        for (time, symbol) in prepared.dataset.adjustment_changes(&prepared.adjustment, None, (first, last))? {
+            let Some(entry) = manifest.symbol(&symbol) else { continue };
+            let held = bytes.entry(entry.group).or_default();
+            *held += entry.rows * VALUE_BYTES * (plan.columns.len() as u64 + 2);
+            if all || references.contains(&symbol.as_str()) || *held > VINTAGES_BYTES_MAX {
+                cuts.push(time);
+                bytes.clear();
+            }
+        }
+        cuts.dedup();
+        Ok(Self { prepared, cuts })
+    }
+
+    /// Runs of the times, none of them empty.
+    fn of<'t>(&'t self, times: &'t [TimeMicros]) -> impl Iterator<Item = &'t [TimeMicros]> {
+        times.chunk_by(|before, after| {
+            let next = self.cuts.partition_point(|cut| cut <= before);
+            self.cuts.get(next).is_none_or(|cut| cut > after)
+        })
+    }
+
+    /// What is known at the beginning of a run of times; each vintage adds what becomes known later.
+    fn adjustment_at(&self, times: &[TimeMicros]) -> Adjustment {
+        let adjustment = self.prepared.adjustment;
+        match times.first() {
+            Some(first) if !adjustment.at_last => adjustment.known_at(*first),
+            _ => adjustment,
+        }
+    }
+}
+
 /// Some times that are computed together.
 struct Chunk<'a> {
     prepared: &'a PreparedScan,
+    /// Adjusted as of the first of the times.
+    source: &'a ScanSource,
     references: &'a Result<References, ExecuteError>,
     cancel: &'a dyn Cancel,
     times: &'a [TimeMicros],
@@ -125,13 +192,15 @@ impl Chunk<'_> {
     /// The present step for every segment; damaged ones with the reason.
     #[allow(clippy::type_complexity)]
     fn pass(&self, passes: &Passes) -> Result<Vec<(u32, Result<StepOutput, String>)>, AllBarsError> {
-        let (step, source) = (passes.step(), self.prepared.source());
+        let step = passes.step();
         let input = passes.input(&self.prepared.segments);
+        let known = ScanSource { adjustment: self.prepared.adjustment, ..self.source.clone() };
+        let span = self.times.first().copied().zip(self.times.last().copied()).unwrap_or_default();
         let run = |segment: &u32| {
             let output = match self.references {
-                Ok(references) => source.load_segment(*segment).and_then(|bars| {
+                Ok(references) => known.load_vintages(*segment, span).and_then(|vintages| {
                     let mut untold = Stages::default();
-                    source.run(step, &input, self.times, &bars, references, self.cancel, &mut untold)
+                    known.run_vintages(step, &input, self.times, &vintages, references, self.cancel, &mut untold)
                 }),
                 Err(error) if error.kind() != ErrorKind::Permanent => {
                     return Err(AllBarsError::Taker(text_of(error)));

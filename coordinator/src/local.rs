@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
                 mode: "embedded".to_owned(),
                 precision: prepared.identity.precision.clone(),
                 as_of_shown: prepared.shown_as_of(),
-                as_of_warning: prepared.as_of_warning.clone(),
+                warnings: prepared.warnings.clone(),
                 backend: prepared.identity.backend.clone(),
                 threads: count(threads),
                 segments: count(prepared.segments.len()),

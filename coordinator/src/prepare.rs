@@ -76,8 +76,9 @@ pub struct PreparedScan {
     pub plan: Arc<Plan>,
     /// Time of the bar that is looked at (its start), resolved.
     pub as_of: TimeMicros,
-    /// Set when that bar is not the newest closed one, or when the as-of that was asked for lies beyond the data.
-    pub as_of_warning: Option<String>,
+    /// What the user should know of it beforehand: an as-of that is not that of the newest closed bar or lies beyond the
+    /// data, an adjustment without anything to adjust for.
+    pub warnings: Vec<String>,
     /// Corrections of prices, as of a date.
     pub adjustment: Adjustment,
     /// Of the arithmetic.
@@ -137,6 +138,13 @@ pub(crate) fn prepare_with(
         .ok_or_else(|| PrepareError::NoBar { dataset: manifest.name.clone(), as_of: wanted.to_string() })?;
     let as_of = resolved.bar;
     let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
+    let mut warnings: Vec<String> = resolved.warning.into_iter().collect();
+    if !adjustment.is_none() && manifest.factors.is_none() {
+        warnings.push(format!(
+            "dataset '{}' has no splits or dividends: prices are not adjusted; 'trawl import --factors' adds them",
+            manifest.name
+        ));
+    }
     let schema = schema_of(&dataset, as_of)?;
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
     let precision = precision_of(document);
@@ -170,7 +178,7 @@ pub(crate) fn prepare_with(
         dataset,
         plan: Arc::new(plan),
         as_of,
-        as_of_warning: resolved.warning,
+        warnings,
         adjustment,
         precision,
         identity,
@@ -187,8 +195,8 @@ fn workspace_bytes(plan: &Plan, manifest: &Manifest, precision: Precision) -> u6
     programs.map(|program| trawl_kernels::workspace_bytes(program, bars, precision)).max().unwrap_or(0)
 }
 
-/// As it stands in the identity, and as a worker reads it.
-fn adjustment_text(adjustment: Adjustment) -> String {
+/// As the identity has it, and as a worker reads it.
+pub(crate) fn adjustment_text(adjustment: Adjustment) -> String {
     let date = format_time(adjustment.as_of);
     match adjustment.mode {
         AdjustmentMode::None => "none".to_owned(),

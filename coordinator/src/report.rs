@@ -38,9 +38,9 @@ pub struct RunReport {
     /// The as-of on the exchange's clock, with its zone; empty in reports of coordinators that do not say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub as_of_shown: String,
-    /// Set when the answer is not of the newest closed bar, or when the as-of lay beyond the data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub as_of_warning: Option<String>,
+    /// What the user should know of the answer; see `PreparedScan::warnings`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Number type of the arithmetic; empty in reports of coordinators that do not say.
     #[serde(default)]
     pub precision: String,

@@ -72,7 +72,7 @@ pub(crate) fn narrowed(scan: PreparedScan, symbol: &str) -> PreparedScan {
 }
 
 /// The columns of `select` on the symbol's last `bars` bars up to the as-of on which the scan's condition is true; each
-/// value is what a scan as of that bar gives, prices adjusted as of the last.
+/// value is what a scan as of that bar gives, but with all prices adjusted as of the last bar.
 ///
 /// # Errors
 /// [`SeriesError`].
@@ -84,7 +84,9 @@ pub fn symbol_series(
     cancel: &dyn Cancel,
 ) -> Result<SymbolSeries, SeriesError> {
     let symbol = resolve_symbol(prepared, symbol)?;
-    let scan = narrowed(prepared.clone(), &symbol);
+    let mut scan = narrowed(prepared.clone(), &symbol);
+    // One line through all bars: a picture in the terms of its last bar.
+    scan.adjustment.at_last = true;
     let times = scan.dataset.times()?;
     let seen = &times[..times.partition_point(|t| *t <= scan.as_of)];
     let from = seen.get(seen.len().saturating_sub(bars)).copied();

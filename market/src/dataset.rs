@@ -118,28 +118,36 @@ impl Dataset {
         columns: &[String],
         adjustment: &Adjustment,
     ) -> Result<Vec<SymbolBars>, MarketError> {
-        const CLOSE: &str = "close";
         if adjustment.is_none() || self.manifest.factors.is_none() {
             return self.load_group(group, columns);
         }
         let factors = self.factor_table()?;
-        let mut wanted = columns.to_vec();
-        let with_dividends = adjustment.mode == AdjustmentMode::SplitAndDividend;
-        if with_dividends && !columns.iter().any(|c| c == CLOSE) {
-            wanted.push(CLOSE.to_owned());
-        }
-        let close = wanted.iter().position(|c| c == CLOSE);
+        let (wanted, close) = self.with_close(columns, adjustment);
         let when = (self.manifest.calendar(), self.manifest.timeframe.parse()?);
         let mut group = self.load_group(group, &wanted)?;
         for bars in &mut group {
             let events = factors.of(&bars.symbol);
             if !events.is_empty() {
-                let raw = close.filter(|_| with_dividends).map(|i| bars.columns[i].clone());
+                let raw = close.map(|i| bars.columns[i].clone());
                 adjust(bars, &wanted, raw.as_deref(), events, adjustment, when);
             }
             bars.columns.truncate(columns.len());
         }
         Ok(group)
+    }
+
+    /// The columns, with the close behind them where dividends are set against it, and where that is.
+    pub(crate) fn with_close(&self, columns: &[String], adjustment: &Adjustment) -> (Vec<String>, Option<usize>) {
+        const CLOSE: &str = "close";
+        let mut wanted = columns.to_vec();
+        if adjustment.mode != AdjustmentMode::SplitAndDividend {
+            return (wanted, None);
+        }
+        if !columns.iter().any(|c| c == CLOSE) {
+            wanted.push(CLOSE.to_owned());
+        }
+        let close = wanted.iter().position(|c| c == CLOSE);
+        (wanted, close)
     }
 
     /// Tickers and labels of symbols over time; empty when none were imported.
@@ -174,7 +182,7 @@ impl Dataset {
         }
     }
 
-    fn factor_table(&self) -> Result<Arc<FactorTable>, MarketError> {
+    pub(crate) fn factor_table(&self) -> Result<Arc<FactorTable>, MarketError> {
         if let Some(known) = self.tables.factors.get() {
             return Ok(Arc::clone(known));
         }

@@ -31,6 +31,7 @@ mod sources;
 mod store;
 mod synth;
 mod time;
+mod vintages;
 mod zone;
 
 pub use arrow_file::SymbolBars;
@@ -55,4 +56,5 @@ pub use resample::{HigherBars, aggregate, check_resampling, higher_bars};
 pub use store::{DatasetSummary, Store};
 pub use synth::{SynthOptions, SynthReport, synthesise};
 pub use time::{DateOrder, TimeMicros, format_time, now, parse_time, parse_time_in_order};
+pub use vintages::Vintage;
 pub use zone::Zone;

@@ -14,12 +14,27 @@ pub(crate) struct Higher {
     pub columns: Vec<Vec<f64>>,
 }
 
+/// The as-ofs, ascending times of bars, that a subject's bars are adjusted for; all of them where it has one vintage.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub from: TimeMicros,
+    pub until: TimeMicros,
+}
+
+impl Span {
+    pub fn contains(&self, time: TimeMicros) -> bool {
+        (self.from..=self.until).contains(&time)
+    }
+}
+
 /// One subject's bars up to the horizon.
 #[derive(Debug)]
 pub(crate) struct Axis<'a> {
     pub bars: &'a SymbolBars,
     /// Base bars that are seen.
     pub visible: usize,
+    /// At which times it is the subject's axis; a symbol has one axis for each of its vintages.
+    pub span: Span,
     pub higher: BTreeMap<String, Higher>,
     /// First base bar of a limited history; 0 without a limit.
     pub window: usize,

@@ -24,7 +24,7 @@ mod warm;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;
-pub use execute::{ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput};
+pub use execute::{ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput, reads_earlier_crosses};
 pub use source::schema_of;
 
 use trawl_kernels::cuda::Lowering;

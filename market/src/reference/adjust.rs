@@ -3,7 +3,8 @@
 //! Bars before an ex-date are put into the terms after it. A split of r new shares for one: prices x 1/r, volume x r. A
 //! cash dividend d: prices x (1 - d / c), where c is the raw close of the last regular bar before the ex-date (the
 //! convention of CRSP), volume as it is. Factors of several events multiply, from the newest back. Only events whose
-//! ex-date is not after the as-of are applied, so that an answer as of a past date knows no later event.
+//! ex-date is not after the as-of are applied, so that an answer as of a past date knows no later event. Where history is
+//! walked, every bar is an as-of of its own: `known_from` says from which bar on an event is known.
 
 use super::factors::FactorRow;
 use crate::arrow_file::SymbolBars;
@@ -31,13 +32,15 @@ pub struct Adjustment {
     pub mode: AdjustmentMode,
     /// Events with a later ex-date are not applied; `TimeMicros::MAX` applies all.
     pub as_of: TimeMicros,
+    /// Where history is walked: every bar as of the last one (`@last`), which looks ahead, instead of as of itself.
+    pub at_last: bool,
 }
 
 impl Adjustment {
     /// Raw bars.
-    pub const NONE: Self = Self { mode: AdjustmentMode::None, as_of: TimeMicros::MAX };
+    pub const NONE: Self = Self { mode: AdjustmentMode::None, as_of: TimeMicros::MAX, at_last: false };
 
-    /// Reads `none`, `split` or `split+dividend`, each optionally with `@DATE`; without a date, all events.
+    /// Reads `none`, `split` or `split+dividend`, each optionally with `@last` or `@DATE`; without a date, all events.
     ///
     /// # Errors
     /// [`MarketError::BadName`].
@@ -45,7 +48,8 @@ impl Adjustment {
         let bad = || MarketError::BadName {
             text: shortened(text),
             what: "way to adjust",
-            expected: "expected none, split or split+dividend, or one of them as of a date as in split@2024-06-28"
+            expected: "expected none, split or split+dividend, or one of them as of the last bar (split@last) or of a date \
+                       (split@2024-06-28)"
                 .to_owned(),
         };
         let (mode, date) = match text.split_once('@') {
@@ -58,8 +62,9 @@ impl Adjustment {
             "split+dividend" => AdjustmentMode::SplitAndDividend,
             _ => return Err(bad()),
         };
-        let as_of = date.map_or(Some(TimeMicros::MAX), parse_time).ok_or_else(bad)?;
-        Ok(Self { mode, as_of })
+        let at_last = date == Some("last");
+        let as_of = date.filter(|_| !at_last).map_or(Some(TimeMicros::MAX), parse_time).ok_or_else(bad)?;
+        Ok(Self { mode, as_of, at_last })
     }
 
     /// The same, but applying no event after `time`: what a scan as of `time` may know.
@@ -72,6 +77,11 @@ impl Adjustment {
     pub fn is_none(&self) -> bool {
         self.mode == AdjustmentMode::None
     }
+}
+
+/// From which bar on an event is known: the first that starts at or after this time sees it.
+pub(crate) fn known_from(event: &FactorRow, calendar: Calendar, timeframe: Timeframe) -> TimeMicros {
+    if timeframe.is_dated() { event.date } else { calendar.trading_day_start(event.date) }
 }
 
 /// Which column holds what.
@@ -101,7 +111,7 @@ pub(crate) fn adjust(
 ) {
     let dated = timeframe.is_dated();
     let effect = |e: &FactorRow| calendar.trading_day_start(e.date);
-    let known = |e: &&FactorRow| if dated { e.date <= adjustment.as_of } else { effect(e) <= adjustment.as_of };
+    let known = |e: &&FactorRow| known_from(e, calendar, timeframe) <= adjustment.as_of;
     let (mut price, mut volume, mut end) = (1.0, 1.0, bars.times.len());
     for event in events.iter().filter(known).rev() {
         let starts = effect(event);
@@ -201,6 +211,8 @@ mod tests {
         let split = Adjustment::parse("split@2013-02-22").unwrap();
         assert_eq!((split.mode, split.as_of), (AdjustmentMode::Split, at("2013-02-22")));
         assert_eq!(split.known_at(at("2012-01-03")).as_of, at("2012-01-03"));
+        let last = Adjustment::parse("split+dividend@last").unwrap();
+        assert_eq!((last.mode, last.at_last), (AdjustmentMode::SplitAndDividend, true));
         for bad in ["", "splits", "split@", "split@soon", "dividend"] {
             assert!(Adjustment::parse(bad).unwrap_err().to_string().contains("split+dividend"), "{bad}");
         }

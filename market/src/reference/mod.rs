@@ -8,7 +8,7 @@ mod csv_table;
 mod factors;
 mod listing;
 
-pub(crate) use adjust::adjust;
+pub(crate) use adjust::{adjust, known_from};
 pub use adjust::{Adjustment, AdjustmentMode};
 pub(crate) use csv_table::CsvTable;
 pub use factors::FactorRow;

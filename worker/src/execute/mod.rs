@@ -14,16 +14,17 @@ use std::time::Instant;
 
 use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, Precision};
-use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, Timeframe, higher_bars};
+use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, Timeframe, Vintage, higher_bars};
 use trawl_plan::Plan;
 use trawl_plan::frame::{BarSize, Frame};
 use trawl_protocol::{CrossTimes, CrossValues, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow};
 
-use crate::axis::{Axis, Higher};
+use crate::axis::{Axis, Higher, Span};
 use crate::checkpoints::Checkpoints;
 use step::StepRun;
 
 pub use error::ExecuteError;
+pub use step::reads_earlier_crosses;
 pub use together::{Loaded, Said};
 
 /// What all steps and segments of a scan share.
@@ -70,14 +71,17 @@ impl ScanSource {
     /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
     pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
         let bars = self.dataset.load_group_adjusted(segment, &self.plan.columns, &self.adjustment)?;
-        for symbol in &bars {
-            let rows = symbol.times.len();
-            if symbol.columns.len() != self.plan.columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
-                let what = format!("columns of unequal length at symbol '{}'", symbol.symbol);
-                return Err(ExecuteError::Inconsistent(what));
-            }
-        }
+        bars.iter().try_for_each(|symbol| self.check_shape(symbol))?;
         Ok(bars)
+    }
+
+    fn check_shape(&self, symbol: &SymbolBars) -> Result<(), ExecuteError> {
+        let rows = symbol.times.len();
+        if symbol.columns.len() != self.plan.columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
+            let what = format!("columns of unequal length at symbol '{}'", symbol.symbol);
+            return Err(ExecuteError::Inconsistent(what));
+        }
+        Ok(())
     }
 
     /// Reads the bars of every symbol that the plan refers to.
@@ -155,9 +159,43 @@ impl ScanSource {
         let begun = Instant::now();
         let shared = StepRun::new(self, step, input, times, references)?;
         let axes = shared.axes(bars)?;
-        let run = shared.stage_run(&axes, bars.len());
+        self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)
+    }
+
+    /// As [`Self::run`], every time as of itself: `vintages` cover the times. What they read of the references' bars and of
+    /// cross-sections must be the same at all of `times`; see [`reads_earlier_crosses`].
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn run_vintages(
+        &self,
+        step: Step,
+        input: &StepInputV1,
+        times: &[TimeMicros],
+        vintages: &[Vintage],
+        references: &References,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<StepOutput, ExecuteError> {
+        let begun = Instant::now();
+        let shared = StepRun::new(self, step, input, times, references)?;
+        let axes = shared.axes_of_vintages(vintages)?;
+        self.run_along(&shared, &axes, vintages.len(), begun, cancel, stages)
+    }
+
+    fn run_along(
+        &self,
+        shared: &StepRun<'_>,
+        axes: &[Axis<'_>],
+        own: usize,
+        begun: Instant,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<StepOutput, ExecuteError> {
+        let run = shared.stage_run(axes, own);
         let (needed, reads) = shared.needed(&run);
-        if step.kind == StepKind::Times {
+        if shared.kind == StepKind::Times {
             return Ok(StepRun::times(reads));
         }
         // Higher bars and the rows that are needed belong to what is computed on.
@@ -166,7 +204,22 @@ impl ScanSource {
         stages.time(Work::Encode, 0, 0, || shared.said(&run, &computed))
     }
 
-    fn axis<'b>(&self, bars: &'b SymbolBars, horizon: TimeMicros) -> Result<Axis<'b>, MarketError> {
+    /// Reads the vintages of one segment's symbols at the bars of a span, by symbol and time.
+    ///
+    /// # Errors
+    /// As [`Self::load_segment`].
+    pub fn load_vintages(
+        &self,
+        segment: u32,
+        span: (TimeMicros, TimeMicros),
+    ) -> Result<Vec<Vintage>, ExecuteError> {
+        let vintages = self.dataset.load_group_vintages(segment, &self.plan.columns, &self.adjustment, span)?;
+        vintages.iter().try_for_each(|vintage| self.check_shape(&vintage.bars))?;
+        Ok(vintages)
+    }
+
+    fn axis<'b>(&self, bars: &'b SymbolBars, span: Span) -> Result<Axis<'b>, MarketError> {
+        let horizon = span.until;
         let visible = match bars.times.last() {
             // Most scans look at the newest bar: its line of memory is enough.
             Some(newest) if *newest <= horizon => bars.times.len(),
@@ -189,7 +242,7 @@ impl ScanSource {
             higher.insert(timeframe.clone(), Higher { bars: built, columns });
         }
         let window = self.plan.history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
-        Ok(Axis { bars, visible, higher, window })
+        Ok(Axis { bars, visible, span, higher, window })
     }
 }
 

@@ -23,11 +23,13 @@ impl ScanSource {
             let times = wanted.get(cross).copied().unwrap_or(&[]);
             let size = &self.plan.frames[run.stage.pieces[*piece].frame.index()].bars;
             let mut values = Vec::with_capacity(times.len() * run.own);
-            for (a, axis) in run.axes[..run.own].iter().enumerate() {
-                let rows = axis.times(size);
+            let axes: Vec<usize> = (0..run.own).collect();
+            let symbol = |a: &usize| &run.axes[*a].bars.symbol;
+            for vintages in axes.chunk_by(|a, b| symbol(a) == symbol(b)) {
                 values.extend(times.iter().map(|time| {
-                    let row = row_at(rows, *time);
-                    let value = row.map_or(f64::NAN, |row| computed[*piece][a].at(*output, row));
+                    let a = vintages.iter().find(|a| run.axes[**a].span.contains(*time));
+                    let value = a.and_then(|a| Some((*a, row_at(run.axes[*a].times(size), *time)?)));
+                    let value = value.map_or(f64::NAN, |(a, row)| computed[*piece][a].at(*output, row));
                     // An infinity is no value: it has no place among numbers.
                     if value.is_finite() { value } else { f64::NAN }
                 }));
@@ -58,7 +60,7 @@ impl ScanSource {
             points.iter().map(|point| point.condition.map_or(0, |id| look_backs[id.index()]) + 1).collect();
         let mut rows =
             Vec::with_capacity(own * self.plan.best.map_or(points.len(), |best| best.keep.min(points.len())));
-        for (axis, computed) in axes[..own].iter().zip(computed) {
+        for (axis, computed) in axes[..own].iter().zip(computed).filter(|(axis, _)| axis.span.contains(time)) {
             let mut keep = |point: usize, mut made: SymbolRow, provisional: bool| {
                 made.point = u32::try_from(point).unwrap_or(u32::MAX);
                 made.symbol = axis.bars.symbol.to_string();

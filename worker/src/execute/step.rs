@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use trawl_market::{Calendar, SymbolBars, SymbolTable, TimeMicros, Timeframe};
-use trawl_plan::Stage;
+use trawl_kernels::input_begins;
+use trawl_market::{Calendar, SymbolBars, SymbolTable, TimeMicros, Timeframe, Vintage};
+use trawl_plan::frame::Read;
+use trawl_plan::{Input, Plan, Stage};
 use trawl_protocol::{CrossTable, CrossTimes, StepInputV1};
 
-use super::{ExecuteError, References, ScanSource, Step, StepOutput};
-use crate::axis::{Axis, first_from};
+use super::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
+use crate::axis::{Axis, Span, first_from};
 use crate::evaluate::{Computed, Needed, StageRun};
 
 /// A step of a scan, at its times and with its references.
 pub(super) struct StepRun<'a> {
     source: &'a ScanSource,
     pub stage: &'a Stage,
+    pub kind: StepKind,
     number: usize,
     last: bool,
     /// At which rows are wanted, and the last of them.
@@ -47,6 +50,7 @@ impl<'a> StepRun<'a> {
         Ok(Self {
             source,
             stage: stages.get(step.stage).ok_or_else(unknown)?,
+            kind: step.kind,
             number: step.stage,
             last: step.stage + 1 == stages.len(),
             times,
@@ -64,8 +68,27 @@ impl<'a> StepRun<'a> {
 
     /// The axes of a segment's symbols, then those of the references.
     pub fn axes<'b>(&'b self, bars: &'b [SymbolBars]) -> Result<Vec<Axis<'b>>, ExecuteError> {
-        let subjects = bars.iter().chain(self.references.values());
-        Ok(subjects.map(|bars| self.source.axis(bars, self.horizon)).collect::<Result<_, _>>()?)
+        self.axes_along(bars.iter().map(|bars| (bars, self.whole())))
+    }
+
+    /// The axes of a segment's vintages, then those of the references.
+    pub fn axes_of_vintages<'b>(&'b self, vintages: &'b [Vintage]) -> Result<Vec<Axis<'b>>, ExecuteError> {
+        let span = |v: &Vintage| Span { from: v.from, until: v.until.min(self.horizon) };
+        self.axes_along(vintages.iter().map(|vintage| (&vintage.bars, span(vintage))))
+    }
+
+    fn axes_along<'b>(
+        &'b self,
+        own: impl Iterator<Item = (&'b SymbolBars, Span)>,
+    ) -> Result<Vec<Axis<'b>>, ExecuteError> {
+        let references = self.references.values().map(|bars| (bars, self.whole()));
+        let axes = own.chain(references).map(|(bars, span)| self.source.axis(bars, span));
+        Ok(axes.collect::<Result<_, _>>()?)
+    }
+
+    /// Every time up to the horizon.
+    fn whole(&self) -> Span {
+        Span { from: TimeMicros::MIN, until: self.horizon }
     }
 
     /// The stage over a segment's axes, `own` of which are its symbols'.
@@ -95,14 +118,14 @@ impl<'a> StepRun<'a> {
         if let (true, Some(piece)) = (self.last, needed.last_mut()) {
             let first = self.times.first().copied().unwrap_or(self.horizon);
             for (needed, axis) in piece.iter_mut().zip(own) {
-                *needed = first_from(axis.base_times(), first);
+                *needed = first_from(axis.base_times(), first.max(axis.span.from));
             }
         }
         for (cross, piece, _) in &self.stage.crosses {
             let Some(first) = self.wanted.get(cross).and_then(|times| times.first()) else { continue };
             let size = &self.source.plan.frames[self.stage.pieces[*piece].frame.index()].bars;
             for (needed, axis) in needed[*piece].iter_mut().zip(own) {
-                *needed = (*needed).min(first_from(axis.times(size), *first));
+                *needed = (*needed).min(first_from(axis.times(size), axis.span.from.max(*first)));
             }
         }
         let reads = run.demand(&mut needed);
@@ -125,4 +148,35 @@ impl<'a> StepRun<'a> {
         let rows = |time: &TimeMicros| self.source.rows(run.axes, run.own, &self.names, outputs, *time);
         Ok(StepOutput::Rows(self.times.iter().map(rows).collect()))
     }
+}
+
+/// Whether a value at a time may depend on cross-sections at earlier times, as `within(xs_rank(x) <= 10, 3)` does.
+pub fn reads_earlier_crosses(plan: &Plan) -> bool {
+    /// A row that no window reaches the beginning from.
+    const FAR: usize = 1 << 40;
+    plan.stages().iter().any(|stage| {
+        // Whether a piece reads a cross-section, itself or by another piece.
+        let mut reads: Vec<bool> = Vec::with_capacity(stage.pieces.len());
+        for piece in &stage.pieces {
+            let any = piece.program.inputs.iter().any(|input| match input {
+                Input::Cross(_) => true,
+                Input::Read { piece, .. } => reads[*piece],
+                _ => false,
+            });
+            reads.push(any);
+        }
+        let mut back = vec![0; stage.pieces.len()];
+        stage.pieces.iter().enumerate().rev().any(|(p, piece)| {
+            let begins = input_begins(&piece.program, FAR - back[p]);
+            piece.program.inputs.iter().zip(begins).any(|(input, begin)| match input {
+                Input::Cross(_) => begin < FAR,
+                Input::Read { piece: source, how: Read::Same, .. } if reads[*source] => {
+                    back[*source] = (FAR - begin).max(back[*source]);
+                    false
+                }
+                Input::Read { piece: source, .. } => reads[*source],
+                _ => false,
+            })
+        })
+    })
 }

@@ -121,7 +121,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         ..ScanDocument::default()
     };
     let prepared = scan::prepare(context, &document, as_of).map_err(|error| in_place(error, prices.len()))?;
-    if let Some(warning) = &prepared.as_of_warning {
+    for warning in &prepared.warnings {
         crate::diagnostics::warning_line(warning);
     }
     if prepared.plan.headings.len() != prices.len() + count {

@@ -204,7 +204,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
             // An answer that is shown says so itself, wherever it was computed.
             let is_shown = !args.explain && args.why.is_none() && args.all_bars.is_none();
-            if let Some(warning) = prepared.as_of_warning.as_ref().filter(|_| !is_shown && !args.shown.quiet) {
+            for warning in prepared.warnings.iter().filter(|_| !is_shown && !args.shown.quiet) {
                 crate::diagnostics::warning_line(warning);
             }
             if args.explain {

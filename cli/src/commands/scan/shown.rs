@@ -89,7 +89,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
     }
     let mut printed = Ok(());
     if !args.quiet {
-        if let Some(warning) = &report.as_of_warning {
+        for warning in &report.warnings {
             crate::diagnostics::warning_line(warning);
         }
         let options = table::Options { all: args.all, synthetic, timeframe: &timeframe, as_of: &report.as_of_shown };

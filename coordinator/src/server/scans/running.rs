@@ -75,7 +75,7 @@ impl RunningScan {
             mode: "cluster".to_owned(),
             precision: prepared.identity.precision.clone(),
             as_of_shown: prepared.shown_as_of(),
-            as_of_warning: prepared.as_of_warning.clone(),
+            warnings: prepared.warnings.clone(),
             backend: prepared.identity.backend.clone(),
             scan: scan.name.clone(),
             segments: count(prepared.segments.len()),
