@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef};
 
+use super::ReadOptions;
 use super::bind::{Binding, CORE, bind};
 use super::cells::{Cells, NAIVE, TimeCells};
 use super::number::{Cell, DecimalSign, likely_cause};

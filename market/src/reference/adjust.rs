@@ -48,9 +48,10 @@ impl Adjustment {
         let bad = || MarketError::BadName {
             text: shortened(text),
             what: "way to adjust",
-            expected: "expected none, split or split+dividend, or one of them as of the last bar (split@last) or of a date \
+            expected:
+                "expected none, split or split+dividend, or one of them as of the last bar (split@last) or of a date \
                        (split@2024-06-28)"
-                .to_owned(),
+                    .to_owned(),
         };
         let (mode, date) = match text.split_once('@') {
             Some((mode, date)) => (mode, Some(date)),

@@ -8,8 +8,8 @@ mod csv_table;
 mod factors;
 mod listing;
 
-pub(crate) use adjust::{adjust, known_from};
 pub use adjust::{Adjustment, AdjustmentMode};
+pub(crate) use adjust::{adjust, known_from};
 pub(crate) use csv_table::CsvTable;
 pub use factors::FactorRow;
 pub(crate) use factors::{FactorTable, decode_factors, encode_factors, merge_factors, parse_factors};
