@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod backend;
-mod bar_csv;
 mod commands;
 mod context;
 mod diagnostics;
@@ -54,7 +53,7 @@ Environment:
 Examples:
   trawl scan --dataset us5 --as-of 2013-02-22 \\
       --where 'within(crosses_above(sma(close,50), sma(close,200)), 3)'
-  trawl import AAPL.csv IBM.csv --dataset mine --format yahoo-csv
+  trawl import AAPL.csv IBM.csv --dataset mine
   trawl compute --input AAPL.csv --expr 'rsi(close, 14)'";
 
 /// Scan a whole market at once: say what to look for, and every symbol is accounted for

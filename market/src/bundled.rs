@@ -8,15 +8,14 @@ use std::sync::OnceLock;
 
 use crate::arrow_file::SymbolBars;
 use crate::calendar::Calendar;
-use crate::csv_file::decompress;
-use crate::csv_header::ImportFormat;
-use crate::csv_rows::{CsvRules, parse_csv};
 use crate::dataset::Dataset;
 use crate::demo;
 use crate::error::MarketError;
-use crate::import::ORIGIN_IMPORT;
+use crate::import::{Labels, ORIGIN_IMPORT, label_rows};
 use crate::memory::{MemoryMarket, build as build_memory};
 use crate::name::{TimeUnit, Timeframe};
+use crate::reading::{ImportFormat, Policy, ReadOptions, read_rows};
+use crate::sources::decompress;
 
 /// Five real stocks.
 pub const US5: &str = "us5";
@@ -54,18 +53,19 @@ pub(crate) fn open(name: &str) -> Option<Result<Dataset, MarketError>> {
 
 fn us5() -> Result<Dataset, MarketError> {
     let timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
-    let rules = CsvRules { format: ImportFormat::YahooCsv, map: &[], timeframe, order: None };
+    let how = ReadOptions { format: ImportFormat::Yfinance, ..ReadOptions::default() };
+    let labels = Labels { timeframe, zone: None, calendar: Calendar::XNYS };
     let mut columns = Vec::new();
     let mut bars: Vec<SymbolBars> = Vec::new();
     for (symbol, bytes) in FILES {
         let file = format!("{US5}/{symbol}.csv.gz");
-        let parsed = parse_csv(&file, symbol, &decompress(&file, bytes)?, rules)?;
-        if let Some(bad) = parsed.bad.first() {
+        let mut rows = read_rows(&file, symbol, decompress(&file, bytes)?, &how, Policy::Quarantine)?;
+        if let Some(bad) = rows.bad.first() {
             let why = format!("line {}: {}", bad.line, bad.reason.text());
             return Err(MarketError::Corrupt { file, why });
         }
-        columns = parsed.columns;
-        bars.extend(parsed.symbols.into_values().map(|rows| rows.bars));
+        columns = std::mem::take(&mut rows.columns);
+        bars.extend(label_rows(rows, labels).0.into_values().map(|rows| rows.bars));
     }
     build_memory(
         ORIGIN_IMPORT,

@@ -19,7 +19,21 @@ pub const IMPORT_FILES_MAX: usize = 100_000;
 /// Decompressed bytes of one CSV file, which is held in memory while it is read.
 pub const CSV_FILE_BYTES_MAX: u64 = 2 << 30;
 /// Bytes of one line of a CSV file; a longer one is quarantined.
-pub const CSV_LINE_BYTES_MAX: usize = 64 << 10;
+pub const CSV_LINE_BYTES_MAX: usize = 1 << 20;
+/// Cells of a line of a table that has columns of several symbols.
+pub const WIDE_CELLS_MAX: usize = 65_536;
+/// Lines before a header that are passed over.
+pub const PREAMBLE_LINES_MAX: usize = 10;
+/// Rows of one batch of a source.
+pub const SOURCE_BATCH_ROWS: usize = 8_192;
+/// Different distances between bars that are counted to tell the timeframe.
+pub const SPACINGS_MAX: usize = 10_000;
+/// Bars that are looked at to tell which calendar or zone fits better.
+pub const FIT_BARS_MAX: usize = 20_000;
+/// First bars that a preview lists.
+pub const PREVIEW_BARS_MAX: usize = 3;
+/// Rows in quarantine that a preview lists.
+pub const PREVIEW_BAD_ROWS_MAX: usize = 10;
 /// Bytes of a bad row that the quarantine file keeps.
 pub const QUARANTINED_ROW_BYTES_MAX: usize = 4 << 10;
 /// Rows that are looked at to tell whether a further column holds numbers or text.

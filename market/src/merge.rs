@@ -5,7 +5,13 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use crate::arrow_file::SymbolBars;
-use crate::csv_rows::SymbolRows;
+
+/// Bars of one symbol and the line that each came from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SymbolRows {
+    pub bars: SymbolBars,
+    pub lines: Vec<u64>,
+}
 
 /// What became of the good rows of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

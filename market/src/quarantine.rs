@@ -4,10 +4,66 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::csv_rows::BadRow;
 use crate::error::MarketError;
+use crate::limits::QUARANTINED_ROW_BYTES_MAX;
 use crate::snapshot::write_atomically;
 
+/// Why a row is in quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    LineTooLong,
+    NotUtf8,
+    OpenQuote,
+    CellCount,
+    BadSymbol,
+    BadTime,
+    EmptyCell,
+    NotANumber,
+    PriceNotPositive,
+    VolumeNegative,
+    HighBelowLow,
+    OpenOutside,
+    CloseOutside,
+    DuplicateTime,
+    TimeOutOfOrder,
+}
+
+impl Reason {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::LineTooLong => "line too long",
+            Self::NotUtf8 => "not UTF-8",
+            Self::OpenQuote => "quote that does not close",
+            Self::CellCount => "wrong number of cells",
+            Self::BadSymbol => "unusable symbol",
+            Self::BadTime => "unreadable time",
+            Self::EmptyCell => "empty cell",
+            Self::NotANumber => "not a number",
+            Self::PriceNotPositive => "zero or negative price",
+            Self::VolumeNegative => "negative volume",
+            Self::HighBelowLow => "high below low",
+            Self::OpenOutside => "open outside low to high",
+            Self::CloseOutside => "close outside low to high",
+            Self::DuplicateTime => "duplicate time",
+            Self::TimeOutOfOrder => "time out of order",
+        }
+    }
+}
+
+/// A row in quarantine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct BadRow {
+    /// Counted from 1, the header included.
+    pub line: u64,
+    pub reason: Reason,
+    /// As it stands, shortened when very long, what is no UTF-8 replaced.
+    pub row: String,
+}
+
+/// A row as the quarantine keeps it.
+pub(crate) fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(QUARANTINED_ROW_BYTES_MAX)]).into_owned()
+}
 /// A bad row and the name of the file it stood in.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QuarantinedRow {

@@ -30,17 +30,15 @@ pub enum DateOrder {
 /// A time as it was written: wall clock and offset from UTC, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
-    local: i64,
-    offset: i64,
+    pub local: i64,
+    /// `None` where no zone was written. Epochs are UTC.
+    pub offset: Option<i64>,
 }
 
 impl Written {
+    /// The instant; without a zone that of UTC.
     pub(crate) fn utc(self) -> TimeMicros {
-        self.local - self.offset
-    }
-    /// The date that was written, whatever the offset: the label of a daily bar.
-    pub(crate) fn date(self) -> TimeMicros {
-        self.local.div_euclid(DAY) * DAY
+        self.local - self.offset.unwrap_or(0)
     }
 }
 
@@ -103,7 +101,7 @@ pub(crate) fn parse_written(text: &str, order: DateOrder) -> Option<Written> {
     }
     let (date, clock) = split_clock(text);
     let days = parse_date(date, order)?;
-    let (of_day, offset) = if clock.is_empty() { (0, 0) } else { parse_clock(clock)? };
+    let (of_day, offset) = if clock.is_empty() { (0, None) } else { parse_clock(clock)? };
     Some(Written { local: days * DAY + of_day, offset })
 }
 
@@ -234,10 +232,13 @@ fn month(text: &str) -> Option<u32> {
     short(text)
 }
 
-/// `HH:MM[:SS[.fraction]] [AM|PM] [zone]`: microseconds of the day, offset from UTC.
-fn parse_clock(clock: &str) -> Option<(i64, i64)> {
+/// `HH:MM[:SS[.fraction]] [AM|PM] [zone]` or `HHMMSS`: microseconds of the day, offset from UTC if one is written.
+fn parse_clock(clock: &str) -> Option<(i64, Option<i64>)> {
+    if clock.len() == 6 && clock.bytes().all(|c| c.is_ascii_digit()) {
+        return parse_clock(&format!("{}:{}:{}", &clock[..2], &clock[2..4], &clock[4..]));
+    }
     let (of_day, zone) = split_zone(clock)?;
-    Some((of_day, parse_zone(zone)?))
+    Some((of_day, if zone.is_empty() { None } else { Some(parse_zone(zone)?) }))
 }
 
 /// The same with the zone as it was written.
@@ -308,7 +309,7 @@ fn parse_digits(text: &str) -> Option<Written> {
     if !digits.bytes().all(|c| c.is_ascii_digit()) {
         return None;
     }
-    let at = |local| Some(Written { local, offset: 0 });
+    let at = |local| Some(Written { local, offset: None });
     if digits.len() == 8 && digits.len() == text.len() {
         return at(parse_date(digits, DateOrder::MonthFirst)? * DAY);
     }
@@ -317,15 +318,15 @@ fn parse_digits(text: &str) -> Option<Written> {
         return at(parse_date(&digits[..8], DateOrder::MonthFirst)? * DAY + parse_clock(&clock)?.0);
     }
     let value: i64 = digits.parse().ok()?;
-    let time = match digits.len() {
+    let local = match digits.len() {
         9..=11 => value * SECOND,
         12..=14 => value * 1_000,
         15..=17 => value,
         18..=19 => value / 1_000,
         _ => return None,
     };
-    let year = DateTime::from_timestamp_micros(time)?.year();
-    if YEARS.contains(&year) { at(time) } else { None }
+    let year = DateTime::from_timestamp_micros(local)?.year();
+    YEARS.contains(&year).then_some(Written { local, offset: Some(0) })
 }
 
 #[cfg(test)]
@@ -346,6 +347,7 @@ mod tests {
             ("20130222", "2013-02-22"),
             ("20130222153000", "2013-02-22T15:30:00Z"),
             ("20130222 15:30", "2013-02-22T15:30:00Z"),
+            ("20130222 153000", "2013-02-22T15:30:00Z"),
             ("1999-01-22", "1999-01-22"),
             ("1/4/1999", "1999-01-04"),
             ("22/2/2013", "2013-02-22"),
@@ -419,7 +421,7 @@ mod tests {
     fn the_label_of_a_day_is_the_date_as_written() {
         let written = parse_written("2021-09-27 00:00:00-04:00", DateOrder::MonthFirst).unwrap();
         assert_eq!(format_time(written.utc()), "2021-09-27T04:00:00Z");
-        assert_eq!(format_time(written.date()), "2021-09-27");
+        assert_eq!(format_time(written.local.div_euclid(DAY) * DAY), "2021-09-27");
     }
 
     #[test]

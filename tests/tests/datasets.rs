@@ -55,7 +55,7 @@ fn imported_bars_are_scanned() {
 }
 
 #[test]
-fn a_directory_stands_for_the_csv_files_in_it() {
+fn a_directory_stands_for_the_files_of_bars_in_it() {
     let home = Home::new();
     let folder = home.path("incoming");
     std::fs::create_dir_all(folder.join("older.csv")).expect("a folder");
@@ -68,7 +68,7 @@ fn a_directory_stands_for_the_csv_files_in_it() {
     assert!(["AAA", "BBB", "CCC", "DDD"].iter().all(|symbol| inspected.contains(symbol)), "{inspected}");
     std::fs::create_dir_all(home.path("empty")).expect("a folder");
     let ended = home.trawl(&["import", "empty", "--dataset", "mine"]).expect_code(2);
-    assert!(ended.stderr.contains("no .csv or .csv.gz file is in the directory 'empty'"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no file of bars is in the directory 'empty'"), "{}", ended.stderr);
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod probes;
 mod promql;
 mod scaling;
 mod security;
+mod sources;
 mod streams;
 mod traces;
 mod update;

@@ -1,43 +1,45 @@
-//! `trawl compute`: expressions on every bar of one CSV. This is how anyone checks a number.
+//! `trawl compute`: expressions on every bar of one file, symbol by symbol. This is how anyone checks a number.
 //!
-//! It reads one file and writes one; no dataset, no snapshot, no quarantine: a cell that is no number stops it.
+//! It reads one file, as an import does, and writes one; no dataset, no snapshot, no quarantine: a cell that is no number
+//! in a column that is read stops it.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_kernels::{NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput};
-use trawl_market::{Calendar, parse_time};
+use trawl_market::{Calendar, FileSeries, SymbolSeries, read_series};
 use trawl_plan::family::Period;
 use trawl_plan::{Input, Plan, Schema};
 
-use crate::bar_csv::{BarCsv, ColumnMap};
+use super::reading::{FORMATS_HELP, ReadArgs};
 use crate::context::Context;
-use crate::failure::UserMistake;
-use crate::number::{counted, push_exact};
-use crate::output::staged::{StagedFile, plain};
+use crate::failure::{UserMistake, of_market};
+use crate::number::counted;
+use crate::output::Format;
+use crate::output::series::{Table, write};
+use crate::output::staged::StagedFile;
 
 const AFTER_HELP: &str = "\
-Input: CSV with a header; gzip is recognised by its content. The column 'date' (or else 'i') is written through as it \
-came. 'close' is required; open, high, low and volume are used where there; every other column is a series under its \
-own name in lower case ('Adj Close' is adj_close). Rows are bars, oldest first. Empty cells, NA, NaN and null are NA; \
-any other text in a numeric column is an error that names its line.
+'close' is required; the column of times is written through as it came, and may be a count 'i'. Rows are bars; a file \
+with its newest bar first is turned round. With a column of symbols each is computed alone, and written beside the \
+time. A cell that is neither a number nor missing is an error that names its line, if an expression reads the column.
 
-Output: the date column, then one column per expression, headed by its text or its NAME. Empty is NA; inf and -inf; a \
-condition is 1, 0 or empty; numbers have the fewest digits that read back as the same bits.
+Output: the times, then one column per expression, headed by its text or its NAME; written as the name of --output \
+ends: .csv, .json, .parquet or .arrow (.feather). In CSV empty is NA; inf and -inf; a condition is 1, 0 or empty; \
+numbers have the fewest digits that read back as the same bits.
 
 Examples:
   trawl compute --input AAPL.csv --expr 'sma(close, 20)' --expr 'rsi() as r'
-  trawl compute --input bars.csv.gz --map close=price --expr 'ema(close, 12)' --output out.csv
+  trawl compute --input bars.csv.gz --map close=price --expr 'ema(close, 12)' --output out.parquet
   zcat bars.csv.gz | trawl compute --input - --expr 'close > highest(high, 252)[1] as breakout'";
 
-/// Evaluate expressions on every bar of one CSV file
+/// Evaluate expressions on every bar of one file
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = format!("{FORMATS_HELP}\n\n{AFTER_HELP}"))]
 pub struct Args {
-    /// CSV file, plain or gzip; '-' reads standard input
+    /// File of bars: CSV, Parquet, Arrow; '-' reads standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
 
@@ -45,11 +47,10 @@ pub struct Args {
     #[arg(long = "expr", value_name = "EXPR", required = true, allow_hyphen_values = true)]
     exprs: Vec<String>,
 
-    /// Take a series from another column, such as close=price; several with commas or by repeating
-    #[arg(long, value_name = "SERIES=COLUMN", value_delimiter = ',')]
-    map: Vec<String>,
+    #[command(flatten)]
+    read: ReadArgs,
 
-    /// Exchange calendar by which 'avwap' begins anew: XNYS, 24/7 or weekdays; the date column must hold dates or UTC times
+    /// Exchange calendar by which 'avwap' begins anew: XNYS, 24/7 or weekdays; the times must be dates or times
     #[arg(long, value_name = "CALENDAR", default_value = "XNYS", value_parser = calendar)]
     calendar: Calendar,
 
@@ -57,74 +58,102 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", default_value = PRECISION_F64, value_parser = [PRECISION_F64, PRECISION_F32])]
     precision: String,
 
-    /// File to write, replaced whole at the end [default: standard output]
+    /// File to write, replaced whole at the end; its ending says how [default: CSV to standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 /// Times are in microseconds.
 const DAY_MICROS: i64 = 86_400_000_000;
+/// Series of a bar that are checked in every file, whether an expression reads them or not.
+const BAR_COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
 /// Reads, compiles, evaluates, writes.
 pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
-    let map = ColumnMap::parse(&args.map)?;
-    let source =
-        if args.input == Path::new("-") { "standard input".to_owned() } else { args.input.display().to_string() };
-    let csv = BarCsv::read(open(&args.input)?, &source, &map)?;
-    let schema = Schema::of_columns(csv.series_names());
-    let plan = trawl_plan::compile_expressions(&args.exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
-    if plan.headings.iter().any(|name| name == csv.date_heading()) {
-        let message = format!("an expression is headed '{}', as the date column is", csv.date_heading());
-        return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
-    }
-    long_enough(&plan, &csv, &source)?;
-    if let Some(path) = &args.output {
+    let output = args.output.as_deref().filter(|path| *path != Path::new("-"));
+    let format = output.map_or(Ok(Format::Csv), Format::of)?;
+    let file = read_series(args.input, &args.read.options()?).map_err(of_market)?;
+    let plan = compile(&file, &args.exprs)?;
+    if let Some(path) = output {
         StagedFile::create(path)?;
     }
     let precision = Precision::named(&args.precision).unwrap_or_default();
-    let needed = trawl_kernels::workspace_bytes(plan.program(), csv.rows(), precision);
+    let rows = file.symbols.iter().map(|series| series.texts.len()).max().unwrap_or(0);
+    let needed = trawl_kernels::workspace_bytes(plan.program(), rows, precision);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         let most = trawl_kernels::WORKSPACE_BYTES_MAX;
         let message = format!("these expressions need {needed} bytes beside the bars, at most {most} are taken");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
-    let columns = inputs(&csv, &plan, args.calendar)?;
-    let outputs = evaluate(&plan, &columns, csv.rows(), precision)?;
-    if let Some(line) = csv.first_step_back() {
-        crate::diagnostics::warning_line(&format!(
-            "line {line} of {source} is dated before the line above it; bars are taken in the order of the file, oldest first"
-        ));
+    let outputs = evaluate(&file, &plan, args.calendar, precision)?;
+    for note in &file.notes {
+        crate::diagnostics::warning_line(note);
     }
-    match &args.output {
+    let table = Table { file: &file, headings: &plan.headings, outputs: &outputs };
+    match output {
         Some(path) => {
-            let mut file = StagedFile::create(path)?;
-            write(&csv, &plan, &outputs, &mut file)?;
-            file.keep()?;
+            let mut staged = StagedFile::create(path)?;
+            write(table, format, &mut staged)?;
+            staged.keep()?;
         }
-        None => write(&csv, &plan, &outputs, &mut io::stdout().lock()).context("cannot write to standard output")?,
+        None => {
+            let mut out = io::BufWriter::new(io::stdout());
+            write(table, format, &mut out).context("cannot write to standard output")?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(path: &Path) -> Result<Box<dyn Read>, UserMistake> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
+/// What the expressions mean over the file's series, refused where they need more than one symbol's bars.
+fn compile(file: &FileSeries, exprs: &[String]) -> anyhow::Result<Plan> {
+    let schema = Schema::of_columns(file.columns.clone());
+    let compiled = |exprs: &[String]| trawl_plan::compile_expressions(exprs, "--expr", &schema);
+    let plan = compiled(exprs).map_err(UserMistake::Drawn)?;
+    if !plan.crosses.is_empty() {
+        let alone = |text: &&String| compiled(std::slice::from_ref(*text)).is_ok_and(|plan| !plan.crosses.is_empty());
+        let text = exprs.iter().find(alone).map_or("an expression", String::as_str);
+        return Err(UserMistake::with_help(
+            format!("'{text}' compares the symbols of a market at each bar, and compute takes each symbol alone"),
+            "import the file, and ask for every bar: trawl scan --where true --select EXPR --all-bars FILE",
+        )
+        .into());
     }
-    let refused = |e: io::Error| UserMistake::plain(format!("cannot read '{}': {}", path.display(), plain(&e)));
-    let file = File::open(path).map_err(refused)?;
-    if file.metadata().map_err(refused)?.is_dir() {
-        return Err(refused(io::Error::from(io::ErrorKind::IsADirectory)));
+    let clash = |name: &&String| **name == file.time_heading || Some(*name) == file.symbol_heading.as_ref();
+    if let Some(name) = plan.headings.iter().find(clash) {
+        let message = format!("an expression is headed '{name}', as a column of the file is that is written through");
+        return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
     }
-    Ok(Box::new(file))
+    let read = plan.program().inputs.iter().filter_map(|input| match input {
+        Input::Column(name) => Some(name.as_str()),
+        _ => None,
+    });
+    for name in BAR_COLUMNS.into_iter().chain(read) {
+        let garbage = file.columns.iter().position(|c| c == name).and_then(|at| file.garbage[at].as_ref());
+        if let Some(garbage) = garbage {
+            return Err(UserMistake::with_help(
+                format!("{}: {garbage}", file.shown),
+                "mend the cell, or empty it where the value is not known",
+            )
+            .into());
+        }
+    }
+    for series in &file.symbols {
+        long_enough(&plan, file, series)?;
+    }
+    Ok(plan)
 }
 
 /// Some functions are not defined over short histories.
-fn long_enough(plan: &Plan, csv: &BarCsv, source: &str) -> Result<(), UserMistake> {
-    if csv.rows() >= plan.bars_needed {
+fn long_enough(plan: &Plan, file: &FileSeries, series: &SymbolSeries) -> Result<(), UserMistake> {
+    let (by, needed, rows) = (plan.needed_by, plan.bars_needed, series.texts.len());
+    if rows >= needed {
         return Ok(());
     }
-    let (by, needed, rows) = (plan.needed_by, plan.bars_needed, csv.rows());
-    let message = format!("{by} needs {} with these parameters, and {source} has {rows}", counted(needed, "bar"));
+    let whose = match &file.symbol_heading {
+        Some(_) => format!("{} in {}", series.symbol, file.shown),
+        None => file.shown.clone(),
+    };
+    let message = format!("{by} needs {} with these parameters, and {whose} has {rows}", counted(needed, "bar"));
     Err(UserMistake::with_help(message, "give it more bars, or shorter lengths and a smaller cutout"))
 }
 
@@ -132,87 +161,80 @@ fn calendar(name: &str) -> Result<Calendar, String> {
     Calendar::named(name).map_err(|e| e.to_string())
 }
 
+/// The outputs of each symbol.
+fn evaluate(
+    file: &FileSeries,
+    plan: &Plan,
+    calendar: Calendar,
+    precision: Precision,
+) -> anyhow::Result<Vec<Vec<Vec<f64>>>> {
+    let of = |series: &SymbolSeries| -> anyhow::Result<Vec<Vec<f64>>> {
+        let rows = series.texts.len();
+        if rows == 0 {
+            return Ok(vec![Vec::new(); plan.headings.len()]);
+        }
+        let columns = inputs(file, series, plan, calendar)?;
+        let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
+        let mut series = precision.evaluate_from(plan.program(), &[input], &[0], &NoCancel)?;
+        Ok(series.pop().unwrap_or_default())
+    };
+    file.symbols.iter().map(of).collect()
+}
+
 /// What the expressions read, in the order in which they do.
-fn inputs(csv: &BarCsv, plan: &Plan, calendar: Calendar) -> anyhow::Result<Vec<Vec<f64>>> {
+fn inputs(file: &FileSeries, series: &SymbolSeries, plan: &Plan, calendar: Calendar) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut inputs = Vec::new();
     for input in &plan.program().inputs {
         inputs.push(match input {
-            Input::Begins(period) => begins(csv, *period, calendar)?,
-            Input::Column(name) => csv.series(std::slice::from_ref(name))?.pop().unwrap_or_default(),
+            Input::Begins(period) => begins(series, *period, calendar)?,
+            Input::Column(name) => {
+                let at = file.columns.iter().position(|column| column == name);
+                at.map_or_else(|| vec![f64::NAN; series.texts.len()], |at| series.values[at].clone())
+            }
             // Without other symbols, labels and timeframes nothing else is planned.
-            _ => vec![f64::NAN; csv.rows()],
+            _ => vec![f64::NAN; series.texts.len()],
         });
     }
     Ok(inputs)
 }
 
 /// 1 on the first bar of each period, 0 on the others.
-fn begins(csv: &BarCsv, period: Period, calendar: Calendar) -> anyhow::Result<Vec<f64>> {
-    let mut times = Vec::with_capacity(csv.rows());
-    for date in csv.dates() {
-        let Some(time) = parse_time(date) else {
-            let message =
-                format!("'avwap' needs to know when each bar was, and '{date}' is neither a date nor a UTC time");
-            return Err(UserMistake::with_help(
-                message,
-                "write 2013-02-22 or 2013-02-22T14:30:00Z in the column 'date'",
-            )
-            .into());
-        };
-        if times.last().is_some_and(|last| *last >= time) {
-            let message =
-                format!("'avwap' needs bars in order of time, and '{date}' does not come after the bar before it");
-            return Err(UserMistake::plain(message).into());
-        }
-        times.push(time);
+fn begins(series: &SymbolSeries, period: Period, calendar: Calendar) -> anyhow::Result<Vec<f64>> {
+    let Some(times) = &series.times else {
+        let message = "'avwap' needs to know when each bar was, and not all of the file's times are dates or times";
+        let help = "write 2013-02-22 or 2013-02-22T14:30:00Z in the column 'date'";
+        return Err(UserMistake::with_help(message, help).into());
+    };
+    if let Some(at) = times.windows(2).position(|pair| pair[0] >= pair[1]) {
+        let date = &series.texts[at + 1];
+        let message =
+            format!("'avwap' needs bars in order of time, and '{date}' does not come after the bar before it");
+        return Err(UserMistake::plain(message).into());
     }
     let dated = times.iter().all(|t| t.rem_euclid(DAY_MICROS) == 0);
-    let begins = calendar.begins(trawl_worker::calendar_period(period), dated, &times);
+    let begins = calendar.begins(trawl_worker::calendar_period(period), dated, times);
     Ok(begins.into_iter().map(|b| f64::from(u8::from(b))).collect())
-}
-
-fn evaluate(plan: &Plan, columns: &[Vec<f64>], rows: usize, precision: Precision) -> anyhow::Result<Vec<Vec<f64>>> {
-    if rows == 0 {
-        return Ok(vec![Vec::new(); plan.headings.len()]);
-    }
-    let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
-    let mut series = precision.evaluate_from(plan.program(), &[input], &[0], &NoCancel)?;
-    Ok(series.pop().unwrap_or_default())
-}
-
-fn write(csv: &BarCsv, plan: &Plan, outputs: &[Vec<f64>], writer: &mut impl Write) -> anyhow::Result<()> {
-    let mut out = ::csv::Writer::from_writer(writer);
-    let headings = plan.headings.iter().map(String::as_str);
-    out.write_record(std::iter::once(csv.date_heading()).chain(headings))?;
-    let mut text = String::new();
-    for (row, date) in csv.dates().enumerate() {
-        out.write_field(date)?;
-        for output in outputs {
-            text.clear();
-            push_exact(&mut text, output[row]);
-            out.write_field(&text)?;
-        }
-        out.write_record(None::<&[u8]>)?;
-    }
-    out.flush()?;
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use trawl_market::ReadOptions;
+
     use super::*;
 
     fn compute(text: &str, exprs: &[&str], map: &[&str]) -> anyhow::Result<String> {
-        let map: Vec<String> = map.iter().map(ToString::to_string).collect();
-        let csv = BarCsv::read(text.as_bytes(), "test.csv", &ColumnMap::parse(&map)?)?;
-        let schema = Schema::of_columns(csv.series_names());
+        let map = map.iter().filter_map(|item| item.split_once('=')).map(|(m, c)| (m.to_owned(), c.to_owned()));
+        let options = ReadOptions { map: map.collect(), ..ReadOptions::default() };
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("test.csv");
+        std::fs::write(&path, text)?;
+        let mut file = read_series(path, &options).map_err(of_market)?;
+        file.shown = "test.csv".to_owned();
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
-        let plan = trawl_plan::compile_expressions(&exprs, "--expr", &schema).map_err(UserMistake::Drawn)?;
-        long_enough(&plan, &csv, "test.csv")?;
-        let columns = inputs(&csv, &plan, Calendar::XNYS)?;
-        let outputs = evaluate(&plan, &columns, csv.rows(), Precision::F64)?;
+        let plan = compile(&file, &exprs)?;
+        let outputs = evaluate(&file, &plan, Calendar::XNYS, Precision::F64)?;
         let mut bytes = Vec::new();
-        write(&csv, &plan, &outputs, &mut bytes)?;
+        write(Table { file: &file, headings: &plan.headings, outputs: &outputs }, Format::Csv, &mut bytes)?;
         Ok(String::from_utf8(bytes)?)
     }
 
@@ -261,5 +283,43 @@ mod tests {
         let error = compute("i,close\n1,2\n", &["clsoe"], &[]).unwrap_err();
         assert!(error.downcast_ref::<UserMistake>().is_some(), "{error}");
         assert!(error.to_string().contains("did you mean 'close'?"), "{error}");
+    }
+
+    #[test]
+    fn each_symbol_of_a_file_is_computed_alone() {
+        let text = "ticker,date,close\nB,2020-01-02,10\nA,2020-01-02,1\nB,2020-01-03,20\nA,2020-01-03,3\n";
+        let out = compute(text, &["sma(2) as m"], &[]).unwrap();
+        assert_eq!(out, "date,ticker,m\n2020-01-02,B,\n2020-01-03,B,15\n2020-01-02,A,\n2020-01-03,A,2\n");
+    }
+
+    #[test]
+    fn a_newest_first_file_is_turned_round_and_one_in_no_order_is_refused() {
+        let out = compute("date,close\n2020-01-06,3\n2020-01-03,2\n2020-01-02,1\n", &["sma(2) as m"], &[]).unwrap();
+        assert_eq!(out, "date,m\n2020-01-02,\n2020-01-03,1.5\n2020-01-06,2.5\n");
+        let mixed = "date,close\n2020-01-02,1\n2020-01-06,3\n2020-01-03,2\n2020-01-07,2\n";
+        let error = compute(mixed, &["sma(2)"], &[]).unwrap_err().to_string();
+        assert!(error.contains("line 4: '2020-01-03' is before the bar above it"), "{error}");
+    }
+
+    #[test]
+    fn what_compares_symbols_is_refused() {
+        for text in ["xs_rank(close)", "close > 1 and breadth(close > sma(2)) > 0.5"] {
+            let error = compute("i,close\n1,2\n", &["close as c", text], &[]).unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains(text) && told.contains("compares the symbols of a market"), "{told}");
+        }
+    }
+
+    #[test]
+    fn words_in_a_column_matter_only_when_it_is_read() {
+        assert!(compute("i,close,note\n1,2,x\n", &["close"], &[]).is_ok());
+        let error = compute("i,close,note\n1,2,x\n", &["note + 1"], &[]).unwrap_err().to_string();
+        assert!(error.contains("test.csv: line 2, column 'note': 'x' is no number"), "{error}");
+    }
+
+    #[test]
+    fn separators_and_missing_cells_are_those_of_an_import() {
+        let out = compute("i;price;Adj Close\n1;-;1,5\n2;7;2\n", &["close as c", "adj_close as a"], &["close=price"]);
+        assert_eq!(out.unwrap(), "i,c,a\n1,,1.5\n2,7,2\n");
     }
 }

@@ -1,4 +1,4 @@
-//! `trawl import`: CSV files into a dataset. What becomes of each row is decided in the market room; here it is told.
+//! `trawl import`: files of bars into a dataset. What becomes of each row is decided in the market room; here it is told.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -7,40 +7,46 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_market::{
-    Calendar, DateOrder, ImportFormat, ImportOptions, ImportReport, TimeMicros, format_time, import_files, now,
-    parse_time,
+    Calendar, ImportOptions, ImportPreview, ImportReport, SkippedFile, TimeMicros, format_time, import_files, now,
+    parse_time, preview_files,
 };
 
 use super::inspect::jumps;
+use super::reading::{FORMATS_HELP, ReadArgs};
 use crate::context::Context;
 use crate::failure::{UserMistake, of_market};
 use crate::number::{counted, thousands};
 use crate::output::table::short_snapshot;
 
 const AFTER_HELP: &str = "\
-Formats:
-  yahoo-csv   Date,Open,High,Low,Close,Adj Close,Volume in any order; one symbol per file, named by the file
-  csv         any header with a time and a close (or mapped to them); a symbol column, else named by the file
+The timeframe is told by the spacing of the bars; --timeframe that contradicts it is refused. Times without a zone are \
+read as UTC unless --tz names one; bars most of which would then lie outside the sessions of the calendar are refused, \
+and so are bars on days on which it has none (--calendar 24/7). --dry-run shows all that and writes nothing.
 
-Files may be gzip. Importing into a dataset that exists adds to it: a new snapshot, the old ones stay. Bars that come \
-again with other values replace the old ones. Rows that cannot be bars (high below low, no price, a double time ...) go \
-to a quarantine file with their reasons and are counted; they never stop an import unless nothing is left.
+Importing into a dataset that exists adds to it: a new snapshot, the old ones stay. Bars that come again with other \
+values replace the old ones. Rows that cannot be bars (high below low, no price, a double time ...) go to a quarantine \
+file with their reasons and are counted; they never stop an import unless nothing is left. A file that cannot be read is \
+left out and reported; --strict refuses the import.
 
-Prices are stored as they are. Splits and dividends are a table beside them (--factors), applied when a scan asks for it; a row with split 1 and dividend 0 takes an event away. Names and labels are another (--symbols), which replaces the one there was. Both may be imported alone into a dataset that exists.
+Prices are stored as they are. Splits and dividends are a table beside them (--factors), applied when a scan asks for \
+it; a row with split 1 and dividend 0 takes an event away. Names and labels are another (--symbols), which replaces the \
+one there was. Both may be imported alone into a dataset that exists.
 
   factors     symbol,date,split,dividend: ex-date, new shares for an old one (4, or 0.1), cash per share; or ticker, execution_date and split_from,split_to or historical_adjustment_factor
   symbols     symbol,ticker,from,to and one column for each label, such as sector; several rows of a symbol with intervals from <= time < to tell renames and changes
 
 Examples:
-  trawl import AAPL.csv IBM.csv --dataset mine --format yahoo-csv
-  trawl import minutes.csv.gz --dataset minutes --timeframe 1m --map close=last,symbol=ticker
+  trawl import AAPL.csv IBM.csv --dataset mine
+  trawl import minutes.parquet --dataset minutes --tz America/New_York --dry-run
+  trawl import klines/ --dataset crypto
+  duckdb -c \"copy bars to '/dev/stdout' (format parquet)\" | trawl import - --dataset mine
   trawl import --dataset mine --factors splits.csv --symbols names.csv";
 
-/// Import CSV files of bars into a dataset
+/// Import files of bars into a dataset: CSV, Parquet, Arrow
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = format!("{FORMATS_HELP}\n\n{AFTER_HELP}"))]
 pub struct Args {
-    /// CSV files of bars, plain or gzip; a directory stands for the .csv and .csv.gz files in it
+    /// Files of bars; a directory stands for the files of bars in it, '-' is standard input
     #[arg(value_name = "FILE", required_unless_present_any = ["factors", "symbols", "calendar", "complete_to"])]
     files: Vec<PathBuf>,
 
@@ -48,11 +54,10 @@ pub struct Args {
     #[arg(long, short, value_name = "NAME")]
     dataset: String,
 
-    /// How the files spell bars: yahoo-csv or csv
-    #[arg(long, short, value_name = "FORMAT", default_value = "csv", value_parser = format)]
-    format: ImportFormat,
+    #[command(flatten)]
+    read: ReadArgs,
 
-    /// Length of a bar, such as 1d, 15m or 1h [default: the dataset's, 1d for a new one]
+    /// Length of a bar, such as 1d, 15m or 1h [default: the dataset's; for a new one what the bars' spacing tells]
     #[arg(long, short, value_name = "TIMEFRAME")]
     timeframe: Option<String>,
 
@@ -73,25 +78,17 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
 
-    /// Take a meaning from a column of another name, such as close=price; several with commas or by repeating
-    #[arg(long, value_name = "MEANING=COLUMN", value_delimiter = ',')]
-    map: Vec<String>,
-
-    /// Dates such as 1/4/1999 are month first [default: what all dates of the files together tell]
-    #[arg(long, conflicts_with = "day_first")]
-    month_first: bool,
-
-    /// Dates such as 1/4/1999 are day first
+    /// Refuse the import for a file that cannot be read, instead of leaving it out
     #[arg(long)]
-    day_first: bool,
+    strict: bool,
+
+    /// Show how the files are understood, and write nothing
+    #[arg(long)]
+    dry_run: bool,
 
     /// Print JSON, times in microseconds since 1970-01-01 UTC
     #[arg(long)]
     json: bool,
-}
-
-fn format(text: &str) -> Result<ImportFormat, String> {
-    text.parse().map_err(|_| "yahoo-csv or csv is expected".to_owned())
 }
 
 fn calendar(text: &str) -> Result<String, String> {
@@ -108,25 +105,35 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let options = ImportOptions {
         dataset: args.dataset,
         files: files_of(args.files)?,
-        format: args.format,
+        read: args.read.options()?,
         timeframe: args.timeframe,
-        map: args.map.iter().map(|item| split_map(item)).collect::<Result<_, _>>()?,
-        date_order: match (args.month_first, args.day_first) {
-            (true, _) => Some(DateOrder::MonthFirst),
-            (_, true) => Some(DateOrder::DayFirst),
-            _ => None,
-        },
+        strict: args.strict,
         calendar: args.calendar,
         complete_to: args.complete_to,
         clock: Some(now()),
         factors: args.factors,
         symbols: args.symbols,
     };
+    if args.dry_run {
+        let preview = preview_files(&context.store(), &options).map_err(of_market)?;
+        let text =
+            if args.json { format!("{}\n", serde_json::to_string_pretty(&preview)?) } else { preview_text(&preview) };
+        io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = import_files(&context.store(), &options).map_err(of_market)?;
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text(&report, context) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    if !report.skipped.is_empty() {
+        let (skipped, files) = (report.skipped.len(), counted(report.files as usize, "file"));
+        crate::diagnostics::warning_line(&format!("{skipped} of {files} could not be read and left out; see above"));
+    }
     Ok(ExitCode::SUCCESS)
 }
+
+/// Endings of files of bars, by which they are found in a directory.
+const ENDINGS: [&str; 11] =
+    [".csv", ".csv.gz", ".txt", ".txt.gz", ".tsv", ".zip", ".parquet", ".pq", ".arrow", ".feather", ".ipc"];
 
 /// The files, with those of a directory in its place, by name. Where no shell spells out `*.csv`, a directory is what can be
 /// named: in a job of a schedule, say.
@@ -139,10 +146,10 @@ fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
         }
         let unreadable = |error: io::Error| UserMistake::plain(format!("cannot list '{}': {error}", path.display()));
         let entries = path.read_dir().and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(unreadable)?;
-        let mut inside: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(|p| is_csv(p)).collect();
+        let mut inside: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(|p| is_bars(p)).collect();
         if inside.is_empty() {
             return Err(UserMistake::with_help(
-                format!("no .csv or .csv.gz file is in the directory '{}'", path.display()),
+                format!("no file of bars is in the directory '{}' ({})", path.display(), ENDINGS.join(", ")),
                 "name the files, or a directory that holds them itself: directories in it are not looked into",
             ));
         }
@@ -152,30 +159,87 @@ fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
     Ok(files)
 }
 
-fn is_csv(path: &Path) -> bool {
+fn is_bars(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
-    (name.ends_with(".csv") || name.ends_with(".csv.gz")) && path.is_file()
+    ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
 }
 
-fn split_map(item: &str) -> Result<(String, String), UserMistake> {
-    match item.split_once('=').map(|(m, c)| (m.trim(), c.trim())) {
-        Some((meaning, column)) if !meaning.is_empty() && !column.is_empty() => {
-            Ok((meaning.to_lowercase(), column.to_owned()))
-        }
-        _ => Err(UserMistake::with_help(
-            format!("--map '{item}' does not name a meaning and a column"),
-            "write MEANING=COLUMN, such as --map close=price",
-        )),
+/// What a preview and a report say alike.
+fn skipped(line: &mut impl FnMut(String), skipped: &[SkippedFile]) {
+    for file in skipped.iter().take(SKIPPED_SHOWN) {
+        line(format!("left out {}: {}", file.file, file.why));
+    }
+    if skipped.len() > SKIPPED_SHOWN {
+        line(format!("left out {} more", counted(skipped.len() - SKIPPED_SHOWN, "file")));
     }
 }
+
+fn preview_text(preview: &ImportPreview) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| {
+        let _ = writeln!(text, "{words}");
+    };
+    for layout in &preview.layouts {
+        line(format!(
+            "{} as {}, such as {}:",
+            counted(layout.files as usize, "file"),
+            layout.format,
+            layout.first_file
+        ));
+        for (column, meaning) in &layout.meanings {
+            let column = if column.is_empty() { "(no name)" } else { column };
+            line(format!("  {column:<24} -> {meaning}"));
+        }
+        if !layout.ignored.is_empty() {
+            line(format!("  not kept: {}", layout.ignored.join(", ")));
+        }
+    }
+    skipped(&mut line, &preview.skipped);
+    let told = if preview.timeframe_inferred { " (told by the spacing of the bars)" } else { "" };
+    line(format!("timeframe  {}{told}", preview.timeframe));
+    line(format!("zone       {}", preview.zone.as_deref().unwrap_or("as written, UTC where none is")));
+    let fit = preview.fit.as_deref().unwrap_or("all bars fit");
+    line(format!("calendar   {}: {fit}", preview.calendar));
+    line(format!(
+        "bars       {} of {}, from {}",
+        thousands(preview.bars),
+        counted(preview.symbols as usize, "symbol"),
+        counted(preview.rows_read as usize, "row")
+    ));
+    for bar in &preview.first_bars {
+        let values = preview.columns.iter().zip(&bar.values);
+        let values = values.map(|(name, v)| format!("{name} {}", v.map_or_else(|| "-".to_owned(), |v| v.to_string())));
+        line(format!("  {} {}  {}", bar.symbol, format_time(bar.time), values.collect::<Vec<_>>().join("  ")));
+    }
+    for (reason, count) in &preview.quarantined {
+        line(format!("quarantine {} {reason}", thousands(*count)));
+    }
+    for (file, number, reason, row) in &preview.bad_rows {
+        line(format!("  {file}, line {number}, {reason}: {row}"));
+    }
+    for note in &preview.notes {
+        line(format!("note: {note}"));
+    }
+    let what = if preview.created { "would be made" } else { "would be added to" };
+    line(format!("dataset {} {what}; nothing was written (--dry-run)", preview.dataset));
+    text
+}
+
+/// Files left out that are listed.
+const SKIPPED_SHOWN: usize = 10;
 
 fn rows(line: &mut impl FnMut(String), report: &ImportReport) {
     line(format!(
         "read {} of {} from {}",
         counted(report.rows_read as usize, "row"),
         counted(report.symbols_imported as usize, "symbol"),
-        counted(report.files as usize, "file")
+        counted(report.files as usize - report.skipped.len(), "file")
     ));
+    let formats: Vec<String> = report.formats.keys().filter(|f| *f != "csv").cloned().collect();
+    if !formats.is_empty() {
+        line(format!("recognised {}", formats.join(", ")));
+    }
+    skipped(line, &report.skipped);
     line(format!(
         "kept {}: {} new, {} there already, {} with other values than before",
         thousands(report.rows_kept),
@@ -203,9 +267,9 @@ fn text(report: &ImportReport, context: &Context) -> String {
         }
     }
     if !report.ignored_columns.is_empty() {
-        line(format!("passed over columns without numbers: {}", report.ignored_columns.join(", ")));
+        line(format!("columns not kept: {}", report.ignored_columns.join(", ")));
     }
-    for note in &report.notes {
+    for note in report.fit.iter().chain(&report.notes) {
         line(format!("note: {note}"));
     }
     jumps(&mut text, report.jumps, &report.jumps_listed);
@@ -216,12 +280,13 @@ fn text(report: &ImportReport, context: &Context) -> String {
     };
     let _ = writeln!(
         text,
-        "dataset {}@{} ({made}): {}, {} of {}, {} to {}",
+        "dataset {}@{} ({made}): {}, {} of {}{}, {} to {}",
         report.dataset,
         short_snapshot(&report.snapshot),
         counted(report.symbols as usize, "symbol"),
         counted(report.bars as usize, "bar"),
         report.timeframe,
+        if report.timeframe_inferred && report.timeframe != "1d" { " (told by their spacing)" } else { "" },
         format_time(report.first_time),
         format_time(report.last_time)
     );

@@ -20,6 +20,7 @@ mod diff;
 mod import;
 mod indicators;
 mod inspect;
+mod reading;
 mod scan;
 mod scans;
 mod security;

@@ -6,6 +6,7 @@ pub mod columnar;
 pub mod csv;
 pub mod json;
 pub mod read;
+pub mod series;
 pub mod staged;
 pub mod table;
 pub mod waterfall;
@@ -47,7 +48,7 @@ impl Format {
             "csv" => Ok(Self::Csv),
             "json" => Ok(Self::Json),
             "parquet" => Ok(Self::Parquet),
-            "arrow" => Ok(Self::Arrow),
+            "arrow" | "feather" => Ok(Self::Arrow),
             _ => Err(UserMistake::with_help(
                 format!("cannot tell from '{}' how to write the answer", path.display()),
                 "end the file name in .csv, .json, .parquet or .arrow",

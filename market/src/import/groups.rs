@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::arrow_file::SymbolBars;
-use crate::csv_header::CORE;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
 use crate::group::{group_of, groups_for};
@@ -14,6 +13,7 @@ use crate::jumps::{Jump, find_jumps};
 use crate::limits::{COLUMNS_MAX, SYMBOLS_MAX};
 use crate::manifest::{GroupFile, SymbolEntry};
 use crate::merge::{MergeCounts, merge_bars};
+use crate::reading::CORE;
 use crate::snapshot::{Sink, StoredGroup, store_group, unite};
 use crate::time::TimeMicros;
 

@@ -1,95 +1,99 @@
-//! The files of one import: in an order of their own, read in parallel, their dates understood together.
+//! The files of one import: in an order of their own, read in parallel, their dates understood together. A file that
+//! cannot be read is left out and reported, unless none can.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
 use super::ImportOptions;
-use crate::csv_file::{read_file, stem};
-use crate::csv_rows::{BadRow, CsvRules, DateOrderKey, OrderEvidence, ParsedCsv, parse_csv};
 use crate::error::MarketError;
-use crate::limits::{IMPORT_FILES_MAX, IMPORT_ROWS_MAX};
-use crate::name::Timeframe;
+use crate::limits::IMPORT_ROWS_MAX;
+use crate::quarantine::{BadRow, Reason};
+use crate::reading::{DateOrderKey, OrderEvidence, Policy, ReadOptions, Rows, read_rows};
+use crate::sources::{Input, OpenOptions, open};
 use crate::time::DateOrder;
 
-pub(super) struct InputFile<'a> {
-    pub(super) path: &'a Path,
+/// A file that was left out.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SkippedFile {
     /// As the user named it.
-    pub(super) shown: String,
-    pub(super) file_name: String,
+    pub file: String,
+    /// What is wrong with it.
+    pub why: String,
 }
 
-/// The files in an order of their own, so that the order in which they are named does not matter.
-pub(super) fn input_files(paths: &[PathBuf]) -> Result<Vec<InputFile<'_>>, MarketError> {
-    if paths.is_empty() {
-        return Err(MarketError::Refused("no file was given to import".to_owned()));
-    }
-    if paths.len() > IMPORT_FILES_MAX {
-        let (found, limit) = (paths.len() as u64, IMPORT_FILES_MAX as u64);
-        return Err(MarketError::Limit { what: "files of one import".to_owned(), found, limit });
-    }
-    let mut inputs = Vec::with_capacity(paths.len());
-    for path in paths {
-        let shown = path.display().to_string();
-        let file_name = path.file_name().map(|n| n.to_string_lossy().into_owned()).ok_or_else(|| {
-            let expected = "the path of a CSV file".to_owned();
-            MarketError::BadCsv { file: shown.clone(), why: "it names no file".to_owned(), expected }
-        })?;
-        inputs.push(InputFile { path, shown, file_name });
-    }
-    inputs.sort_by(|a, b| (&a.file_name, a.path).cmp(&(&b.file_name, b.path)));
-    Ok(inputs)
+/// The files that could be read: index of the input, and its rows.
+pub(super) struct ReadFiles {
+    pub files: Vec<(usize, Rows)>,
+    pub skipped: Vec<SkippedFile>,
+    pub notes: Vec<String>,
 }
 
-pub(super) fn parse_all(
-    inputs: &[InputFile<'_>],
-    options: &ImportOptions,
-    timeframe: Timeframe,
-) -> Result<(Vec<ParsedCsv>, Vec<String>), MarketError> {
-    let parse = |input: &InputFile<'_>, order| {
-        let rules = CsvRules { format: options.format, map: &options.map, timeframe, order };
-        let content = read_file(input.path, &input.shown)?;
-        parse_csv(&input.shown, stem(&input.file_name), &content, rules)
-    };
-    let mut parsed = inputs.par_iter().map(|input| parse(input, options.date_order)).collect::<Result<Vec<_>, _>>()?;
-    let mut notes = Vec::new();
-    if options.date_order.is_none() {
-        settle_date_order(inputs, &mut parsed, &mut notes, |input| parse(input, Some(DateOrder::DayFirst)))?;
-    }
-    for (input, one) in inputs.iter().zip(&parsed) {
-        if one.symbols.is_empty() {
-            let why = match one.bad.first() {
+pub(super) fn read_all(inputs: &[Input], options: &ImportOptions) -> Result<ReadFiles, MarketError> {
+    let read = |input: &Input, order: Option<DateOrder>| {
+        let how = ReadOptions { date_order: order, ..options.read.clone() };
+        let rows = read_rows(&input.shown, &input.name, input.content()?, &how, Policy::Quarantine)?;
+        if rows.of.is_empty() {
+            let why = match &rows.complaint {
                 None => "it has a header but no rows".to_owned(),
-                Some(bad) => {
-                    format!("none of its {} rows is usable (line {}: {})", one.rows_read, bad.line, bad.reason.text())
-                }
+                Some(complaint) => format!("none of its {} rows is usable ({complaint})", rows.rows_read),
             };
             let expected = "at least one good bar".to_owned();
             return Err(MarketError::BadCsv { file: input.shown.clone(), why, expected });
         }
+        Ok(rows)
+    };
+    let order = options.read.date_order;
+    let all: Vec<Result<Rows, MarketError>> = inputs.par_iter().map(|input| read(input, order)).collect();
+    let (mut files, mut skipped, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut first = None;
+    for (at, one) in all.into_iter().enumerate() {
+        match one {
+            Ok(rows) => files.push((at, rows)),
+            Err(error) if options.strict => return Err(error),
+            Err(error) => {
+                let told = error_text(&error);
+                let why = told.strip_prefix(&format!("{}: ", inputs[at].shown)).unwrap_or(&told).to_owned();
+                skipped.push(SkippedFile { file: inputs[at].shown.clone(), why });
+                first.get_or_insert(error);
+            }
+        }
     }
-    let reversed = parsed.iter().filter(|p| p.newest_first).count();
-    if reversed > 0 {
-        notes.push(format!("{reversed} of {} files had their newest bar first and were turned round", inputs.len()));
+    if let (true, Some(error)) = (files.is_empty(), first) {
+        return Err(error);
     }
-    let rows: u64 = parsed.iter().map(|p| p.rows_read).sum();
+    if order.is_none() {
+        settle_date_order(inputs, &mut files, &mut notes, |input| read(input, Some(DateOrder::DayFirst)))?;
+    }
+    let commas = files.iter().filter(|(_, rows)| rows.decimal_comma).count();
+    if commas > 0 {
+        notes.push(format!("numbers of {commas} of {} files were read with a decimal comma", inputs.len()));
+    }
+    let rows: u64 = files.iter().map(|(_, rows)| rows.rows_read).sum();
     if rows > IMPORT_ROWS_MAX {
         return Err(MarketError::Limit { what: "rows of one import".to_owned(), found: rows, limit: IMPORT_ROWS_MAX });
     }
-    Ok((parsed, notes))
+    Ok(ReadFiles { files, skipped, notes })
+}
+
+/// An error and what caused it.
+fn error_text(error: &MarketError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
 }
 
 /// Files whose dates leave the order of day and month open follow those that tell it.
-pub(super) fn settle_date_order(
-    inputs: &[InputFile<'_>],
-    parsed: &mut [ParsedCsv],
+fn settle_date_order(
+    inputs: &[Input],
+    files: &mut [(usize, Rows)],
     notes: &mut Vec<String>,
-    parse_day_first: impl Fn(&InputFile<'_>) -> Result<ParsedCsv, MarketError>,
+    read_day_first: impl Fn(&Input) -> Result<Rows, MarketError>,
 ) -> Result<(), MarketError> {
-    let find = |wanted: OrderEvidence| parsed.iter().position(|p| p.evidence == wanted);
+    let find = |wanted: OrderEvidence| files.iter().find(|(_, rows)| rows.evidence == wanted).map(|(at, _)| *at);
     if let Some(mixed) = find(OrderEvidence::Mixed) {
-        let file = &inputs[mixed].file_name;
+        let file = &inputs[mixed].name;
         notes.push(format!("{file} has dates of both orders; day-first ones are in quarantine"));
     }
     let day = find(OrderEvidence::Told(DateOrderKey::DayFirst));
@@ -101,10 +105,8 @@ pub(super) fn settle_date_order(
         ))),
         (Some(_), None, Some(_)) => {
             notes.push("dates such as 1/4/1999 were read day first".to_owned());
-            for (input, one) in inputs.iter().zip(parsed.iter_mut()) {
-                if one.evidence == OrderEvidence::Silent {
-                    *one = parse_day_first(input)?;
-                }
+            for (at, rows) in files.iter_mut().filter(|(_, rows)| rows.evidence == OrderEvidence::Silent) {
+                *rows = read_day_first(&inputs[*at])?;
             }
             Ok(())
         }
@@ -120,20 +122,22 @@ pub(super) fn settle_date_order(
     }
 }
 
-/// Bars that another file gave before go to quarantine as they stand, so their files are read once more.
-pub(super) fn reread_duplicates(
-    inputs: &[InputFile<'_>],
-    duplicates: BTreeMap<usize, BTreeSet<u64>>,
+/// Rows that turned out to be no bars when the times of all files were known: their files are read once more for how
+/// they stand there.
+pub(super) fn reread(
+    inputs: &[Input],
+    options: &ReadOptions,
+    late: BTreeMap<usize, BTreeSet<(u64, Reason)>>,
 ) -> Result<Vec<(usize, BadRow)>, MarketError> {
-    let mut rows = Vec::new();
-    for (file, lines) in duplicates {
-        let content = read_file(inputs[file].path, &inputs[file].shown)?;
-        let all: Vec<&[u8]> = content.split(|&c| c == b'\n').collect();
-        for line in lines {
-            // Counted from 1; gone if the file was cut short meanwhile.
-            let found = usize::try_from(line - 1).ok().and_then(|i| all.get(i)).copied().unwrap_or_default();
-            rows.push((file, BadRow::duplicate(line, found)));
+    let mut bad = Vec::new();
+    for (file, rows) in late {
+        let input = &inputs[file];
+        let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
+        let source = open(&input.shown, &input.name, input.content()?, how)?;
+        let lines: Vec<u64> = rows.iter().map(|(line, _)| *line).collect();
+        for ((line, reason), row) in rows.into_iter().zip(source.raw(&lines)?) {
+            bad.push((file, BadRow { line, reason, row }));
         }
     }
-    Ok(rows)
+    Ok(bad)
 }

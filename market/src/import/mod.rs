@@ -1,4 +1,4 @@
-//! Importing CSV files: parse them all, merge them with what the dataset has, make one new snapshot. Tables of symbols
+//! Importing files of bars: read them all, merge them with what the dataset has, make one new snapshot. Tables of symbols
 //! and of splits and dividends come the same way, with bars or alone.
 //!
 //! The order in which files are named never matters. A bar that is there already and comes again with other values is
@@ -6,53 +6,56 @@
 //! every file has been read.
 
 mod closed;
+mod fit;
 mod groups;
 mod inputs;
+mod prepare;
+mod settle;
 mod tables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::closed::Closed;
-use self::groups::{merge_into, spread, united_columns};
-use self::inputs::{input_files, parse_all, reread_duplicates};
+use self::groups::merge_into;
+pub use self::inputs::SkippedFile;
+pub use self::prepare::{ImportPreview, Layout, PreviewBar, preview_files};
+use self::prepare::{Prepared, by_reason, prepare};
+use self::settle::other_timeframe;
+pub(crate) use self::settle::{Labels, label_rows};
 use self::tables::{NewTables, read_tables, store_tables};
 use crate::bundled::is_bundled;
-use crate::calendar::Calendar;
-use crate::csv_header::ImportFormat;
-use crate::csv_rows::SymbolRows;
 use crate::dataset::{Dataset, Files};
 use crate::error::MarketError;
 use crate::jumps::Jump;
 use crate::limits::JUMPS_LISTED_MAX;
-use crate::merge::combine_files;
 use crate::name::{Timeframe, check_dataset_name};
-use crate::quarantine::{QuarantinedRow, write_quarantine};
+use crate::quarantine::write_quarantine;
+use crate::reading::ReadOptions;
 use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish};
 use crate::store::Store;
-use crate::time::{DateOrder, TimeMicros};
+use crate::time::TimeMicros;
 
 /// What a manifest says about imported bars.
 pub(crate) const ORIGIN_IMPORT: &str = "import";
-const TIMEFRAME_DEFAULT: &str = "1d";
 
 /// What to import and how to read it.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
     /// A new dataset, or one that is added to.
     pub dataset: String,
-    /// CSV files of bars, plain or gzip; none when only what is below is to change in a dataset that exists.
+    /// Files of bars: delimited text, Parquet or Arrow, plain, gzip or in zip archives, `-` for standard input; none when
+    /// only what is below is to change in a dataset that exists.
     pub files: Vec<PathBuf>,
     /// How they spell bars.
-    pub format: ImportFormat,
-    /// Such as `1d`; `None` takes that of the dataset, `1d` for a new one.
+    pub read: ReadOptions,
+    /// Such as `1d`; `None` takes that of the dataset, and for a new one that which the spacing of the bars tells.
     pub timeframe: Option<String>,
-    /// (meaning, header): `("close", "price")` reads the close from the column `price`.
-    pub map: Vec<(String, String)>,
-    /// How dates such as `1/4/1999` are meant; `None` looks at all dates of the files.
-    pub date_order: Option<DateOrder>,
-    /// Name of the exchange calendar; `None` keeps the dataset's, and is `XNYS` for a new one.
+    /// Refuses the import for a file that cannot be read, which otherwise is left out and reported.
+    pub strict: bool,
+    /// Name of the exchange calendar; `None` keeps the dataset's; for a new one it is that of the files' format, or
+    /// `XNYS`.
     pub calendar: Option<String>,
     /// Up to which instant the bars are complete; `None` means the end of the last bar (see [`import_files`]).
     pub complete_to: Option<TimeMicros>,
@@ -77,8 +80,18 @@ pub struct ImportReport {
     pub unchanged: bool,
     /// Length of a bar.
     pub timeframe: String,
+    /// It was told by the bars.
+    pub timeframe_inferred: bool,
+    /// The zone in which times that name none were read; `None` where it was not said.
+    pub zone: Option<String>,
+    /// Number of input files by the format that they were recognised as.
+    pub formats: BTreeMap<String, u64>,
     /// Number of input files.
     pub files: u64,
+    /// Input files that were left out.
+    pub skipped: Vec<SkippedFile>,
+    /// How many bars lie outside the calendar's sessions, in words; `None` when all fit.
+    pub fit: Option<String>,
     /// Data rows in them.
     pub rows_read: u64,
     /// Good rows.
@@ -107,7 +120,7 @@ pub struct ImportReport {
     pub last_time: TimeMicros,
     /// Columns of the snapshot.
     pub columns: Vec<String>,
-    /// Headers whose columns hold no numbers, or that have no usable name.
+    /// Headers whose columns are not kept: they hold no numbers, have no usable name, or mean nothing for their format.
     pub ignored_columns: Vec<String>,
     /// Name of the exchange calendar.
     pub calendar: String,
@@ -143,7 +156,8 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
     Ok(())
 }
 
-/// Imports CSV files as one new snapshot of `options.dataset`.
+/// Imports files of bars as one new snapshot of `options.dataset`. A file that cannot be read is left out and reported,
+/// unless `strict` is set or none can be read.
 ///
 /// Where `complete_to` is not said, the dataset's own is kept as long as none of the imported bars ends after it; else
 /// the bars are taken to be complete to the end of the last one that ends no later than `clock`.
@@ -156,10 +170,6 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
 pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportReport, MarketError> {
     let name = &options.dataset;
     check_writable_name(name)?;
-    let timeframe = choose_timeframe(store, options)?;
-    if let Some(calendar) = &options.calendar {
-        Calendar::named(calendar)?;
-    }
     let new_tables = read_tables(options)?;
     let only_facts = new_tables.factors.is_some()
         || new_tables.listing.is_some()
@@ -169,43 +179,22 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         let told = format!("there is no dataset '{name}' yet: give files of bars too");
         return Err(MarketError::Refused(told));
     }
-    let inputs = if options.files.is_empty() && only_facts { Vec::new() } else { input_files(&options.files)? };
-    let (parsed, mut notes) = parse_all(&inputs, options, timeframe)?;
-    let rows_read: u64 = parsed.iter().map(|p| p.rows_read).sum();
-    let ignored: BTreeSet<String> = parsed.iter().flat_map(|p| p.ignored.iter().cloned()).collect();
-    let columns = united_columns(parsed.iter().flat_map(|p| &p.columns))?;
-    let mut bad: Vec<QuarantinedRow> = Vec::new();
-    let mut by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>> = BTreeMap::new();
-    for (file, one) in parsed.into_iter().enumerate() {
-        let source = &inputs[file].file_name;
-        bad.extend(one.bad.into_iter().map(|row| QuarantinedRow { file: source.clone(), row }));
-        for (symbol, mut rows) in one.symbols {
-            rows.bars.columns = spread(rows.bars.columns, &one.columns, &columns, rows.bars.times.len());
-            by_symbol.entry(symbol).or_default().push((file, rows));
-        }
+    if options.files.is_empty() && !only_facts {
+        return Err(MarketError::Refused("no file was given to import".to_owned()));
     }
-    let (imported, duplicates) = combine_files(by_symbol);
-    for (file, bad_row) in reread_duplicates(&inputs, duplicates)? {
-        bad.push(QuarantinedRow { file: inputs[file].file_name.clone(), row: bad_row });
-    }
-    bad.sort_by(|a, b| (&a.file, a.row.line, &a.row.row).cmp(&(&b.file, b.row.line, &b.row.row)));
+    let known = existing(store, name)?;
+    let prepared = prepare(options, known.as_ref())?;
+    let Prepared { timeframe, calendar, columns, imported, bad, mut notes, .. } = prepared;
 
     let directory = store.directory(name);
     let _lock = WriteLock::take(&directory, name)?;
-    let existing = match store.head(name)? {
-        Some(_) => Some(store.open(name)?),
-        None => None,
-    };
+    // Looked at again under the lock.
+    let existing = existing(store, name)?;
     if let Some(existing) = &existing {
         check_compatible(existing, timeframe)?;
     }
     let symbols_imported = imported.len() as u64;
     let old = existing.as_ref().map(|d| &*d.manifest);
-    let calendar = match (&options.calendar, old) {
-        (Some(named), _) => Calendar::named(named)?,
-        (None, Some(old)) => old.calendar(),
-        (None, None) => Calendar::XNYS,
-    };
     let closed = Closed::of(imported.values().map(|b| b.times.as_slice()), options.clock, (calendar, timeframe));
     let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
     let mut merged = merge_into(&sink, existing.as_ref(), columns, imported)?;
@@ -235,10 +224,6 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     if !unchanged {
         publish(&directory, &manifest)?;
     }
-    let mut quarantined: BTreeMap<String, u64> = BTreeMap::new();
-    for row in &bad {
-        *quarantined.entry(row.row.reason.text().to_owned()).or_default() += 1;
-    }
     notes.sort();
     Ok(ImportReport {
         dataset: name.clone(),
@@ -251,11 +236,19 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         created: existing.is_none(),
         unchanged,
         timeframe: manifest.timeframe,
-        files: inputs.len() as u64,
-        rows_read,
-        rows_kept: rows_read - bad.len() as u64,
+        timeframe_inferred: prepared.inferred,
+        zone: prepared.zone,
+        formats: prepared.layouts.iter().fold(BTreeMap::new(), |mut formats, layout| {
+            *formats.entry(layout.format.clone()).or_default() += layout.files;
+            formats
+        }),
+        files: prepared.files,
+        skipped: prepared.skipped,
+        fit: prepared.fit,
+        rows_read: prepared.rows_read,
+        rows_kept: prepared.rows_read - bad.len() as u64,
         rows_quarantined: bad.len() as u64,
-        quarantined,
+        quarantined: by_reason(&bad),
         quarantine_file,
         rows_added: merged.counts.added,
         rows_unchanged: merged.counts.unchanged,
@@ -266,7 +259,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         first_time: manifest.first_time,
         last_time: manifest.last_time,
         columns: manifest.columns,
-        ignored_columns: ignored.into_iter().collect(),
+        ignored_columns: prepared.ignored.into_iter().collect(),
         jumps: merged.jumps.len() as u64,
         jumps_listed: merged.jumps.into_iter().take(JUMPS_LISTED_MAX).collect(),
         files_written: merged.files_written,
@@ -275,26 +268,24 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     })
 }
 
-/// The one asked for, else the dataset's, else `1d`. The manifest is looked at again under the lock.
-fn choose_timeframe(store: &Store, options: &ImportOptions) -> Result<Timeframe, MarketError> {
-    match &options.timeframe {
-        Some(text) => text.parse(),
-        None if store.head(&options.dataset)?.is_some() => store.open(&options.dataset)?.manifest.timeframe.parse(),
-        None => TIMEFRAME_DEFAULT.parse(),
+/// The dataset that is added to, if there is one.
+fn existing(store: &Store, name: &str) -> Result<Option<Dataset>, MarketError> {
+    let existing = match store.head(name)? {
+        Some(_) => store.open(name)?,
+        None => return Ok(None),
+    };
+    if existing.manifest.synthetic {
+        let told = format!("dataset '{name}' is synthetic: real bars are not mixed into it");
+        return Err(MarketError::Refused(told));
     }
+    Ok(Some(existing))
 }
 
 fn check_compatible(existing: &Dataset, timeframe: Timeframe) -> Result<(), MarketError> {
-    let manifest = &existing.manifest;
-    if manifest.synthetic {
-        let told = format!("dataset '{}' is synthetic: real bars are not mixed into it", manifest.name);
-        return Err(MarketError::Refused(told));
+    let held: Timeframe = existing.manifest.timeframe.parse()?;
+    if held == timeframe {
+        return Ok(());
     }
-    if manifest.timeframe != timeframe.to_string() {
-        return Err(MarketError::Refused(format!(
-            "dataset '{}' holds bars of {}, so bars of {timeframe} cannot be added",
-            manifest.name, manifest.timeframe
-        )));
-    }
-    Ok(())
+    let why = format!("bars of {timeframe} cannot be added");
+    Err(other_timeframe(&existing.manifest.name, held, &why, timeframe))
 }

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ImportOptions;
-use crate::csv_file::read_file;
 use crate::dataset::{Dataset, Files};
 use crate::error::MarketError;
 use crate::manifest::{Manifest, TableFile};
@@ -12,6 +11,7 @@ use crate::reference::{
     FactorRow, Listing, check_labels, encode_factors, encode_listing, merge_factors, parse_factors, parse_listing,
 };
 use crate::snapshot::{Sink, store_table};
+use crate::sources::read_file;
 
 /// Tables of one import, read and checked.
 pub(super) struct NewTables {

@@ -1,69 +1,14 @@
-//! From a CSV file's header to what each of its cells means. Columns are bound by name, never by place.
+//! From the names of a source's columns to what each of them means. Columns are bound by name, never by place.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
+use super::presets::{ImportFormat, SYMBOL_ALIASES, TIME_ALIASES, VALUE_ALIASES, bare};
 use crate::error::MarketError;
 use crate::limits::COLUMNS_MAX;
 use crate::name::column_name;
 
 /// Columns that a bar has by its nature, in the order in which they are kept.
 pub(crate) const CORE: [&str; 5] = ["open", "high", "low", "close", "volume"];
-
-/// How a CSV file spells bars.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ImportFormat {
-    /// `Date,Open,High,Low,Close,[Adj Close,][Volume]`, one symbol per file, named by the file.
-    YahooCsv,
-    /// Any header that has a time and a close, or is mapped to them; a symbol column, else named by the file.
-    #[default]
-    Csv,
-}
-
-impl FromStr for ImportFormat {
-    type Err = MarketError;
-
-    fn from_str(text: &str) -> Result<Self, MarketError> {
-        match text {
-            "yahoo-csv" => Ok(Self::YahooCsv),
-            "csv" => Ok(Self::Csv),
-            _ => Err(MarketError::BadName {
-                text: text.to_owned(),
-                what: "format",
-                expected: "expected yahoo-csv or csv".to_owned(),
-            }),
-        }
-    }
-}
-
-impl fmt::Display for ImportFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::YahooCsv => "yahoo-csv",
-            Self::Csv => "csv",
-        })
-    }
-}
-
-impl ImportFormat {
-    fn required(self) -> &'static [&'static str] {
-        match self {
-            Self::YahooCsv => &["open", "high", "low", "close"],
-            Self::Csv => &["close"],
-        }
-    }
-
-    pub(crate) fn expected(self) -> String {
-        match self {
-            Self::YahooCsv => "a header line such as Date,Open,High,Low,Close,Adj Close,Volume".to_owned(),
-            Self::Csv => "a header line with date (or time, datetime, timestamp), close and what else there is, \
-                          or --map close=NAME for a column of another name"
-                .to_owned(),
-        }
-    }
-}
 
 /// What the cells of a row mean, by place.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,12 +34,13 @@ fn role(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Binds a header; `map` holds (meaning, header) pairs.
+/// Binds a header; `map` holds (meaning, header) pairs. With `counted` a column `i` may stand for the time.
 pub(crate) fn bind(
     file: &str,
     headers: &[&str],
     format: ImportFormat,
     map: &[(String, String)],
+    counted: bool,
 ) -> Result<Binding, MarketError> {
     let bad = |why: String| MarketError::BadCsv { file: file.to_owned(), why, expected: format.expected() };
     if headers.len() > COLUMNS_MAX {
@@ -105,11 +51,6 @@ pub(crate) fn bind(
         const SHOWN_CHARS: usize = 200;
         headers.join(",").chars().take(SHOWN_CHARS).collect::<String>()
     };
-    let numeric = headers.iter().filter(|h| h.trim().parse::<f64>().is_ok()).count();
-    if numeric > 0 && numeric + 1 >= headers.len() {
-        return Err(bad(format!("its first line holds numbers ('{}'), so it has no header", listed())));
-    }
-
     let mut taken = vec![false; headers.len()];
     let mut meaning: BTreeMap<String, usize> = BTreeMap::new();
     for (target, header) in map {
@@ -128,12 +69,16 @@ pub(crate) fn bind(
     let mut ignored = Vec::new();
     let mut clock = None;
     let named: Vec<String> = headers.iter().map(|h| snake(h)).collect();
+    let find = |taken: &[bool], name: &str| named.iter().zip(taken).position(|(n, &taken)| !taken && n == name);
     // A column of dates and one of times of the day are read together.
     if !meaning.contains_key("time") {
-        let find = |name: &str| named.iter().zip(&taken).position(|(n, &taken)| !taken && n == name);
-        let whole = find("datetime").or_else(|| find("timestamp"));
-        let (date, time) = (find("date"), find("time"));
-        if let Some(cell) = whole.or(date).or(time) {
+        let whole = find(&taken, "datetime").or_else(|| find(&taken, "timestamp"));
+        let (date, time) = (find(&taken, "date"), find(&taken, "time"));
+        let alias = || TIME_ALIASES.iter().find_map(|alias| find(&taken, alias));
+        // pandas writes an index without a name under an empty header.
+        let index = || headers.first().filter(|h| h.trim().is_empty() && !taken[0]).map(|_| 0);
+        let number = || if counted { find(&taken, "i") } else { None };
+        if let Some(cell) = whole.or(date).or(time).or_else(alias).or_else(number).or_else(index) {
             meaning.insert("time".to_owned(), cell);
             taken[cell] = true;
         }
@@ -142,17 +87,32 @@ pub(crate) fn bind(
             taken[time] = true;
         }
     }
-    let by_file = format == ImportFormat::YahooCsv;
+    if !meaning.contains_key("symbol") && !named.iter().any(|n| role(n) == Some("symbol")) {
+        if let Some(cell) = SYMBOL_ALIASES.iter().find_map(|alias| find(&taken, alias)) {
+            meaning.insert("symbol".to_owned(), cell);
+            taken[cell] = true;
+        }
+    }
+    for (alias, name) in VALUE_ALIASES {
+        let known = meaning.contains_key(name) || find(&taken, name).is_some();
+        if let (false, Some(cell)) = (known, find(&taken, alias)) {
+            meaning.insert(name.to_owned(), cell);
+            taken[cell] = true;
+        }
+    }
     for (cell, name) in named.iter().enumerate() {
         if taken[cell] {
             continue;
         }
         match (role(name), column_name(headers[cell])) {
-            (Some("symbol"), _) if !by_file && !meaning.contains_key("symbol") => {
+            (Some("symbol"), _) if !meaning.contains_key("symbol") => {
                 meaning.insert("symbol".to_owned(), cell);
             }
+            (None, Some(column)) if format.ignored().contains(&column.as_str()) => {
+                ignored.push(headers[cell].trim().to_owned());
+            }
             (None, Some(column)) => match meaning.get(&column) {
-                // What --map says goes before what the header says.
+                // What --map says takes precedence over what the header says.
                 Some(&other) if taken[other] => ignored.push(headers[cell].trim().to_owned()),
                 Some(_) => return Err(bad(format!("its header has column '{column}' twice"))),
                 None => {
@@ -178,10 +138,10 @@ pub(crate) fn bind(
 }
 
 /// Lower snake case even of names that mean something else than a numeric column.
-fn snake(header: &str) -> String {
+pub(super) fn snake(header: &str) -> String {
     let lower = header.trim().to_ascii_lowercase();
     let inner = lower.trim_start_matches('<').trim_end_matches('>').trim();
-    if role(inner).is_some() { inner.to_owned() } else { column_name(header).unwrap_or_default() }
+    if role(inner).is_some() { inner.to_owned() } else { bare(header) }
 }
 
 #[cfg(test)]
@@ -194,8 +154,13 @@ mod tests {
 
     #[test]
     fn columns_are_bound_by_name_in_any_order_and_case() {
-        let b =
-            bind("f", &["VOLUME", "adj close", "Close", "Low", "High", "Open", "DATE"], ImportFormat::YahooCsv, &[]);
+        let b = bind(
+            "f",
+            &["VOLUME", "adj close", "Close", "Low", "High", "Open", "DATE"],
+            ImportFormat::Yfinance,
+            &[],
+            false,
+        );
         let b = b.unwrap();
         assert_eq!(b.time, 6);
         let expected = [(5, "open"), (4, "high"), (3, "low"), (2, "close"), (0, "volume"), (1, "adj_close")];
@@ -205,7 +170,8 @@ mod tests {
     #[test]
     fn a_map_goes_before_the_header() {
         let map = [("close".to_owned(), "Price".to_owned()), ("date".to_owned(), "day".to_owned())];
-        let b = bind("f", &["ticker", "Day", "price", "close", "Unnamed: 0", ""], ImportFormat::Csv, &map).unwrap();
+        let b =
+            bind("f", &["ticker", "Day", "price", "close", "Unnamed: 0", ""], ImportFormat::Csv, &map, false).unwrap();
         assert_eq!((b.time, b.symbol), (1, Some(0)));
         assert_eq!(names(&b), [(2, "close"), (4, "unnamed_0")]);
         assert_eq!(b.ignored, ["close", ""]);
@@ -213,8 +179,24 @@ mod tests {
 
     #[test]
     fn a_date_and_a_time_of_the_day_belong_together() {
-        let b = bind("f", &["<DATE>", "<TIME>", "<CLOSE>"], ImportFormat::Csv, &[]).unwrap();
+        let b = bind("f", &["<DATE>", "<TIME>", "<CLOSE>"], ImportFormat::Csv, &[], false).unwrap();
         assert_eq!((b.time, b.clock), (0, Some(1)));
+    }
+
+    #[test]
+    fn the_words_of_vendors_are_known_where_the_usual_ones_are_missing() {
+        let b = bind("f", &["<TICKER>", "<PER>", "<DATE>", "<CLOSE>", "<VOL>"], ImportFormat::Stooq, &[], false);
+        let b = b.unwrap();
+        assert_eq!((b.symbol, b.time), (Some(0), 2));
+        assert_eq!(names(&b), [(3, "close"), (4, "volume")]);
+        assert_eq!(b.ignored, ["<PER>"]);
+        let b = bind("f", &["vol", "volume", "t", "date", "c"], ImportFormat::Csv, &[], false).unwrap();
+        assert_eq!(b.time, 3);
+        assert_eq!(names(&b), [(4, "close"), (1, "volume"), (2, "t"), (0, "vol")]);
+        let b = bind("f", &["", "close"], ImportFormat::Csv, &[], false).unwrap();
+        assert_eq!(b.time, 0);
+        assert!(bind("f", &["i", "close"], ImportFormat::Csv, &[], false).is_err());
+        assert_eq!(bind("f", &["i", "close"], ImportFormat::Csv, &[], true).unwrap().time, 0);
     }
 
     #[test]
@@ -222,13 +204,14 @@ mod tests {
         for (headers, told) in [
             (&["a", "b"][..], "no date or time"),
             (&["date", "b"], "no column 'close'"),
-            (&["2013-01-01", "1", "2"], "no header"),
             (&["date", "close", "CLOSE"], "'close' twice"),
         ] {
-            let error = bind("x.csv", headers, ImportFormat::Csv, &[]).unwrap_err().to_string();
+            let error = bind("x.csv", headers, ImportFormat::Csv, &[], false).unwrap_err().to_string();
             assert!(error.starts_with("x.csv: ") && error.contains(told), "{error}");
         }
         let map = [("close".to_owned(), "price".to_owned())];
-        assert!(bind("f", &["date", "close"], ImportFormat::Csv, &map).unwrap_err().to_string().contains("'price'"));
+        assert!(
+            bind("f", &["date", "close"], ImportFormat::Csv, &map, false).unwrap_err().to_string().contains("'price'")
+        );
     }
 }

@@ -1,0 +1,195 @@
+//! How well bars fit a calendar: how many lie outside its regular sessions, and how many on dates that have none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::arrow_file::SymbolBars;
+use crate::calendar::{CALENDARS, Calendar};
+use crate::limits::FIT_BARS_MAX;
+use crate::name::Timeframe;
+use crate::time::{DAY, TimeMicros, format_time};
+
+/// Share of bars on dates without a session from which a calendar does not fit. Days of the week that are always traded
+/// are two of seven, the holidays of another exchange one of thirty.
+const MISFIT_SHARE: f64 = 0.1;
+/// Different dates without a session, from which the share is looked at.
+const MISFIT_DATES: usize = 10;
+/// Calendars that almost any bars fit, suggested last.
+const GENERAL: [&str; 2] = ["weekdays", "24/7"];
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Fit {
+    pub calendar: Calendar,
+    /// Bars that were looked at: those of dates that the calendar knows.
+    pub bars: u64,
+    /// Intraday bars that start outside a regular session.
+    pub outside: u64,
+    /// Bars on dates without a session.
+    pub off_days: u64,
+    /// The first of these dates.
+    dates: BTreeSet<TimeMicros>,
+    dated: bool,
+    sample: Vec<TimeMicros>,
+}
+
+/// Remembers the last session, as times come in order.
+struct Sessions {
+    calendar: Calendar,
+    range: (TimeMicros, TimeMicros),
+    open: (TimeMicros, TimeMicros),
+}
+
+impl Sessions {
+    fn new(calendar: Calendar) -> Self {
+        let (first, last) = calendar.range();
+        Self { calendar, range: (first, last.saturating_add(DAY)), open: (0, 0) }
+    }
+
+    fn knows(&self, time: TimeMicros) -> bool {
+        (self.range.0..self.range.1).contains(&time)
+    }
+
+    fn is_regular(&mut self, time: TimeMicros) -> bool {
+        if !(self.open.0..self.open.1).contains(&time) {
+            let Some(session) = self.calendar.session_at(time) else { return false };
+            self.open = (session.open, session.close);
+        }
+        true
+    }
+
+    /// Whether the date of an instant, by the exchange's clock, has a session.
+    fn has_date(&self, time: TimeMicros, dated: bool) -> bool {
+        let date = if dated { time } else { self.calendar.zone().wall(time) };
+        self.calendar.session_on(date - date.rem_euclid(DAY)).is_some()
+    }
+}
+
+/// Share of instants outside the regular sessions; 0 without any.
+pub(super) fn share_outside(calendar: Calendar, times: impl Iterator<Item = TimeMicros>) -> f64 {
+    let mut sessions = Sessions::new(calendar);
+    let (mut all, mut outside) = (0u32, 0u32);
+    for time in times {
+        if sessions.knows(time) {
+            all += 1;
+            outside += u32::from(!sessions.is_regular(time));
+        }
+    }
+    f64::from(outside) / f64::from(all.max(1))
+}
+
+/// `12 %`, with a decimal below ten.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent == 0.0 || percent >= 10.0 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+}
+
+impl Fit {
+    pub(super) fn of(calendar: Calendar, timeframe: Timeframe, bars: &BTreeMap<Arc<str>, SymbolBars>) -> Self {
+        let dated = timeframe.is_dated();
+        let total: usize = bars.values().map(|b| b.times.len()).sum();
+        let mut fit = Self {
+            calendar,
+            bars: 0,
+            outside: 0,
+            off_days: 0,
+            dates: BTreeSet::new(),
+            dated,
+            sample: bars.values().flat_map(|b| &b.times).step_by(total / FIT_BARS_MAX + 1).copied().collect(),
+        };
+        // Weeks and months are labelled by days of any kind.
+        if timeframe.is_dated() && timeframe.to_string() != "1d" {
+            return fit;
+        }
+        let of = |bars: &SymbolBars| {
+            let mut sessions = Sessions::new(calendar);
+            let (mut known, mut outside, mut off) = (0u64, 0u64, 0u64);
+            let mut dates = BTreeSet::new();
+            for &time in &bars.times {
+                if !sessions.knows(time) {
+                    continue;
+                }
+                known += 1;
+                if !dated && sessions.is_regular(time) {
+                    continue;
+                }
+                outside += u64::from(!dated);
+                if !sessions.has_date(time, dated) {
+                    off += 1;
+                    if dates.len() < MISFIT_DATES {
+                        dates.insert(time - time.rem_euclid(DAY));
+                    }
+                }
+            }
+            (known, outside, off, dates)
+        };
+        let found: Vec<_> = bars.par_iter().map(|(_, bars)| of(bars)).collect();
+        for (known, outside, off, dates) in found {
+            fit.bars += known;
+            fit.outside += outside;
+            fit.off_days += off;
+            fit.dates.extend(dates);
+        }
+        fit
+    }
+
+    fn share(count: u64, of: u64) -> f64 {
+        count as f64 / of.max(1) as f64
+    }
+
+    /// That bars lie outside the regular sessions, or on dates without one; `None` when all fit.
+    pub(super) fn note(&self) -> Option<String> {
+        let name = self.calendar.name();
+        let first = self.dates.first().map_or_else(String::new, |d| format!(", the first {}", format_time(*d)));
+        let off = (self.off_days > 0).then(|| {
+            let share = percent(Self::share(self.off_days, self.bars));
+            format!("{} bars ({share}) are on dates on which {name} has no session{first}", self.off_days)
+        });
+        let outside = (self.outside > 0).then(|| {
+            let share = percent(Self::share(self.outside, self.bars));
+            format!("{} bars ({share}) lie outside the regular sessions of {name}", self.outside)
+        });
+        match (outside, off) {
+            (Some(outside), Some(off)) => Some(format!("{outside}; {off}")),
+            (outside, off) => outside.or(off),
+        }
+    }
+
+    /// That the calendar does not fit; `None` when it does but for a few bars.
+    pub(super) fn misfit(&self) -> Option<String> {
+        let share = Self::share(self.off_days, self.bars);
+        (share > MISFIT_SHARE && self.dates.len() >= MISFIT_DATES).then(|| {
+            let first = self.dates.first().map_or_else(String::new, |d| {
+                let day = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+                    [crate::calendar::weekday(*d) as usize % 7];
+                format!(", such as {} ({day})", format_time(*d))
+            });
+            format!(
+                "{} of the bars ({} of {}) are on dates on which {} has no session{first}",
+                percent(share),
+                self.off_days,
+                self.bars,
+                self.calendar.name()
+            )
+        })
+    }
+
+    /// The calendar that fits best, if it fits.
+    pub(super) fn better(&self) -> Option<&'static str> {
+        let share = |calendar: Calendar| {
+            let sessions = Sessions::new(calendar);
+            let known: Vec<_> = self.sample.iter().filter(|time| sessions.knows(**time)).collect();
+            let off = known.iter().filter(|time| {
+                let regular = !self.dated && calendar.is_regular(***time);
+                !regular && !sessions.has_date(***time, self.dated)
+            });
+            off.count() as f64 / known.len().max(1) as f64
+        };
+        let own = CALENDARS.iter().filter(|name| !GENERAL.contains(name));
+        let named = own.chain(&GENERAL).filter_map(|name| Calendar::named(name).ok().map(|c| (*name, share(c))));
+        // Ties go to the first, so to an exchange rather than to what fits anything.
+        named.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share < MISFIT_SHARE / 2.0).map(|(name, _)| name)
+    }
+}

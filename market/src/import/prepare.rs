@@ -1,0 +1,260 @@
+//! Everything of an import that writes nothing: files are read, their times settled, their bars put together. What a
+//! preview shows is what an import does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::fit::Fit;
+use super::groups::{spread, united_columns};
+use super::inputs::{SkippedFile, read_all, reread};
+use super::settle::{Labels, check_calendar, choose_timeframe, choose_zone, label_all};
+use super::{ImportOptions, check_writable_name};
+use crate::arrow_file::SymbolBars;
+use crate::calendar::Calendar;
+use crate::dataset::Dataset;
+use crate::error::MarketError;
+use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
+use crate::merge::{SymbolRows, combine_files};
+use crate::name::Timeframe;
+use crate::quarantine::{QuarantinedRow, Reason};
+use crate::reading::Rows;
+use crate::sources::expand;
+use crate::store::Store;
+use crate::time::TimeMicros;
+
+/// Files of the same columns.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Layout {
+    /// How they were recognised.
+    pub format: String,
+    /// Column of the file and what it means.
+    pub meanings: Vec<(String, String)>,
+    /// Columns that are not kept.
+    pub ignored: Vec<String>,
+    /// Number of files.
+    pub files: u64,
+    /// The first of them.
+    pub first_file: String,
+}
+
+/// A bar of a preview.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct PreviewBar {
+    /// Whose.
+    pub symbol: String,
+    /// Label.
+    pub time: TimeMicros,
+    /// One for each column; `None` where missing.
+    pub values: Vec<Option<f64>>,
+}
+
+/// What an import would do.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct ImportPreview {
+    /// Name.
+    pub dataset: String,
+    /// There is no such dataset yet.
+    pub created: bool,
+    /// Length of a bar.
+    pub timeframe: String,
+    /// It is told by the bars.
+    pub timeframe_inferred: bool,
+    /// Name of the exchange calendar.
+    pub calendar: String,
+    /// Zone of times that name none, where there are such times.
+    pub zone: Option<String>,
+    /// How the files are understood.
+    pub layouts: Vec<Layout>,
+    /// Rows in the files.
+    pub rows_read: u64,
+    /// Bars in them.
+    pub bars: u64,
+    /// Symbols in them.
+    pub symbols: u64,
+    /// Columns of the bars.
+    pub columns: Vec<String>,
+    /// The first bars.
+    pub first_bars: Vec<PreviewBar>,
+    /// Rows that would be put into quarantine, by reason.
+    pub quarantined: BTreeMap<String, u64>,
+    /// The first of them: file, line, reason, row.
+    pub bad_rows: Vec<(String, u64, String, String)>,
+    /// Files that would be left out.
+    pub skipped: Vec<SkippedFile>,
+    /// How many bars lie outside the calendar's sessions, in words.
+    pub fit: Option<String>,
+    /// What was decided on the way and should be known.
+    pub notes: Vec<String>,
+}
+
+/// Bars that are ready to be merged.
+pub(super) struct Prepared {
+    pub timeframe: Timeframe,
+    pub inferred: bool,
+    pub calendar: Calendar,
+    pub zone: Option<String>,
+    pub fit: Option<String>,
+    pub layouts: Vec<Layout>,
+    pub columns: Vec<String>,
+    pub imported: BTreeMap<Arc<str>, SymbolBars>,
+    /// By file and line.
+    pub bad: Vec<QuarantinedRow>,
+    pub files: u64,
+    pub rows_read: u64,
+    pub ignored: BTreeSet<String>,
+    pub skipped: Vec<SkippedFile>,
+    pub notes: Vec<String>,
+}
+
+/// Files that have the same columns, in the order of the first of each.
+fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a Rows)>) -> Vec<Layout> {
+    let mut layouts: Vec<Layout> = Vec::new();
+    for (file, rows) in files {
+        let format = rows.format.to_string();
+        let same = |l: &&mut Layout| l.format == format && l.meanings == rows.meanings && l.ignored == rows.ignored;
+        match layouts.iter_mut().find(same) {
+            Some(layout) => layout.files += 1,
+            None => layouts.push(Layout {
+                format,
+                meanings: rows.meanings.clone(),
+                ignored: rows.ignored.clone(),
+                files: 1,
+                first_file: file.to_owned(),
+            }),
+        }
+    }
+    layouts
+}
+
+/// The calendar that is named, else the dataset's, else that of the files' format, else New York's.
+fn choose_calendar(
+    options: &ImportOptions,
+    existing: Option<&Dataset>,
+    files: &[(usize, Rows)],
+) -> Result<Calendar, MarketError> {
+    let of_format: BTreeSet<Option<&str>> = files.iter().map(|(_, rows)| rows.format.calendar()).collect();
+    match (&options.calendar, existing, of_format.first()) {
+        (Some(named), ..) => Calendar::named(named),
+        (None, Some(existing), _) => Ok(existing.manifest.calendar()),
+        (None, None, Some(Some(of_format))) => Calendar::named(of_format),
+        (None, None, _) => Ok(Calendar::XNYS),
+    }
+}
+
+/// Reads the files of an import. With no file there is nothing to read: then only facts of the dataset change.
+pub(super) fn prepare(options: &ImportOptions, existing: Option<&Dataset>) -> Result<Prepared, MarketError> {
+    let inputs = expand(&options.files)?;
+    let read = read_all(&inputs, options)?;
+    let (files, mut notes) = (read.files, read.notes);
+    let calendar = choose_calendar(options, existing, &files)?;
+    let chosen = choose_timeframe(&inputs, &files, options, existing, calendar)?;
+    let timeframe = chosen.timeframe;
+    let zone = match timeframe.is_dated() {
+        true => options.read.zone,
+        false => choose_zone(&files, options, calendar, &mut notes)?,
+    };
+    let layouts = layouts(files.iter().map(|(at, rows)| (inputs[*at].shown.as_str(), rows)));
+    let rows_read: u64 = files.iter().map(|(_, rows)| rows.rows_read).sum();
+    let ignored: BTreeSet<String> = files.iter().flat_map(|(_, rows)| rows.ignored.iter().cloned()).collect();
+    let columns = united_columns(files.iter().flat_map(|(_, rows)| &rows.columns))?;
+    let (mut bad, mut files) = (Vec::new(), files);
+    for (at, rows) in &mut files {
+        let file = &inputs[*at].name;
+        bad.extend(rows.bad.drain(..).map(|row| QuarantinedRow { file: file.clone(), row }));
+    }
+    let read_files = files.len();
+    let mut late: BTreeMap<usize, BTreeSet<(u64, Reason)>> = BTreeMap::new();
+    let mut by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>> = BTreeMap::new();
+    let mut turned = 0;
+    for (file, own, (symbols, unordered, reversed)) in label_all(files, Labels { timeframe, zone, calendar }) {
+        turned += usize::from(reversed);
+        if !unordered.is_empty() {
+            late.entry(file).or_default().extend(unordered);
+        }
+        for (symbol, mut rows) in symbols {
+            rows.bars.columns = spread(rows.bars.columns, &own, &columns, rows.bars.times.len());
+            by_symbol.entry(symbol).or_default().push((file, rows));
+        }
+    }
+    if turned > 0 {
+        notes.push(format!("{turned} of {read_files} files had their newest bar first and were turned round"));
+    }
+    let (imported, duplicates) = combine_files(by_symbol);
+    for (file, lines) in duplicates {
+        late.entry(file).or_default().extend(lines.into_iter().map(|line| (line, Reason::DuplicateTime)));
+    }
+    for (file, row) in reread(&inputs, &options.read, late)? {
+        bad.push(QuarantinedRow { file: inputs[file].name.clone(), row });
+    }
+    bad.sort_by(|a, b| (&a.file, a.row.line, &a.row.row).cmp(&(&b.file, b.row.line, &b.row.row)));
+    let fit = Fit::of(calendar, timeframe, &imported);
+    check_calendar(&fit, options, existing)?;
+    Ok(Prepared {
+        timeframe,
+        inferred: chosen.inferred,
+        calendar,
+        zone: zone.map(|zone| zone.name().to_owned()),
+        fit: fit.note(),
+        layouts,
+        columns,
+        imported,
+        bad,
+        files: inputs.len() as u64,
+        rows_read,
+        ignored,
+        skipped: read.skipped,
+        notes,
+    })
+}
+
+/// Rows in quarantine by reason.
+pub(super) fn by_reason(bad: &[QuarantinedRow]) -> BTreeMap<String, u64> {
+    let mut quarantined: BTreeMap<String, u64> = BTreeMap::new();
+    for row in bad {
+        *quarantined.entry(row.row.reason.text().to_owned()).or_default() += 1;
+    }
+    quarantined
+}
+
+/// Says what [`super::import_files`] would do, and writes nothing.
+///
+/// # Errors
+/// As of [`super::import_files`].
+pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPreview, MarketError> {
+    check_writable_name(&options.dataset)?;
+    let existing = super::existing(store, &options.dataset)?;
+    let mut prepared = prepare(options, existing.as_ref())?;
+    let mut first_bars = Vec::new();
+    'bars: for (symbol, bars) in &prepared.imported {
+        for (row, &time) in bars.times.iter().enumerate() {
+            if first_bars.len() == PREVIEW_BARS_MAX {
+                break 'bars;
+            }
+            let value = |column: &Vec<f64>| Some(column[row]).filter(|v| !v.is_nan());
+            let values = bars.columns.iter().map(value).collect();
+            first_bars.push(PreviewBar { symbol: symbol.to_string(), time, values });
+        }
+    }
+    prepared.notes.sort();
+    let told =
+        |row: &QuarantinedRow| (row.file.clone(), row.row.line, row.row.reason.text().to_owned(), row.row.row.clone());
+    Ok(ImportPreview {
+        dataset: options.dataset.clone(),
+        created: existing.is_none(),
+        timeframe: prepared.timeframe.to_string(),
+        timeframe_inferred: prepared.inferred,
+        calendar: prepared.calendar.name().to_owned(),
+        zone: prepared.zone,
+        layouts: prepared.layouts,
+        rows_read: prepared.rows_read,
+        bars: prepared.imported.values().map(|b| b.times.len() as u64).sum(),
+        symbols: prepared.imported.len() as u64,
+        columns: prepared.columns,
+        first_bars,
+        quarantined: by_reason(&prepared.bad),
+        bad_rows: prepared.bad.iter().take(PREVIEW_BAD_ROWS_MAX).map(told).collect(),
+        skipped: prepared.skipped,
+        fit: prepared.fit,
+        notes: prepared.notes,
+    })
+}

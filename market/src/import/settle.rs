@@ -1,0 +1,295 @@
+//! What the times of an import mean once all its files are known: how long a bar is, in which zone clocks were read,
+//! and which bars come twice or out of order. What the files contradict is refused with what to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::ImportOptions;
+use super::fit::{Fit, percent, share_outside};
+use crate::arrow_file::SymbolBars;
+use crate::calendar::Calendar;
+use crate::dataset::Dataset;
+use crate::error::MarketError;
+use crate::limits::FIT_BARS_MAX;
+use crate::merge::SymbolRows;
+use crate::name::{TimeUnit, Timeframe};
+use crate::quarantine::Reason;
+use crate::reading::{NAIVE, Rows, Spacing, Told, length, newest_first};
+use crate::sources::Input;
+use crate::time::{DAY, SECOND, TimeMicros};
+use crate::zone::Zone;
+
+const DAILY: Timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
+/// Zones that times without one are tried in, beside the calendar's own.
+const ZONES_TRIED: [&str; 5] = ["America/New_York", "Europe/London", "Europe/Berlin", "Europe/Athens", "Asia/Tokyo"];
+/// Bars from which it is noticed that another zone fits better.
+const ZONE_BARS_MIN: usize = 20;
+
+/// The timeframe of an import, and where it is from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Chosen {
+    pub timeframe: Timeframe,
+    /// Neither said nor that of the dataset, but told by the spacing of the bars.
+    pub inferred: bool,
+}
+
+/// Instants of a file's rows, times without a zone taken as UTC.
+fn instants(rows: &Rows) -> impl Iterator<Item = TimeMicros> + '_ {
+    let utc = |(local, offset): (&TimeMicros, &i32)| {
+        if *offset == NAIVE { *local } else { *local - i64::from(*offset) * SECOND }
+    };
+    rows.local.iter().zip(&rows.offset).map(utc)
+}
+
+/// Steps between bars of a symbol that lie in different files.
+fn across(files: &[(usize, Rows)]) -> Spacing {
+    let mut times: BTreeMap<&str, Vec<TimeMicros>> = BTreeMap::new();
+    for (_, rows) in files {
+        for (symbol, time) in rows.of.iter().zip(instants(rows)) {
+            times.entry(&rows.symbols[*symbol as usize]).or_default().push(time);
+        }
+    }
+    let mut spacing = Spacing::default();
+    for mut times in times.into_values() {
+        times.sort_unstable();
+        times.windows(2).for_each(|pair| spacing.add(pair[1] - pair[0]));
+    }
+    spacing
+}
+
+/// The timeframe that is said, else the dataset's, else the one that the bars tell; refused where they contradict it.
+pub(super) fn choose_timeframe(
+    inputs: &[Input],
+    files: &[(usize, Rows)],
+    options: &ImportOptions,
+    existing: Option<&Dataset>,
+    calendar: Calendar,
+) -> Result<Chosen, MarketError> {
+    let said: Option<Timeframe> = options.timeframe.as_deref().map(str::parse).transpose()?;
+    let held: Option<Timeframe> = existing.map(|e| e.manifest.timeframe.parse()).transpose()?;
+    if let (Some(said), Some(held)) = (said, held)
+        && said != held
+    {
+        return Err(other_timeframe(&options.dataset, held, &format!("bars of {said} cannot be added"), said));
+    }
+    let mut spacing = Spacing::default();
+    files.iter().for_each(|(_, rows)| spacing.merge(&rows.spacing));
+    if spacing.count() == 0 {
+        spacing = across(files);
+    }
+    let told = spacing.told();
+    let chosen = match (said.or(held), told) {
+        (Some(timeframe), _) => Chosen { timeframe, inferred: false },
+        (None, Some(Told::Timeframe(timeframe, _))) => Chosen { timeframe, inferred: true },
+        (None, Some(Told::Odd(step))) => {
+            return Err(MarketError::Refused(format!(
+                "the bars are {} apart, which tells no timeframe: say --timeframe, such as --timeframe 1m",
+                length(step)
+            )));
+        }
+        (None, None) => {
+            let midnight = |(rows, i): (&Rows, usize)| {
+                let (local, offset) = (rows.local[i], rows.offset[i]);
+                let known = offset != NAIVE;
+                local.rem_euclid(DAY) == 0
+                    || known && calendar.zone().wall(local - i64::from(offset) * SECOND).rem_euclid(DAY) == 0
+            };
+            let mut bars = files.iter().flat_map(|(_, rows)| (0..rows.local.len()).map(move |i| (rows, i)));
+            if !bars.all(midnight) {
+                let told = "one bar for each symbol does not tell how long a bar is: say --timeframe, such as \
+                            --timeframe 1m";
+                return Err(MarketError::Refused(told.to_owned()));
+            }
+            Chosen { timeframe: DAILY, inferred: false }
+        }
+    };
+    let timeframe = chosen.timeframe;
+    let each = files.iter().map(|(at, rows)| (inputs[*at].shown.as_str(), &rows.spacing));
+    let whole = files.first().map(|(at, _)| (inputs[*at].shown.as_str(), &spacing));
+    for (file, spacing) in each.chain(whole) {
+        let Some(why) = spacing.contradicts(timeframe) else { continue };
+        let instead = match spacing.told() {
+            Some(Told::Timeframe(told, _)) => Some(told),
+            _ => None,
+        };
+        let refused = |why: String, expected: String| MarketError::BadCsv { file: file.to_owned(), why, expected };
+        let usable = instead.map_or_else(
+            || "bars of a minute or longer".to_owned(),
+            |told| format!("--timeframe {told}, or none: the bars tell it"),
+        );
+        return Err(match (said, held) {
+            (Some(said), _) => refused(format!("{why}, which contradicts --timeframe {said}"), usable),
+            (None, Some(held)) => {
+                let told = format!("{why} in {file}, so they cannot be added");
+                other_timeframe(&options.dataset, held, &told, instead.unwrap_or(held))
+            }
+            (None, None) => {
+                let expected = "bars of one timeframe; import those of others into datasets of their own".to_owned();
+                refused(format!("{why}, but those of the other files are {timeframe} apart"), expected)
+            }
+        });
+    }
+    Ok(chosen)
+}
+
+/// That a dataset holds bars of another timeframe, and what to do.
+pub(super) fn other_timeframe(dataset: &str, held: Timeframe, why: &str, other: Timeframe) -> MarketError {
+    MarketError::Refused(format!(
+        "dataset '{dataset}' holds bars of {held}, and {why}: import them into a dataset of their own, such as \
+         --dataset {dataset}-{other}, or remove this one first (trawl datasets rm {dataset})"
+    ))
+}
+
+/// The zone of times that name none: the one said, else that of the files' format. `None` reads them as UTC, which is
+/// refused where the bars' times of day say otherwise.
+pub(super) fn choose_zone(
+    files: &[(usize, Rows)],
+    options: &ImportOptions,
+    calendar: Calendar,
+    notes: &mut Vec<String>,
+) -> Result<Option<Zone>, MarketError> {
+    let zones: BTreeSet<Option<&str>> = files.iter().map(|(_, rows)| rows.format.zone()).collect();
+    let of_format = zones.first().copied().flatten().filter(|_| zones.len() == 1);
+    if let Some(zone) = options.read.zone {
+        return Ok(Some(zone));
+    }
+    if let Some(name) = of_format {
+        return Zone::named(name).map(Some);
+    }
+    let naive = |rows: &Rows| rows.offset.iter().filter(|offset| **offset == NAIVE).count();
+    let count: usize = files.iter().map(|(_, rows)| naive(rows)).sum();
+    if count == 0 {
+        return Ok(None);
+    }
+    let clocks = files.iter().flat_map(|(_, rows)| rows.local.iter().zip(&rows.offset));
+    let clocks = clocks.filter(|(_, offset)| **offset == NAIVE).map(|(local, _)| *local);
+    let sample: Vec<TimeMicros> = clocks.step_by(count / FIT_BARS_MAX + 1).collect();
+    let outside = |zone: Zone| share_outside(calendar, sample.iter().map(|local| zone.to_utc(*local)));
+    let as_utc = outside(Zone::UTC);
+    let tried = ZONES_TRIED.iter().filter_map(|name| Zone::named(name).ok());
+    let all = std::iter::once(calendar.zone()).chain(tried).map(|zone| (outside(zone), zone));
+    let best = all.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share < as_utc / 2.0);
+    let other_is_better = sample.len() >= ZONE_BARS_MIN
+        && best.is_some_and(|(share, zone)| {
+            let doubtful = if zone == calendar.zone() { 0.02 } else { 0.1 };
+            as_utc > doubtful && share * 4.0 < as_utc
+        });
+    if as_utc <= 0.5 && !other_is_better {
+        notes.push("times that name no zone were read as UTC; --tz names their zone".to_owned());
+        return Ok(None);
+    }
+    let advice = match best {
+        Some((share, zone)) => {
+            let zone = zone.name();
+            format!("read in {zone} it is {}: say --tz {zone}, or --tz UTC if they are UTC", percent(share))
+        }
+        None => {
+            "say --tz with the zone of these times, --tz UTC if they are UTC, or the --calendar that fits".to_owned()
+        }
+    };
+    Err(MarketError::Refused(format!(
+        "{} of the bars lie outside the regular sessions of {} when times that name no zone are read as UTC; {advice}",
+        percent(as_utc),
+        calendar.name()
+    )))
+}
+
+/// How the times of an import are made into labels of bars.
+#[derive(Clone, Copy)]
+pub(crate) struct Labels {
+    pub timeframe: Timeframe,
+    pub zone: Option<Zone>,
+    pub calendar: Calendar,
+}
+
+impl Labels {
+    /// Dated bars are labelled by the date as it is written; where an instant is written instead, by its date in the
+    /// zone of the exchange. All others by their start.
+    fn label(self, local: TimeMicros, offset: i32) -> TimeMicros {
+        let date = |local: TimeMicros| local - local.rem_euclid(DAY);
+        match (self.timeframe.is_dated(), offset) {
+            (true, 0) if local.rem_euclid(DAY) != 0 => {
+                date(self.zone.unwrap_or_else(|| self.calendar.zone()).wall(local))
+            }
+            (true, _) => date(local),
+            (false, NAIVE) => self.zone.map_or(local, |zone| zone.to_utc(local)),
+            (false, offset) => local - i64::from(offset) * SECOND,
+        }
+    }
+}
+
+/// The bars of a file by symbol, and the rows that come twice or out of order. Says whether it was newest first.
+pub(crate) type Labelled = (BTreeMap<Arc<str>, SymbolRows>, Vec<(u64, Reason)>, bool);
+
+/// Labels the rows of one file and puts them in order.
+pub(crate) fn label_rows(rows: Rows, labels: Labels) -> Labelled {
+    let Rows { symbols, of, local, offset, lines, values, .. } = rows;
+    let times: Vec<TimeMicros> = local.iter().zip(&offset).map(|(l, o)| labels.label(*l, *o)).collect();
+    drop((local, offset));
+    let turned = newest_first(of.iter().copied().zip(times.iter().copied()));
+    if symbols.len() == 1 && times.windows(2).all(|pair| pair[0] < pair[1]) {
+        let symbol = Arc::clone(&symbols[0]);
+        let bars = SymbolBars { symbol: Arc::clone(&symbol), times, columns: values };
+        return (BTreeMap::from([(symbol, SymbolRows { bars, lines })]), Vec::new(), false);
+    }
+    let mut counts = vec![0usize; symbols.len()];
+    of.iter().for_each(|symbol| counts[*symbol as usize] += 1);
+    let empty = |(symbol, count): (&Arc<str>, &usize)| SymbolRows {
+        bars: SymbolBars {
+            symbol: Arc::clone(symbol),
+            times: Vec::with_capacity(*count),
+            columns: (0..values.len()).map(|_| Vec::with_capacity(*count)).collect(),
+        },
+        lines: Vec::with_capacity(*count),
+    };
+    let mut split: Vec<SymbolRows> = symbols.iter().zip(&counts).map(empty).collect();
+    let mut bad = Vec::new();
+    let mut push = |row: usize| {
+        let (rows, time) = (&mut split[of[row] as usize], times[row]);
+        if rows.bars.times.last().is_some_and(|&last| time <= last) {
+            let known = rows.bars.times.binary_search(&time).is_ok();
+            bad.push((lines[row], if known { Reason::DuplicateTime } else { Reason::TimeOutOfOrder }));
+            return;
+        }
+        rows.bars.times.push(time);
+        rows.lines.push(lines[row]);
+        for (to, from) in rows.bars.columns.iter_mut().zip(&values) {
+            to.push(from[row]);
+        }
+    };
+    match turned {
+        true => (0..times.len()).rev().for_each(&mut push),
+        false => (0..times.len()).for_each(&mut push),
+    }
+    let split = symbols.into_iter().zip(split).filter(|(_, rows)| !rows.bars.times.is_empty()).collect();
+    (split, bad, turned)
+}
+
+/// Labels the rows of all files, in parallel.
+pub(super) fn label_all(files: Vec<(usize, Rows)>, labels: Labels) -> Vec<(usize, Vec<String>, Labelled)> {
+    files
+        .into_par_iter()
+        .map(|(at, mut rows)| (at, std::mem::take(&mut rows.columns), label_rows(rows, labels)))
+        .collect()
+}
+
+/// Refuses bars on dates on which the calendar has no session, where they are more than a few; the calendar that a user
+/// named is not doubted.
+pub(super) fn check_calendar(
+    fit: &Fit,
+    options: &ImportOptions,
+    existing: Option<&Dataset>,
+) -> Result<(), MarketError> {
+    let Some(told) = fit.misfit().filter(|_| options.calendar.is_none()) else { return Ok(()) };
+    let advice = match (fit.better(), existing) {
+        (Some(other), None) => format!("say --calendar {other}, which fits"),
+        (Some(other), Some(_)) => format!(
+            "these bars fit {other}: import them into a dataset of their own with --calendar {other}, or name the \
+             dataset's calendar to keep it"
+        ),
+        (None, _) => "name the calendar that is meant with --calendar".to_owned(),
+    };
+    Err(MarketError::Refused(format!("{told}: {advice}")))
+}

@@ -1,0 +1,125 @@
+//! The cells of a batch as text, as numbers and as times.
+
+use std::borrow::Cow;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
+use arrow_schema::DataType;
+
+use super::bind::Binding;
+use super::number::{Cell, parse_number};
+use crate::time::{DateOrder, SECOND, TimeMicros, format_time, parse_written};
+use crate::zone::Zone;
+
+/// Offset of a time that was written without a zone.
+pub(crate) const NAIVE: i32 = i32::MIN;
+
+/// One column of a batch.
+pub(super) enum Cells<'a> {
+    Text(&'a StringArray),
+    Float(&'a Float64Array),
+    Whole(&'a Int64Array),
+    Time(&'a TimestampMicrosecondArray),
+    /// Not wanted, or of a type that is neither number nor text.
+    Other,
+}
+
+impl<'a> Cells<'a> {
+    pub fn new(array: &'a ArrayRef) -> Self {
+        match array.data_type() {
+            DataType::Utf8 => Self::Text(array.as_string()),
+            DataType::Float64 => Self::Float(array.as_primitive::<Float64Type>()),
+            DataType::Int64 => Self::Whole(array.as_primitive::<Int64Type>()),
+            DataType::Timestamp(..) => Self::Time(array.as_primitive::<TimestampMicrosecondType>()),
+            _ => Self::Other,
+        }
+    }
+
+    pub fn number(&self, row: usize, comma: bool) -> Cell {
+        let of = |value: f64| if value.is_nan() { Cell::Missing } else { Cell::Number(value) };
+        match self {
+            Self::Text(texts) if texts.is_null(row) => Cell::Missing,
+            Self::Text(texts) => parse_number(texts.value(row), comma),
+            Self::Float(values) => {
+                if values.is_null(row) {
+                    Cell::Missing
+                } else {
+                    of(values.value(row))
+                }
+            }
+            Self::Whole(values) => {
+                if values.is_null(row) {
+                    Cell::Missing
+                } else {
+                    of(values.value(row) as f64)
+                }
+            }
+            Self::Time(_) => Cell::Text,
+            Self::Other => Cell::Missing,
+        }
+    }
+
+    pub fn text(&self, row: usize) -> Cow<'a, str> {
+        match self {
+            Self::Text(texts) if texts.is_valid(row) => Cow::Borrowed(texts.value(row)),
+            Self::Float(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
+            Self::Whole(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
+            Self::Time(values) if values.is_valid(row) => Cow::Owned(format_time(values.value(row))),
+            _ => Cow::Borrowed(""),
+        }
+    }
+}
+
+/// How a column of timestamps names its zone.
+#[derive(Clone, Copy)]
+pub(super) enum Stamp {
+    Naive,
+    /// Seconds ahead of UTC.
+    Fixed(i32),
+    Zone(Zone),
+}
+
+impl Stamp {
+    pub fn read(self, time: TimeMicros) -> (TimeMicros, i32) {
+        match self {
+            Self::Naive => (time, NAIVE),
+            Self::Fixed(seconds) => (time.saturating_add(i64::from(seconds) * SECOND), seconds),
+            Self::Zone(zone) => {
+                let wall = zone.wall(time);
+                (wall, (wall.saturating_sub(time) / SECOND) as i32)
+            }
+        }
+    }
+}
+
+/// How the column of times is read.
+pub(super) enum TimeCells {
+    Stamp(Stamp),
+    Text,
+}
+
+impl TimeCells {
+    /// The error is the name of a zone that is unknown.
+    pub fn new(array: &ArrayRef) -> Result<Self, String> {
+        let DataType::Timestamp(_, zone) = array.data_type() else { return Ok(Self::Text) };
+        let Some(zone) = zone else { return Ok(Self::Stamp(Stamp::Naive)) };
+        // Offsets such as +02:00 are read as those of a written time.
+        let fixed = parse_written(&format!("2000-01-01 00:00{zone}"), DateOrder::MonthFirst).and_then(|w| w.offset);
+        Ok(Self::Stamp(match fixed {
+            Some(offset) => Stamp::Fixed((offset / SECOND) as i32),
+            None => Stamp::Zone(Zone::named(zone).map_err(|_| zone.to_string())?),
+        }))
+    }
+
+    /// The time of a row as it is written, the time of the day included.
+    pub fn text<'c>(&self, row: usize, columns: &[Cells<'c>], binding: &Binding) -> Cow<'c, str> {
+        let date = columns[binding.time].text(row);
+        match (self, binding.clock.map(|clock| columns[clock].text(row))) {
+            (Self::Text, Some(clock)) if !clock.trim().is_empty() => {
+                Cow::Owned(format!("{} {}", date.trim(), clock.trim()))
+            }
+            _ => date,
+        }
+    }
+}

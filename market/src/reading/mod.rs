@@ -1,0 +1,130 @@
+//! From the rows of a source to bars: what its columns mean, how its numbers and times are spelt, which rows cannot be
+//! bars. One reader for imports, which quarantine a bad row, and for `trawl compute`, where every row counts.
+//!
+//! Knows one file at a time, and neither datasets nor calendars: what its bars' times mean is settled when all files of
+//! an import are known (`import`).
+
+mod bind;
+mod cells;
+mod number;
+mod presets;
+mod rows;
+mod series;
+mod spacing;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+pub(crate) use bind::CORE;
+pub(crate) use cells::NAIVE;
+pub use presets::ImportFormat;
+pub(crate) use presets::is_data_row;
+pub(crate) use rows::{DateOrderKey, OrderEvidence, Policy, Rows, UNREAD, read_rows};
+pub use series::{FileSeries, SymbolSeries, read_series};
+pub(crate) use spacing::{Spacing, Told, length};
+
+use crate::error::MarketError;
+use crate::limits::CLASSIFY_ROWS;
+use crate::time::{DateOrder, TimeMicros};
+use crate::zone::Zone;
+
+/// How to read files of bars; what is left out is told by the files.
+#[derive(Debug, Clone, Default)]
+pub struct ReadOptions {
+    /// How they spell bars.
+    pub format: ImportFormat,
+    /// Names of the columns of files without a header.
+    pub columns: Option<Vec<String>>,
+    /// (meaning, header): `("close", "price")` reads the close from the column `price`.
+    pub map: Vec<(String, String)>,
+    /// How dates such as `1/4/1999` are meant; `None` looks at all dates of the files.
+    pub date_order: Option<DateOrder>,
+    /// The zone of times that name none.
+    pub zone: Option<Zone>,
+    /// Finds the symbol in a file's name.
+    pub symbol_from: Option<SymbolPattern>,
+}
+
+/// A regular expression whose first group is the symbol in a file's name.
+#[derive(Debug, Clone)]
+pub struct SymbolPattern(regex_lite::Regex);
+
+impl FromStr for SymbolPattern {
+    type Err = MarketError;
+
+    fn from_str(text: &str) -> Result<Self, MarketError> {
+        let bad = |expected: String| MarketError::BadName { text: text.to_owned(), what: "pattern", expected };
+        let pattern = regex_lite::Regex::new(text).map_err(|e| bad(e.to_string()))?;
+        if pattern.captures_len() < 2 {
+            return Err(bad("expected a group in brackets around the symbol, such as 'hist_(.*)\\.csv'".to_owned()));
+        }
+        Ok(Self(pattern))
+    }
+}
+
+impl SymbolPattern {
+    fn find<'a>(&self, file_name: &'a str) -> Option<&'a str> {
+        self.0.captures(file_name).and_then(|groups| groups.get(1)).map(|group| group.as_str())
+    }
+}
+
+impl fmt::Display for SymbolPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+/// A file's name without the endings of files of bars: `AAPL` of `AAPL.csv.gz`.
+pub(crate) fn stem(file_name: &str) -> &str {
+    const ENDINGS: [&str; 9] = [".gz", ".csv", ".txt", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".ipc"];
+    let mut name = file_name;
+    for ending in ENDINGS {
+        let cut = name.len().checked_sub(ending.len());
+        if let Some(cut) = cut.filter(|&cut| name.get(cut..).is_some_and(|tail| tail.eq_ignore_ascii_case(ending))) {
+            name = &name[..cut];
+        }
+    }
+    name
+}
+
+/// Whether bars mostly get older down the first rows, which are (index of a symbol, time).
+pub(crate) fn newest_first(rows: impl Iterator<Item = (u32, TimeMicros)>) -> bool {
+    let mut last: HashMap<u32, TimeMicros> = HashMap::new();
+    let (mut older, mut newer) = (0usize, 0usize);
+    for (symbol, time) in rows.filter(|(_, time)| *time != UNREAD).take(CLASSIFY_ROWS) {
+        if let Some(before) = last.insert(symbol, time) {
+            older += usize::from(time < before);
+            newer += usize::from(time > before);
+        }
+    }
+    older > newer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symbol_is_the_name_without_its_endings() {
+        for (name, expected) in [
+            ("AAPL.csv", "AAPL"),
+            ("BRK.B.CSV.GZ", "BRK.B"),
+            ("x", "x"),
+            (".csv", ""),
+            ("é.gz", "é"),
+            ("a.parquet", "a"),
+        ] {
+            assert_eq!(stem(name), expected);
+        }
+    }
+
+    #[test]
+    fn a_pattern_needs_a_group() {
+        let pattern: SymbolPattern = r"hist_(\w+)\.csv".parse().unwrap();
+        assert_eq!(pattern.find("hist_AAPL.csv"), Some("AAPL"));
+        assert_eq!(pattern.find("AAPL.csv"), None);
+        assert!("hist_.*".parse::<SymbolPattern>().unwrap_err().to_string().contains("group in brackets"));
+        assert!("(".parse::<SymbolPattern>().is_err());
+    }
+}

@@ -1,0 +1,324 @@
+//! Vendors' ways to write bars: how each is recognised, and what its columns, its file names and its clock mean.
+//!
+//! A preset never takes a column away from `--map`, and what the user says takes precedence over what is recognised.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::MarketError;
+use crate::name::column_name;
+use crate::time::{DateOrder, TimeMicros, parse_written};
+
+/// How a file spells bars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImportFormat {
+    /// One of the others, told by the file's columns and name.
+    #[default]
+    Auto,
+    /// Any header that has a time and a close, or is mapped to them.
+    Csv,
+    /// `Date,Open,High,Low,Close,[Adj Close,]Volume`, and the two-line headers of `yfinance.download`.
+    Yfinance,
+    /// Downloads (`aapl_us_d.csv`) and the bulk files (`<TICKER>,<PER>,<DATE>,<TIME>,...`).
+    Stooq,
+    /// Klines, with a header or without.
+    Binance,
+    /// Flat files of aggregates.
+    Polygon,
+    /// Frames of alpaca-py.
+    Alpaca,
+    /// Trade bars of LEAN: prices times 10,000, milliseconds since midnight in New York.
+    Lean,
+    /// Exports of MetaTrader 4 and 5.
+    Metatrader,
+}
+
+/// Formats by name; the second name of one that has two is what it was called before.
+const NAMES: [(&str, ImportFormat); 10] = [
+    ("auto", ImportFormat::Auto),
+    ("csv", ImportFormat::Csv),
+    ("yfinance", ImportFormat::Yfinance),
+    ("stooq", ImportFormat::Stooq),
+    ("binance", ImportFormat::Binance),
+    ("polygon", ImportFormat::Polygon),
+    ("alpaca", ImportFormat::Alpaca),
+    ("lean", ImportFormat::Lean),
+    ("metatrader", ImportFormat::Metatrader),
+    ("yahoo-csv", ImportFormat::Yfinance),
+];
+
+const KLINES: [&str; 12] = [
+    "open_time",
+    "open",
+    "high",
+    "low",
+    "close",
+    "volume",
+    "close_time",
+    "quote_volume",
+    "count",
+    "taker_buy_volume",
+    "taker_buy_quote_volume",
+    "ignore",
+];
+const LEAN: [&str; 6] = ["time", "open", "high", "low", "close", "volume"];
+const METATRADER: [&str; 7] = ["date", "time", "open", "high", "low", "close", "volume"];
+
+impl FromStr for ImportFormat {
+    type Err = MarketError;
+
+    fn from_str(text: &str) -> Result<Self, MarketError> {
+        NAMES.iter().find(|(name, _)| *name == text).map(|(_, format)| *format).ok_or_else(|| MarketError::BadName {
+            text: text.to_owned(),
+            what: "format",
+            expected: format!("expected {}", Self::names().join(", ")),
+        })
+    }
+}
+
+impl fmt::Display for ImportFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAMES.iter().find(|(_, format)| format == self).map_or("", |(name, _)| name))
+    }
+}
+
+fn is_digits(text: &str, lengths: std::ops::RangeInclusive<usize>) -> bool {
+    lengths.contains(&text.len()) && text.bytes().all(|c| c.is_ascii_digit())
+}
+
+fn is_number(cell: &str) -> bool {
+    cell.trim().parse::<f64>().is_ok_and(f64::is_finite)
+}
+
+/// Whether the first line of a file holds values and no names: but for one cell all are numbers or times.
+pub(crate) fn is_data_row<S: AsRef<str>>(cells: &[S]) -> bool {
+    let is_clock = |cell: &str| cell.len() >= 4 && cell.contains(':') && cell.starts_with(|c: char| c.is_ascii_digit());
+    let is_comma = |cell: &str| is_number(&cell.replace('.', "").replace(',', "."));
+    let is_value = |cell: &str| {
+        is_number(cell) || is_comma(cell) || parse_written(cell, DateOrder::MonthFirst).is_some() || is_clock(cell)
+    };
+    let values = cells.iter().filter(|c| is_value(c.as_ref().trim())).count();
+    values > 0 && values + 1 >= cells.len() && cells.iter().any(|c| is_number(c.as_ref()))
+}
+
+impl ImportFormat {
+    /// Their names, as [`FromStr`] takes them.
+    pub fn names() -> Vec<&'static str> {
+        NAMES[..NAMES.len() - 1].iter().map(|(name, _)| *name).collect()
+    }
+
+    pub(crate) fn expected(self) -> String {
+        match self {
+            Self::Yfinance => "a header line such as Date,Open,High,Low,Close,Adj Close,Volume".to_owned(),
+            _ => "a header line with date (or time, datetime, timestamp), close and what else there is, \
+                  or --map close=NAME for a column of another name"
+                .to_owned(),
+        }
+    }
+
+    pub(super) fn required(self) -> &'static [&'static str] {
+        if self == Self::Yfinance { &["open", "high", "low", "close"] } else { &["close"] }
+    }
+
+    /// The vendor whose header this is; [`ImportFormat::Csv`] for any other.
+    pub(crate) fn of_header(columns: &[String]) -> Self {
+        let names: Vec<String> = columns.iter().map(|c| super::bind::snake(c)).collect();
+        let has = |wanted: &[&str]| wanted.iter().all(|w| names.iter().any(|n| n == w));
+        let bracketed = columns.iter().filter(|c| c.trim().starts_with('<')).count() == columns.len();
+        if bracketed && has(&["ticker", "date"]) {
+            Self::Stooq
+        } else if bracketed && has(&["date", "close"]) {
+            Self::Metatrader
+        } else if has(&["open_time", "close", "close_time"]) {
+            Self::Binance
+        } else if has(&["window_start", "ticker", "close"]) {
+            Self::Polygon
+        } else if has(&["symbol", "timestamp", "trade_count", "vwap"]) {
+            Self::Alpaca
+        } else if has(&["date", "open", "high", "low", "close", "adj_close"]) || has(&["dividends", "stock_splits"]) {
+            Self::Yfinance
+        } else {
+            Self::Csv
+        }
+    }
+
+    /// The vendor whose rows without a header these are, and the names of their cells.
+    pub(crate) fn of_rows(self, file_name: &str, cells: &[String]) -> Option<(Self, Vec<String>)> {
+        let first = cells.first()?.trim();
+        let may = |format: Self| self == Self::Auto || self == format;
+        let named = |format: Self, names: &[&str]| Some((format, names.iter().map(|n| (*n).to_owned()).collect()));
+        if may(Self::Binance) && cells.len() == KLINES.len() && is_digits(first, 12..=17) {
+            return named(Self::Binance, &KLINES);
+        }
+        let daily = first.split_once(' ').is_some_and(|(date, clock)| is_digits(date, 8..=8) && clock.contains(':'));
+        let of_day = lean_date(file_name).is_some() && is_digits(first, 1..=8);
+        if may(Self::Lean) && cells.len() == LEAN.len() && (daily || of_day) {
+            return named(Self::Lean, &LEAN);
+        }
+        let dotted = first.len() == 10 && first.as_bytes()[4] == b'.';
+        if may(Self::Metatrader) && cells.len() == METATRADER.len() && dotted && cells[1].contains(':') {
+            return named(Self::Metatrader, &METATRADER);
+        }
+        None
+    }
+
+    /// Columns that are no series.
+    pub(super) fn ignored(self) -> &'static [&'static str] {
+        match self {
+            Self::Binance => &["close_time", "ignore"],
+            Self::Stooq => &["per"],
+            _ => &[],
+        }
+    }
+
+    /// The calendar that fits, where the vendor has but one.
+    pub(crate) fn calendar(self) -> Option<&'static str> {
+        (self == Self::Binance).then_some("24/7")
+    }
+
+    /// The zone of times without one.
+    pub(crate) fn zone(self) -> Option<&'static str> {
+        (self == Self::Lean).then_some("America/New_York")
+    }
+
+    /// The symbol that a file's name means, endings taken off.
+    pub(crate) fn symbol_of(self, file_name: &str) -> String {
+        let stem = super::stem(file_name);
+        let upper = |text: &str| text.to_uppercase();
+        match self {
+            Self::Binance => match stem.split_once('-') {
+                Some((symbol, rest)) if rest.starts_with(|c: char| c.is_ascii_digit()) => upper(symbol),
+                _ => stem.to_owned(),
+            },
+            Self::Lean => match lean_date(file_name) {
+                Some(_) => upper(stem.split('_').nth(1).unwrap_or_default()),
+                None => upper(stem),
+            },
+            Self::Metatrader => {
+                let mut parts = stem.rsplitn(4, '_');
+                let (to, from, frame) = (parts.next(), parts.next(), parts.next());
+                let dated = [to, from].iter().all(|t| t.is_some_and(|t| is_digits(t, 8..=14)));
+                match (dated && frame.is_some(), parts.next()) {
+                    (true, Some(symbol)) => symbol.to_owned(),
+                    _ => stem.to_owned(),
+                }
+            }
+            Self::Stooq => stooq(stem).unwrap_or_else(|| self.tidy(&upper(stem)).into_owned()),
+            // Its daily downloads have no header of their own.
+            Self::Csv => stooq(stem).unwrap_or_else(|| stem.to_owned()),
+            _ => stem.to_owned(),
+        }
+    }
+
+    /// A symbol as it is kept: Stooq's suffix of the American market goes.
+    pub(super) fn tidy(self, symbol: &str) -> Cow<'_, str> {
+        match (self, symbol.strip_suffix(".US")) {
+            (Self::Stooq, Some(bare)) => Cow::Borrowed(bare),
+            _ => Cow::Borrowed(symbol),
+        }
+    }
+
+    /// Midnight of the date in a file's name, from which its times count milliseconds.
+    pub(super) fn midnight(self, file_name: &str) -> Option<TimeMicros> {
+        if self == Self::Lean { lean_date(file_name) } else { None }
+    }
+}
+
+/// `aapl_us_d` is AAPL, `vod_uk_d` VOD.UK; `None` for other names.
+fn stooq(stem: &str) -> Option<String> {
+    let (rest, period) = stem.rsplit_once('_')?;
+    let (symbol, country) = rest.rsplit_once('_')?;
+    let known = ["us", "uk", "de", "jp", "hk", "hu", "pl"].contains(&country);
+    if !known || !["d", "w", "m", "q", "y"].contains(&period) || symbol.is_empty() {
+        return None;
+    }
+    let symbol = symbol.to_uppercase();
+    Some(if country == "us" { symbol } else { format!("{symbol}.{}", country.to_uppercase()) })
+}
+
+/// `20240621_spy_minute_trade.csv`: midnight of its date.
+fn lean_date(file_name: &str) -> Option<TimeMicros> {
+    let mut parts = super::stem(file_name).split('_');
+    let date = parts.next().filter(|date| is_digits(date, 8..=8))?;
+    let is_trade = parts.any(|part| part == "trade");
+    if is_trade { parse_written(date, DateOrder::MonthFirst).map(|w| w.local) } else { None }
+}
+
+/// Names that some vendors give to what others call a time or a volume, taken where the usual ones are missing.
+pub(super) const TIME_ALIASES: [&str; 9] =
+    ["open_time", "window_start", "t", "ts", "unix", "date_time", "datum", "index_level_0", "unnamed_0"];
+/// The same of symbols.
+pub(super) const SYMBOL_ALIASES: [&str; 4] = ["act_symbol", "instrument", "code", "sym"];
+/// The same of values: (name, what it means).
+pub(super) const VALUE_ALIASES: [(&str, &str); 7] =
+    [("vol", "volume"), ("o", "open"), ("h", "high"), ("l", "low"), ("c", "close"), ("v", "volume"), ("last", "close")];
+
+/// The plain name of a header, brackets taken off.
+pub(super) fn bare(header: &str) -> String {
+    column_name(header).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(|c| (*c).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_name_of_a_format_is_read_back() {
+        for name in ImportFormat::names() {
+            assert_eq!(name.parse::<ImportFormat>().unwrap().to_string(), name);
+        }
+        assert_eq!("yahoo-csv".parse::<ImportFormat>().unwrap(), ImportFormat::Yfinance);
+        assert!("xls".parse::<ImportFormat>().unwrap_err().to_string().contains("yfinance, stooq, binance"));
+    }
+
+    #[test]
+    fn a_vendor_is_recognised_by_its_header_or_its_rows() {
+        let header = |line: &str| ImportFormat::of_header(&strings(&line.split(',').collect::<Vec<_>>()));
+        for (line, format) in [
+            ("<TICKER>,<PER>,<DATE>,<TIME>,<OPEN>,<HIGH>,<LOW>,<CLOSE>,<VOL>,<OPENINT>", ImportFormat::Stooq),
+            ("<DATE>,<TIME>,<OPEN>,<HIGH>,<LOW>,<CLOSE>,<TICKVOL>,<VOL>,<SPREAD>", ImportFormat::Metatrader),
+            ("open_time,open,high,low,close,volume,close_time,quote_volume,count,ignore", ImportFormat::Binance),
+            ("ticker,volume,open,close,high,low,window_start,transactions", ImportFormat::Polygon),
+            ("symbol,timestamp,open,high,low,close,volume,trade_count,vwap", ImportFormat::Alpaca),
+            ("Date,Open,High,Low,Close,Adj Close,Volume", ImportFormat::Yfinance),
+            ("date,open,high,low,close,volume", ImportFormat::Csv),
+        ] {
+            assert_eq!(header(line), format, "{line}");
+        }
+        let rows = |name: &str, line: &str| {
+            let cells = strings(&line.split(',').collect::<Vec<_>>());
+            assert!(is_data_row(&cells), "{line}");
+            ImportFormat::Auto.of_rows(name, &cells).map(|(format, _)| format)
+        };
+        let kline = "1717200000000,1,1,1,1,5,1717200059999,6,7,3,3,0";
+        assert_eq!(rows("BTCUSDT-1m-2024-06.csv", kline), Some(ImportFormat::Binance));
+        assert_eq!(rows("20240621_spy_minute_trade.csv", "34200000,1,1,1,1,5"), Some(ImportFormat::Lean));
+        assert_eq!(rows("spy.csv", "20240621 00:00,1,1,1,1,5"), Some(ImportFormat::Lean));
+        assert_eq!(rows("EURUSD60.csv", "2024.06.21,09:00,1.1,1.2,1.0,1.1,5"), Some(ImportFormat::Metatrader));
+        assert_eq!(rows("x.csv", "2013-01-02,1,2"), None);
+    }
+
+    #[test]
+    fn a_file_is_named_after_its_symbol_as_its_vendor_does() {
+        for (format, name, symbol) in [
+            (ImportFormat::Csv, "AAPL.csv", "AAPL"),
+            (ImportFormat::Csv, "aapl_us_d.csv", "AAPL"),
+            (ImportFormat::Csv, "vod_uk_d.csv", "VOD.UK"),
+            (ImportFormat::Csv, "my_data_d.csv", "my_data_d"),
+            (ImportFormat::Stooq, "brk-b.us.txt", "BRK-B"),
+            (ImportFormat::Binance, "BTCUSDT-1m-2024-06.csv", "BTCUSDT"),
+            (ImportFormat::Lean, "20240621_spy_minute_trade.csv", "SPY"),
+            (ImportFormat::Lean, "spy.csv", "SPY"),
+            (ImportFormat::Metatrader, "EURUSD_M1_202401020000_202406282359.csv", "EURUSD"),
+            (ImportFormat::Metatrader, "EURUSD60.csv", "EURUSD60"),
+        ] {
+            assert_eq!(format.symbol_of(name), symbol, "{name}");
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! The rows of one file: values as numbers, times as they are written, and the rows that cannot be bars with their
+//! reasons. Whether a row comes twice or out of order is not asked here: what its time means is settled later.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+
+use super::ReadOptions;
+use super::bind::{Binding, CORE, bind};
+use super::cells::{Cells, NAIVE, TimeCells};
+use super::number::{Cell, DecimalSign, likely_cause};
+use super::presets::ImportFormat;
+use super::spacing::Spacing;
+use crate::error::MarketError;
+use crate::limits::CLASSIFY_ROWS;
+use crate::name::is_symbol;
+use crate::quarantine::{BadRow, Reason};
+use crate::sources::{BarSource, Batch, OpenOptions, open};
+use crate::time::{DateOrder, SECOND, TimeMicros, open_order, parse_written};
+
+/// What the clock showed where a time could not be read.
+pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
+/// Characters of a bad cell that are shown.
+const CELL_SHOWN_CHARS: usize = 40;
+/// Prices of LEAN are ten thousand times what they are.
+const LEAN_SCALE: f64 = 10_000.0;
+
+/// What becomes of a row that cannot be a bar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// It is left out and reported.
+    Quarantine,
+    /// Every row is kept as it is: NA where a cell is missing or no number, and times as they are written.
+    Keep,
+}
+
+/// What a file's dates say about the order of day and month.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OrderEvidence {
+    /// No date leaves it open.
+    NotNeeded,
+    /// It is open, and nothing tells.
+    Silent,
+    Told(DateOrderKey),
+    /// Both orders occur.
+    Mixed,
+}
+
+/// [`DateOrder`] that can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DateOrderKey {
+    MonthFirst,
+    DayFirst,
+}
+
+/// A file, read. The vectors by row have one entry for each row that was kept, in the file's order.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows {
+    pub format: ImportFormat,
+    /// Column of the file and what it means, in the file's order.
+    pub meanings: Vec<(String, String)>,
+    /// Headers of the time and of the symbols.
+    pub time_heading: String,
+    pub symbol_heading: Option<String>,
+    /// Core columns first, then the others by name.
+    pub columns: Vec<String>,
+    pub symbols: Vec<Arc<str>>,
+    /// By row: index into the symbols.
+    pub of: Vec<u32>,
+    /// By row: what the clock showed, in microseconds.
+    pub local: Vec<TimeMicros>,
+    /// By row: seconds that the clock was ahead of UTC, [`NAIVE`] where none are written.
+    pub offset: Vec<i32>,
+    /// By row.
+    pub lines: Vec<u64>,
+    /// By column, then by row; NaN where missing.
+    pub values: Vec<Vec<f64>>,
+    pub rows_read: u64,
+    /// By line.
+    pub bad: Vec<BadRow>,
+    /// What is wrong with the first of them.
+    pub complaint: Option<String>,
+    /// Headers whose columns are not kept.
+    pub ignored: Vec<String>,
+    pub evidence: OrderEvidence,
+    pub spacing: Spacing,
+    pub decimal_comma: bool,
+    /// With [`Policy::Keep`], by row: the time as it is written; its `local` is [`UNREAD`] when it says no time.
+    pub texts: Vec<String>,
+    /// With [`Policy::Keep`], by column: the first cell that is no number.
+    pub garbage: Vec<Option<String>>,
+}
+
+/// Reads `content`, the decompressed bytes of a file; `shown` names it in messages, `name` is its name without folders.
+pub(crate) fn read_rows(
+    shown: &str,
+    name: &str,
+    content: Vec<u8>,
+    options: &ReadOptions,
+    policy: Policy,
+) -> Result<Rows, MarketError> {
+    let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
+    let mut source = open(shown, name, content, how)?;
+    let mut reader = Reader::new(shown, name, &*source, options, policy)?;
+    source.want(reader.wanted(source.columns().len()));
+    loop {
+        reader.begin();
+        let ended = reader.read(&mut *source)?;
+        // Both orders of day and month occur: then the usual one counts, and the others are bad rows.
+        if ended && !(reader.order == DateOrder::DayFirst && reader.switches && reader.evidence.month) {
+            break;
+        }
+        reader.order = if ended { DateOrder::MonthFirst } else { DateOrder::DayFirst };
+        reader.switches = !ended;
+        source.rewind();
+    }
+    reader.finish(&*source)
+}
+
+/// Which orders of day and month were seen.
+#[derive(Debug, Clone, Copy, Default)]
+struct Evidence {
+    open: bool,
+    month: bool,
+    day: bool,
+}
+
+/// How a row fails: why, and which column's cell is to blame.
+type Fault = (Reason, Option<usize>);
+
+struct Reader<'a> {
+    shown: &'a str,
+    options: &'a ReadOptions,
+    policy: Policy,
+    format: ImportFormat,
+    headers: Vec<String>,
+    binding: Binding,
+    /// Place of each core column among the values.
+    core: [Option<usize>; 5],
+    /// The symbol of a file that has no column of them.
+    stem: Option<Arc<str>>,
+    midnight: Option<TimeMicros>,
+    order: DateOrder,
+    /// The order was changed to day first on the way.
+    switches: bool,
+    evidence: Evidence,
+    comma: bool,
+    scale: f64,
+    /// The columns were looked at once.
+    classified: bool,
+    known: HashMap<Arc<str>, u32>,
+    last: Vec<TimeMicros>,
+    faults: Vec<(u64, Reason)>,
+    rows: Rows,
+}
+
+impl<'a> Reader<'a> {
+    fn new(
+        shown: &'a str,
+        name: &str,
+        source: &dyn BarSource,
+        options: &'a ReadOptions,
+        policy: Policy,
+    ) -> Result<Self, MarketError> {
+        let format = source.format();
+        let headers: Vec<String> = source.columns().iter().map(|h| h.trim().to_owned()).collect();
+        let plain: Vec<&str> = headers.iter().map(String::as_str).collect();
+        let mut binding = bind(shown, &plain, format, &options.map, policy == Policy::Keep)?;
+        let bad = |why: String, expected: &str| MarketError::BadCsv {
+            file: shown.to_owned(),
+            why,
+            expected: expected.to_owned(),
+        };
+        let mut stem = None;
+        if let Some(pattern) = &options.symbol_from {
+            let Some(symbol) = pattern.find(name).filter(|s| is_symbol(s)) else {
+                let why = format!("no symbol is found in its name by '{pattern}'");
+                return Err(bad(why, "a pattern with a group around the symbol, such as 'hist_(.*)\\.csv'"));
+            };
+            binding.symbol = None;
+            stem = Some(symbol.to_owned());
+        } else if binding.symbol.is_none() {
+            let symbol = format.symbol_of(name);
+            if policy == Policy::Quarantine && name == "-" {
+                let why = "it has neither a name nor a column of symbols".to_owned();
+                return Err(bad(why, "a column symbol or ticker, or --map symbol=COLUMN"));
+            }
+            if policy == Policy::Quarantine && !is_symbol(&symbol) {
+                let why = "its name cannot be a symbol and it has no column of symbols".to_owned();
+                return Err(bad(why, "a file named after its symbol, --symbol-from, or --map symbol=COLUMN"));
+            }
+            stem = Some(symbol);
+        }
+        let columns: Vec<String> = binding.values.iter().map(|(_, name)| name.clone()).collect();
+        let heading = |cell: usize| headers[cell].clone();
+        let rows = Rows {
+            format,
+            meanings: Vec::new(),
+            time_heading: heading(binding.time),
+            symbol_heading: binding.symbol.map(heading),
+            garbage: vec![None; columns.len()],
+            values: vec![Vec::new(); columns.len()],
+            columns,
+            symbols: Vec::new(),
+            of: Vec::new(),
+            local: Vec::new(),
+            offset: Vec::new(),
+            lines: Vec::new(),
+            rows_read: 0,
+            bad: Vec::new(),
+            complaint: None,
+            ignored: std::mem::take(&mut binding.ignored),
+            evidence: OrderEvidence::NotNeeded,
+            spacing: Spacing::default(),
+            decimal_comma: false,
+            texts: Vec::new(),
+        };
+        Ok(Self {
+            shown,
+            options,
+            policy,
+            format,
+            core: CORE.map(|core| rows.columns.iter().position(|c| c == core)),
+            stem: stem.map(Into::into),
+            midnight: format.midnight(name),
+            order: options.date_order.unwrap_or(DateOrder::MonthFirst),
+            switches: false,
+            evidence: Evidence::default(),
+            comma: false,
+            scale: 1.0,
+            classified: false,
+            known: HashMap::new(),
+            last: Vec::new(),
+            faults: Vec::new(),
+            headers,
+            binding,
+            rows,
+        })
+    }
+
+    /// Which columns of the source are read.
+    fn wanted(&self, width: usize) -> Vec<bool> {
+        let binding = &self.binding;
+        let named = [Some(binding.time), binding.clock, binding.symbol];
+        let used = |i: usize| named.contains(&Some(i)) || binding.values.iter().any(|(cell, _)| *cell == i);
+        (0..width).map(used).collect()
+    }
+
+    /// Forgets the rows of an earlier attempt.
+    fn begin(&mut self) {
+        let rows = &mut self.rows;
+        rows.values.iter_mut().for_each(Vec::clear);
+        rows.garbage.iter_mut().for_each(|g| *g = None);
+        (rows.rows_read, rows.complaint, rows.spacing) = (0, None, Spacing::default());
+        rows.symbols.clear();
+        rows.of.clear();
+        rows.local.clear();
+        rows.offset.clear();
+        rows.lines.clear();
+        rows.texts.clear();
+        self.known.clear();
+        self.last.clear();
+        self.faults.clear();
+    }
+
+    /// Reads to the end; false when the dates say that days come first, and all has to be read again.
+    fn read(&mut self, source: &mut dyn BarSource) -> Result<bool, MarketError> {
+        let mut values = Vec::new();
+        while let Some(batch) = source.next_batch()? {
+            let Batch { rows: batch, lines, broken } = batch;
+            self.rows.rows_read += (lines.len() + broken.len()) as u64;
+            let arrays = batch.columns();
+            if !self.classified {
+                self.classify(arrays, source.decimal_comma_likely());
+            }
+            let time = TimeCells::new(&arrays[self.binding.time]).map_err(|zone| {
+                let why = format!("its column '{}' has the unknown zone '{zone}'", self.rows.time_heading);
+                let expected = "an IANA zone, such as America/New_York".to_owned();
+                MarketError::BadCsv { file: self.shown.to_owned(), why, expected }
+            })?;
+            let columns: Vec<Cells<'_>> = arrays.iter().map(Cells::new).collect();
+            for (reason, line) in broken.iter().map(|(line, reason)| (*reason, *line)) {
+                if self.policy == Policy::Keep {
+                    return Err(self.refused(format!("line {line}: {}", reason.text())));
+                }
+                self.fault(line, (reason, None), &columns, 0);
+            }
+            for (row, &line) in lines.iter().enumerate() {
+                if (row < CLASSIFY_ROWS || self.evidence.open) && self.options.date_order.is_none() {
+                    self.look_at_order(&columns[self.binding.time], row);
+                    let Evidence { day, month, .. } = self.evidence;
+                    if day && !month && self.order == DateOrder::MonthFirst && !self.switches {
+                        self.switches = true;
+                        return Ok(false);
+                    }
+                }
+                if let Err(fault) = self.read_row(line, row, &columns, &time, &mut values) {
+                    if self.policy == Policy::Keep {
+                        let why = self.told(line, fault, &columns, row);
+                        return Err(self.refused(why));
+                    }
+                    self.fault(line, fault, &columns, row);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn refused(&self, why: String) -> MarketError {
+        let expected = "rows that are all of one shape".to_owned();
+        MarketError::BadCsv { file: self.shown.to_owned(), why, expected }
+    }
+
+    fn fault(&mut self, line: u64, fault: Fault, columns: &[Cells<'_>], row: usize) {
+        if self.rows.complaint.is_none() {
+            self.rows.complaint = Some(self.told(line, fault, columns, row));
+        }
+        self.faults.push((line, fault.0));
+    }
+
+    /// A bad cell in words: its line, its column, what it holds, what is probably wrong.
+    fn told(&self, line: u64, (reason, cell): Fault, columns: &[Cells<'_>], row: usize) -> String {
+        let Some(cell) = cell else { return format!("line {line}: {}", reason.text()) };
+        let text: String = columns[cell].text(row).chars().take(CELL_SHOWN_CHARS).collect();
+        let cause = if reason == Reason::NotANumber { likely_cause(&text) } else { "" };
+        format!(
+            "line {line}, column '{}': '{text}' is {}{cause}",
+            self.headers[cell],
+            match reason {
+                Reason::NotANumber => "no number",
+                Reason::BadTime => "no date or time that is known, such as 2024-06-21 or 2024-06-21 09:30:00",
+                Reason::BadSymbol => "no symbol",
+                Reason::EmptyCell => "empty",
+                Reason::PriceNotPositive => "no price above zero",
+                other => other.text(),
+            }
+        )
+    }
+
+    /// Looks at the first rows: columns of text are no series, the decimal sign may be a comma, prices of LEAN are whole
+    /// numbers.
+    fn classify(&mut self, arrays: &[ArrayRef], comma_likely: bool) {
+        self.classified = true;
+        let rows = arrays.first().map_or(0, |a| a.len()).min(CLASSIFY_ROWS);
+        let mut sign = DecimalSign::default();
+        let cells: Vec<Cells<'_>> = self.binding.values.iter().map(|(cell, _)| Cells::new(&arrays[*cell])).collect();
+        for cells in &cells {
+            if let Cells::Text(texts) = cells {
+                (0..rows).for_each(|row| sign.look(texts.value(row)));
+            }
+        }
+        self.comma = sign.is_comma(comma_likely);
+        self.rows.decimal_comma = self.comma;
+        let is_whole = |cells: &Cells<'_>| {
+            (0..rows).all(|row| !matches!(cells.number(row, self.comma), Cell::Number(v) if v.fract() != 0.0))
+        };
+        let prices = self.binding.values.iter().zip(&cells).filter(|((_, name), _)| CORE[..4].contains(&name.as_str()));
+        if self.format == ImportFormat::Lean && prices.map(|(_, cells)| cells).all(is_whole) {
+            self.scale = LEAN_SCALE;
+        }
+        if self.policy == Policy::Quarantine {
+            let is_text = |(i, (_, name)): (usize, &(usize, String))| {
+                let read: Vec<Cell> = (0..rows).map(|row| cells[i].number(row, self.comma)).collect();
+                let numbers = read.iter().filter(|c| matches!(c, Cell::Number(v) if v.is_finite())).count();
+                let no_column = matches!(cells[i], Cells::Other);
+                let texts = no_column || read.iter().any(|c| !matches!(c, Cell::Missing)) && numbers == 0;
+                !CORE.contains(&name.as_str()) && texts
+            };
+            let keep: Vec<bool> = self.binding.values.iter().enumerate().map(|v| !is_text(v)).collect();
+            let mut kept = keep.iter();
+            self.binding.values.retain(|(cell, _)| {
+                let kept = kept.next().copied().unwrap_or(true);
+                if !kept {
+                    self.rows.ignored.push(self.headers[*cell].clone());
+                }
+                kept
+            });
+            self.rows.columns = self.binding.values.iter().map(|(_, name)| name.clone()).collect();
+            self.rows.values = vec![Vec::new(); self.rows.columns.len()];
+            self.core = CORE.map(|core| self.rows.columns.iter().position(|c| c == core));
+        }
+    }
+
+    fn look_at_order(&mut self, time: &Cells<'_>, row: usize) {
+        if let Cells::Text(texts) = time
+            && let Some((first, second)) = open_order(texts.value(row))
+        {
+            let seen = &mut self.evidence;
+            seen.open = true;
+            seen.month |= (1..=12).contains(&first) && (13..=31).contains(&second);
+            seen.day |= (13..=31).contains(&first) && (1..=12).contains(&second);
+        }
+    }
+
+    fn read_row(
+        &mut self,
+        line: u64,
+        row: usize,
+        columns: &[Cells<'_>],
+        time: &TimeCells,
+        values: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let symbol = self.symbol(row, columns)?;
+        let written = self.time(row, columns, time);
+        if written.is_none() && self.policy == Policy::Quarantine {
+            return Err((Reason::BadTime, Some(self.binding.time)));
+        }
+        values.clear();
+        for (at, (cell, _)) in self.binding.values.iter().enumerate() {
+            let core = self.core.contains(&Some(at));
+            let keep = self.policy == Policy::Keep;
+            values.push(match columns[*cell].number(row, self.comma) {
+                Cell::Number(value) if keep || value.is_finite() => value,
+                Cell::Missing if keep || !core => f64::NAN,
+                Cell::Missing => return Err((Reason::EmptyCell, Some(*cell))),
+                Cell::Text if keep => {
+                    if self.rows.garbage[at].is_none() {
+                        let told = self.told(line, (Reason::NotANumber, Some(*cell)), columns, row);
+                        self.rows.garbage[at] = Some(told);
+                    }
+                    f64::NAN
+                }
+                Cell::Number(_) | Cell::Text => return Err((Reason::NotANumber, Some(*cell))),
+            });
+        }
+        if self.scale != 1.0 {
+            for at in self.core[..4].iter().flatten() {
+                values[*at] /= self.scale;
+            }
+        }
+        if self.policy == Policy::Quarantine {
+            self.check_bar(values)?;
+        } else {
+            self.rows.texts.push(time.text(row, columns, &self.binding).into_owned());
+        }
+        let (local, offset) = written.unwrap_or((UNREAD, NAIVE));
+        if written.is_some() {
+            let instant = if offset == NAIVE { local } else { local - i64::from(offset) * SECOND };
+            // Indices of symbols are below their number.
+            let last = &mut self.last[symbol as usize];
+            if *last != UNREAD {
+                self.rows.spacing.add((instant - *last).abs());
+            }
+            *last = instant;
+        }
+        let rows = &mut self.rows;
+        rows.of.push(symbol);
+        rows.local.push(local);
+        rows.offset.push(offset);
+        rows.lines.push(line);
+        for (column, &value) in rows.values.iter_mut().zip(values.iter()) {
+            column.push(value);
+        }
+        Ok(())
+    }
+
+    /// Index of the row's symbol.
+    fn symbol(&mut self, row: usize, columns: &[Cells<'_>]) -> Result<u32, Fault> {
+        let last = self.rows.of.last().copied();
+        let text = match self.binding.symbol {
+            Some(cell) => columns[cell].text(row),
+            None => Cow::Owned(String::new()),
+        };
+        let symbol = match self.binding.symbol {
+            Some(_) => self.format.tidy(text.trim()),
+            None if last.is_some() => return Ok(0),
+            None => Cow::Borrowed(self.stem.as_deref().unwrap_or_default()),
+        };
+        if let Some(last) = last
+            && *self.rows.symbols[last as usize] == *symbol
+        {
+            return Ok(last);
+        }
+        if let Some(known) = self.known.get(&*symbol) {
+            return Ok(*known);
+        }
+        if self.binding.symbol.is_some() && !is_symbol(&symbol) {
+            return Err((Reason::BadSymbol, self.binding.symbol));
+        }
+        let (name, index): (Arc<str>, u32) = (symbol.as_ref().into(), self.rows.symbols.len() as u32);
+        self.known.insert(Arc::clone(&name), index);
+        self.rows.symbols.push(name);
+        self.last.push(UNREAD);
+        Ok(index)
+    }
+
+    /// What the clock showed, and its offset from UTC in seconds.
+    fn time(&self, row: usize, columns: &[Cells<'_>], time: &TimeCells) -> Option<(TimeMicros, i32)> {
+        let cell = &columns[self.binding.time];
+        if let (Cells::Time(times), TimeCells::Stamp(stamp)) = (cell, time) {
+            return times.is_valid(row).then(|| stamp.read(times.value(row)));
+        }
+        if let Some(midnight) = self.midnight {
+            let millis = match cell.number(row, false) {
+                Cell::Number(millis) if (0.0..=86_400_000.0).contains(&millis) && millis.fract() == 0.0 => millis,
+                _ => return None,
+            };
+            return Some((midnight + millis as i64 * 1_000, NAIVE));
+        }
+        let text = time.text(row, columns, &self.binding);
+        let written = parse_written(&text, self.order)?;
+        // Offsets are less than a day.
+        Some((written.local, written.offset.map_or(NAIVE, |offset| (offset / SECOND) as i32)))
+    }
+
+    fn check_bar(&self, values: &[f64]) -> Result<(), Fault> {
+        let [open, high, low, close, volume] = self.core.map(|at| at.map(|at| values[at]));
+        let cell = |core: usize| self.core[core].map(|at| self.binding.values[at].0);
+        for (core, price) in [open, high, low, close].into_iter().enumerate() {
+            if price.is_some_and(|price| price <= 0.0) {
+                return Err((Reason::PriceNotPositive, cell(core)));
+            }
+        }
+        if volume.is_some_and(|v| v < 0.0) {
+            return Err((Reason::VolumeNegative, cell(4)));
+        }
+        let (high, low) = (high.unwrap_or(f64::INFINITY), low.unwrap_or(0.0));
+        if high < low {
+            return Err((Reason::HighBelowLow, None));
+        }
+        let outside = |price: Option<f64>| price.is_some_and(|p| p < low || p > high);
+        match (outside(open), outside(close)) {
+            (true, _) => Err((Reason::OpenOutside, None)),
+            (_, true) => Err((Reason::CloseOutside, None)),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(mut self, source: &dyn BarSource) -> Result<Rows, MarketError> {
+        let lines: Vec<u64> = self.faults.iter().map(|(line, _)| *line).collect();
+        let raw = if lines.is_empty() { Vec::new() } else { raw_sorted(source, &lines)? };
+        let bad = self.faults.iter().zip(raw).map(|((line, reason), row)| BadRow { line: *line, reason: *reason, row });
+        self.rows.bad = bad.collect();
+        let Evidence { open, month, day } = self.evidence;
+        self.rows.evidence = match (open, month, day) {
+            (false, ..) => OrderEvidence::NotNeeded,
+            (true, false, false) => OrderEvidence::Silent,
+            (true, true, true) => OrderEvidence::Mixed,
+            (true, true, false) => OrderEvidence::Told(DateOrderKey::MonthFirst),
+            (true, false, true) => OrderEvidence::Told(DateOrderKey::DayFirst),
+        };
+        let mut meanings = vec![(self.binding.time, "time".to_owned())];
+        meanings.extend(self.binding.clock.map(|cell| (cell, "time of day".to_owned())));
+        meanings.extend(self.binding.symbol.map(|cell| (cell, "symbol".to_owned())));
+        meanings.extend(self.binding.values.iter().cloned());
+        meanings.sort();
+        self.rows.meanings = meanings.into_iter().map(|(cell, name)| (self.headers[cell].clone(), name)).collect();
+        Ok(self.rows)
+    }
+}
+
+/// Rows of a source by lines in any order.
+fn raw_sorted(source: &dyn BarSource, lines: &[u64]) -> Result<Vec<String>, MarketError> {
+    let mut order: Vec<usize> = (0..lines.len()).collect();
+    order.sort_by_key(|&i| lines[i]);
+    let sorted: Vec<u64> = order.iter().map(|&i| lines[i]).collect();
+    let mut rows = vec![String::new(); lines.len()];
+    for (at, row) in order.into_iter().zip(source.raw(&sorted)?) {
+        rows[at] = row;
+    }
+    Ok(rows)
+}

@@ -1,0 +1,124 @@
+//! One file read for computing on it: every row is kept as it is, symbol by symbol, oldest first.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::cells::NAIVE;
+use super::rows::{OrderEvidence, Policy, Rows, UNREAD, read_rows};
+use super::{ReadOptions, newest_first};
+use crate::error::MarketError;
+use crate::sources::expand;
+use crate::time::{DAY, SECOND, TimeMicros};
+
+/// A file of series.
+#[derive(Debug, Clone)]
+pub struct FileSeries {
+    /// The file, as messages name it.
+    pub shown: String,
+    /// Header of the column of times.
+    pub time_heading: String,
+    /// Header of the column of symbols, if there is one.
+    pub symbol_heading: Option<String>,
+    /// Names of the series.
+    pub columns: Vec<String>,
+    /// For each of them what is wrong with its first cell that is neither a number nor NA.
+    pub garbage: Vec<Option<String>>,
+    /// In the order in which the file names them.
+    pub symbols: Vec<SymbolSeries>,
+    /// What was decided on the way and should be known.
+    pub notes: Vec<String>,
+}
+
+/// The rows of one symbol, oldest first.
+#[derive(Debug, Clone)]
+pub struct SymbolSeries {
+    /// As the file names it.
+    pub symbol: Arc<str>,
+    /// Times as they are written.
+    pub texts: Vec<String>,
+    /// The same as instants, those of days as 00:00 UTC of the date; `None` when one of them says no time.
+    pub times: Option<Vec<TimeMicros>>,
+    /// By series, then by row; NaN for NA.
+    pub values: Vec<Vec<f64>>,
+}
+
+/// Reads one file; `-` is standard input.
+///
+/// # Errors
+/// [`MarketError::BadCsv`] for what is not a table with a time and a close, or whose rows go back and forth in time;
+/// [`MarketError::Input`], [`MarketError::Limit`].
+pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, MarketError> {
+    let inputs = expand(&[path])?;
+    let [input] = inputs.as_slice() else {
+        let file = inputs.first().map_or_else(String::new, |i| i.shown.clone());
+        let why = format!("it is one of {} files in an archive", inputs.len());
+        return Err(MarketError::BadCsv { file, why, expected: "one file of bars".to_owned() });
+    };
+    let rows = read_rows(&input.shown, &input.name, input.content()?, options, Policy::Keep)?;
+    let mut notes = Vec::new();
+    if rows.evidence == OrderEvidence::Silent {
+        notes.push("dates such as 1/4/1999 were read month first".to_owned());
+    }
+    let times = instants(&rows, options);
+    let mut order: Vec<usize> = (0..rows.of.len()).collect();
+    let read = |row: &usize| times[*row];
+    if newest_first(order.iter().map(|row| (rows.of[*row], read(row)))) {
+        order.reverse();
+        notes.push(format!("{} had its newest bar first and was turned round", input.shown));
+    }
+    let mut symbols: Vec<SymbolSeries> = rows
+        .symbols
+        .iter()
+        .map(|symbol| SymbolSeries {
+            symbol: Arc::clone(symbol),
+            texts: Vec::new(),
+            times: Some(Vec::new()),
+            values: vec![Vec::new(); rows.columns.len()],
+        })
+        .collect();
+    if symbols.is_empty() {
+        // A file without rows has the series of its header.
+        let values = vec![Vec::new(); rows.columns.len()];
+        symbols.push(SymbolSeries { symbol: "".into(), texts: Vec::new(), times: Some(Vec::new()), values });
+    }
+    let mut last = vec![UNREAD; symbols.len()];
+    let Rows { of, lines, mut texts, values, time_heading, symbol_heading, columns, garbage, .. } = rows;
+    for row in order {
+        let at = of[row] as usize;
+        let series = &mut symbols[at];
+        let time = times[row];
+        if time == UNREAD {
+            series.times = None;
+        } else {
+            if time < last[at] {
+                let why = format!(
+                    "line {}: '{}' is before the bar above it, and the file is not simply newest first",
+                    lines[row], texts[row]
+                );
+                let expected = "bars in order of time; 'trawl import' reports what is out of order".to_owned();
+                return Err(MarketError::BadCsv { file: input.shown.clone(), why, expected });
+            }
+            last[at] = time;
+        }
+        series.texts.push(std::mem::take(&mut texts[row]));
+        if let Some(times) = &mut series.times {
+            times.push(time);
+        }
+        for (to, from) in series.values.iter_mut().zip(&values) {
+            to.push(from[row]);
+        }
+    }
+    Ok(FileSeries { shown: input.shown.clone(), time_heading, symbol_heading, columns, garbage, symbols, notes })
+}
+
+/// By row; [`UNREAD`] where the file says no time.
+fn instants(rows: &Rows, options: &ReadOptions) -> Vec<TimeMicros> {
+    let dated = rows.local.iter().all(|local| *local == UNREAD || local.rem_euclid(DAY) == 0);
+    let instant = |(local, offset): (&TimeMicros, &i32)| match (*local, *offset) {
+        (UNREAD, _) => UNREAD,
+        (local, _) if dated => local,
+        (local, NAIVE) => options.zone.map_or(local, |zone| zone.to_utc(local)),
+        (local, offset) => local - i64::from(offset) * SECOND,
+    };
+    rows.local.iter().zip(&rows.offset).map(instant).collect()
+}

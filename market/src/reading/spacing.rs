@@ -1,0 +1,213 @@
+//! How far bars are apart, and which timeframe that means.
+
+use std::collections::BTreeMap;
+
+use crate::limits::SPACINGS_MAX;
+use crate::name::{TimeUnit, Timeframe};
+use crate::time::{DAY, HOUR, MINUTE};
+
+/// Shorter steps are between bars of one day, longer ones between days.
+const STEP_OF_DAYS: i64 = 20 * HOUR;
+/// Steps from which a file's spacing is sure enough to refuse a file.
+const SURE_STEPS: u64 = 3;
+/// Steps from which bars that are further apart than their timeframe are bars of a longer one.
+const MANY_STEPS: u64 = 20;
+/// Lengths of intraday bars that are told by few steps.
+const USUAL_MINUTES: [i64; 14] = [1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 120, 180, 240, 360];
+
+/// Steps from bar to bar of the same symbol, in microseconds, and how often each occurs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spacing {
+    steps: BTreeMap<i64, u64>,
+    /// A step that is being repeated.
+    run: (i64, u64),
+}
+
+/// What the spacing says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Told {
+    /// Bars of this length, and whether most steps are exactly that.
+    Timeframe(Timeframe, bool),
+    /// Bars that are this many microseconds apart, which is no timeframe.
+    Odd(i64),
+}
+
+impl Spacing {
+    pub fn add(&mut self, step: i64) {
+        if step == self.run.0 {
+            self.run.1 += 1;
+            return;
+        }
+        self.flush();
+        self.run = (step, 1);
+    }
+
+    fn flush(&mut self) {
+        let (step, count) = std::mem::take(&mut self.run);
+        if step > 0 && count > 0 && (self.steps.len() < SPACINGS_MAX || self.steps.contains_key(&step)) {
+            *self.steps.entry(step).or_default() += count;
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        self.flush();
+        for (step, count) in other.steps.iter().chain([(&other.run.0, &other.run.1)]) {
+            self.run = (*step, *count);
+            self.flush();
+        }
+    }
+
+    fn counted(&self) -> BTreeMap<i64, u64> {
+        let mut all = self.clone();
+        all.flush();
+        all.steps
+    }
+
+    /// Steps between different times.
+    pub fn count(&self) -> u64 {
+        self.counted().values().sum()
+    }
+
+    /// The timeframe that the steps tell; `None` without any.
+    pub fn told(&self) -> Option<Told> {
+        let steps = self.counted();
+        let total: u64 = steps.values().sum();
+        let short: u64 = steps.range(..STEP_OF_DAYS).map(|(_, count)| count).sum();
+        let usual =
+            |steps: &BTreeMap<i64, u64>| steps.iter().max_by_key(|(step, n)| (**n, -**step)).map(|(s, n)| (*s, *n));
+        if total == 0 {
+            return None;
+        }
+        if short * 4 > total {
+            let inside: BTreeMap<i64, u64> = steps.range(..STEP_OF_DAYS).map(|(s, n)| (*s, *n)).collect();
+            let (mode, count) = usual(&inside)?;
+            let clear = count * 10 >= short * 6;
+            // Bars of what is seldom traded have gaps: what all steps are multiples of.
+            let step = if clear { mode } else { inside.keys().fold(0, |a, b| gcd(a, *b)) };
+            let minutes = step / MINUTE;
+            let known = total >= MANY_STEPS || USUAL_MINUTES.contains(&minutes);
+            if step % MINUTE != 0 || !known {
+                return Some(Told::Odd(step));
+            }
+            let (count, unit) = match minutes % 60 {
+                0 => (minutes / 60, TimeUnit::Hour),
+                _ => (minutes, TimeUnit::Minute),
+            };
+            let count = u32::try_from(count).ok()?;
+            return Some(Told::Timeframe(Timeframe { count, unit }, clear));
+        }
+        // Days by the wall clock are an hour shorter or longer where the clocks change.
+        let mut days: BTreeMap<i64, u64> = BTreeMap::new();
+        for (step, count) in steps.range(STEP_OF_DAYS..) {
+            *days.entry((step + DAY / 2) / DAY).or_default() += count;
+        }
+        let share = |range: std::ops::RangeInclusive<i64>| days.range(range).map(|(_, n)| n).sum::<u64>() * 10;
+        let sure = total >= SURE_STEPS;
+        let (count, unit) = if sure && share(7..=7) >= total * 6 {
+            (1, TimeUnit::Week)
+        } else if sure && share(28..=31) >= total * 8 {
+            (1, TimeUnit::Month)
+        } else if sure && share(89..=92) >= total * 8 {
+            (3, TimeUnit::Month)
+        } else {
+            (1, TimeUnit::Day)
+        };
+        let clear = unit != TimeUnit::Day || share(1..=1) >= total * 5;
+        Some(Told::Timeframe(Timeframe { count, unit }, clear))
+    }
+
+    /// Why these bars cannot be bars of `wanted`, if they cannot.
+    pub fn contradicts(&self, wanted: Timeframe) -> Option<String> {
+        let total = self.count();
+        if total < SURE_STEPS {
+            return None;
+        }
+        match self.told()? {
+            Told::Odd(step) if !wanted.is_dated() && step >= wanted.minutes().unwrap_or(0) * MINUTE => None,
+            Told::Odd(step) => Some(format!("the bars are {} apart", length(step))),
+            Told::Timeframe(told, clear) => {
+                let (shorter, longer) = match (told.minutes(), wanted.minutes()) {
+                    (Some(told), Some(wanted)) => (told < wanted, told > wanted),
+                    (Some(_), None) => (true, false),
+                    (None, Some(_)) => (false, true),
+                    (None, None) => (days(told) < days(wanted) && clear, days(told) > days(wanted)),
+                };
+                // Days that begin at one time of the day are days, and not minutes of what is seldom traded.
+                let steps = self.counted();
+                let even = steps.iter().filter(|(step, _)| **step % HOUR == 0).map(|(_, n)| n).sum::<u64>();
+                let days = told.is_dated() && !wanted.is_dated() && even * 5 >= total * 4;
+                let far = longer && (days || clear && total >= MANY_STEPS);
+                (shorter || far).then(|| format!("the bars are {told} apart"))
+            }
+        }
+    }
+}
+
+/// About how many days a dated bar covers.
+fn days(timeframe: Timeframe) -> i64 {
+    let unit = match timeframe.unit {
+        TimeUnit::Week => 7,
+        TimeUnit::Month => 30,
+        TimeUnit::Day | TimeUnit::Hour | TimeUnit::Minute => 1,
+    };
+    i64::from(timeframe.count) * unit
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A step in words.
+pub(crate) fn length(step: i64) -> String {
+    let seconds = step as f64 / 1e6;
+    if seconds < 120.0 { format!("{seconds} s") } else { format!("{} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(steps: &[(i64, u64)]) -> String {
+        let mut spacing = Spacing::default();
+        for (step, count) in steps {
+            (0..*count).for_each(|_| spacing.add(*step));
+        }
+        match spacing.told() {
+            None => "nothing".to_owned(),
+            Some(Told::Odd(step)) => length(step),
+            Some(Told::Timeframe(timeframe, _)) => timeframe.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_spacing_tells_the_timeframe() {
+        assert_eq!(told(&[]), "nothing");
+        assert_eq!(told(&[(MINUTE, 389), (DAY - 389 * MINUTE, 1)]), "1m");
+        assert_eq!(told(&[(7 * MINUTE, 5), (9 * MINUTE, 4), (MINUTE, 6), (17 * HOUR, 1)]), "1m");
+        assert_eq!(told(&[(30 * MINUTE, 10), (HOUR, 60), (18 * HOUR, 10)]), "1h");
+        assert_eq!(told(&[(4 * HOUR, 50)]), "4h");
+        assert_eq!(told(&[(DAY, 4), (3 * DAY, 1)]), "1d");
+        assert_eq!(told(&[(DAY - HOUR, 1), (DAY, 4), (DAY + HOUR, 1)]), "1d");
+        assert_eq!(told(&[(7 * DAY, 20), (6 * DAY, 1)]), "1w");
+        assert_eq!(told(&[(28 * DAY, 1), (30 * DAY, 4), (31 * DAY, 7)]), "1mo");
+        assert_eq!(told(&[(1_000_000, 100)]), "1 s");
+        assert_eq!(told(&[(7 * MINUTE, 1)]), "7 min");
+    }
+
+    #[test]
+    fn a_timeframe_is_refused_only_where_the_spacing_is_sure() {
+        let spacing = |step: i64, count: u64| {
+            let mut spacing = Spacing::default();
+            (0..count).for_each(|_| spacing.add(step));
+            spacing
+        };
+        let refused = |spacing: &Spacing, timeframe: &str| spacing.contradicts(timeframe.parse().unwrap()).is_some();
+        assert!(refused(&spacing(MINUTE, 100), "1d") && refused(&spacing(MINUTE, 100), "5m"));
+        assert!(!refused(&spacing(MINUTE, 100), "1m") && !refused(&spacing(MINUTE, 2), "1d"));
+        assert!(refused(&spacing(5 * MINUTE, 100), "1m") && !refused(&spacing(5 * MINUTE, 10), "1m"));
+        assert!(refused(&spacing(DAY, 3), "1m") && !refused(&spacing(DAY + 7 * MINUTE, 3), "1m"));
+        assert!(refused(&spacing(DAY, 30), "1m") && refused(&spacing(DAY, 30), "1w"));
+        assert!(refused(&spacing(7 * DAY, 30), "1d") && !refused(&spacing(7 * DAY, 30), "1w"));
+        assert!(refused(&spacing(1_000_000, 30), "1m"));
+    }
+}

@@ -1,0 +1,289 @@
+//! Parquet, and Arrow IPC as a file (also called Feather), or as a stream: columns with types of their own. Whatever
+//! pandas, polars and DuckDB write for texts, numbers and times becomes one of four types.
+
+use std::io::Cursor;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Date64Type, Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use super::{BarSource, Batch, OpenOptions};
+use crate::error::MarketError;
+use crate::limits::{COLUMNS_MAX, SOURCE_BATCH_ROWS};
+use crate::quarantine::shown;
+use crate::reading::ImportFormat;
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Parquet,
+    ArrowFile,
+    ArrowStream,
+}
+
+/// A Parquet or Arrow file, held in memory.
+pub(super) struct Columnar {
+    shown: String,
+    bytes: Bytes,
+    kind: Kind,
+    format: ImportFormat,
+    columns: Vec<String>,
+    wanted: Vec<bool>,
+    batches: Option<Batches>,
+    rows_read: u64,
+}
+
+impl Columnar {
+    pub(super) fn parquet(shown: &str, content: Vec<u8>, options: OpenOptions<'_>) -> Result<Self, MarketError> {
+        Self::open(shown, content, Kind::Parquet, options)
+    }
+
+    /// A file or a stream.
+    pub(super) fn arrow(shown: &str, content: Vec<u8>, options: OpenOptions<'_>) -> Result<Self, MarketError> {
+        let kind = if content.starts_with(b"ARROW1") { Kind::ArrowFile } else { Kind::ArrowStream };
+        Self::open(shown, content, kind, options)
+    }
+
+    fn open(shown: &str, content: Vec<u8>, kind: Kind, options: OpenOptions<'_>) -> Result<Self, MarketError> {
+        let mut this = Self {
+            shown: shown.to_owned(),
+            bytes: Bytes::from(content),
+            kind,
+            format: options.format,
+            columns: Vec::new(),
+            wanted: Vec::new(),
+            batches: None,
+            rows_read: 0,
+        };
+        let (schema, _) = this.reader(None)?;
+        this.columns = schema.fields().iter().map(|f| f.name().clone()).collect();
+        if let Some(names) = options.columns {
+            if names.len() != this.columns.len() {
+                let why = format!("it has {} columns, and --columns names {}", this.columns.len(), names.len());
+                return Err(this.bad(why));
+            }
+            this.columns = names.to_vec();
+        }
+        if this.columns.iter().any(|name| name.starts_with("('")) {
+            let why = format!("its columns have two names each, such as {}", this.columns[0]);
+            let expected = "one row for each symbol and time: pandas' stack(level='Ticker', future_stack=True) \
+                            makes them";
+            return Err(MarketError::BadCsv { file: this.shown, why, expected: expected.to_owned() });
+        }
+        if this.columns.len() > COLUMNS_MAX {
+            let what = format!("columns of {shown}");
+            return Err(MarketError::Limit { what, found: this.columns.len() as u64, limit: COLUMNS_MAX as u64 });
+        }
+        this.wanted = vec![true; this.columns.len()];
+        Ok(this)
+    }
+
+    fn bad(&self, why: String) -> MarketError {
+        let expected = "a whole Parquet or Arrow file".to_owned();
+        MarketError::BadCsv { file: self.shown.clone(), why, expected }
+    }
+
+    /// The schema of the file, and batches of the columns that are wanted.
+    fn reader(&self, wanted: Option<&[bool]>) -> Result<(SchemaRef, Batches), MarketError> {
+        let told = |e: ArrowError| self.bad(format!("it cannot be read: {e}"));
+        let chosen = |wanted: &[bool]| wanted.iter().zip(0..).filter(|(w, _)| **w).map(|(_, i)| i).collect();
+        let indices: Option<Vec<usize>> = wanted.map(chosen);
+        Ok(match self.kind {
+            Kind::Parquet => {
+                let told = |e: parquet::errors::ParquetError| self.bad(format!("it cannot be read: {e}"));
+                let mut builder = ParquetRecordBatchReaderBuilder::try_new(self.bytes.clone()).map_err(told)?;
+                let schema = Arc::clone(builder.schema());
+                if let Some(indices) = indices {
+                    let mask = ProjectionMask::roots(builder.parquet_schema(), indices);
+                    builder = builder.with_projection(mask);
+                }
+                let batches = builder.with_batch_size(SOURCE_BATCH_ROWS).build().map_err(told)?;
+                (schema, Box::new(batches))
+            }
+            Kind::ArrowFile => {
+                let schema = FileReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(told)?.schema();
+                let batches = FileReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(told)?;
+                (schema, Box::new(batches))
+            }
+            Kind::ArrowStream => {
+                let schema = StreamReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(told)?.schema();
+                let batches = StreamReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(told)?;
+                (schema, Box::new(batches))
+            }
+        })
+    }
+}
+
+impl BarSource for Columnar {
+    fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    fn format(&self) -> ImportFormat {
+        match self.format {
+            ImportFormat::Auto => ImportFormat::of_header(&self.columns),
+            given => given,
+        }
+    }
+
+    fn want(&mut self, wanted: Vec<bool>) {
+        self.wanted = wanted;
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Batch>, MarketError> {
+        let mut batches = match self.batches.take() {
+            Some(batches) => batches,
+            None => self.reader(Some(&self.wanted))?.1,
+        };
+        let Some(next) = batches.next() else { return Ok(None) };
+        let next = next.map_err(|e| self.bad(format!("it cannot be read: {e}")))?;
+        self.batches = Some(batches);
+        let mut read = next.columns().iter();
+        let rows = next.num_rows();
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
+        for wanted in &self.wanted {
+            let array = if *wanted { read.next() } else { None };
+            arrays.push(array.and_then(plain).unwrap_or_else(|| Arc::new(NullArray::new(rows))));
+        }
+        let fields: Vec<Field> =
+            self.columns.iter().zip(&arrays).map(|(n, a)| Field::new(n, a.data_type().clone(), true)).collect();
+        let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(|e| self.bad(e.to_string()))?;
+        let first = self.rows_read + 1;
+        self.rows_read += rows.num_rows() as u64;
+        Ok(Some(Batch { rows, lines: (first..=self.rows_read).collect(), broken: Vec::new() }))
+    }
+
+    fn rewind(&mut self) {
+        (self.batches, self.rows_read) = (None, 0);
+    }
+
+    fn raw(&self, lines: &[u64]) -> Result<Vec<String>, MarketError> {
+        let mut again = Self {
+            shown: self.shown.clone(),
+            bytes: self.bytes.clone(),
+            columns: self.columns.clone(),
+            wanted: vec![true; self.columns.len()],
+            batches: None,
+            rows_read: 0,
+            ..*self
+        };
+        let mut rows = Vec::with_capacity(lines.len());
+        let mut wanted = lines.iter().peekable();
+        while wanted.peek().is_some() {
+            let Some(batch) = again.next_batch()? else { break };
+            let first = batch.lines.first().copied().unwrap_or(0);
+            while let Some(line) = wanted.next_if(|l| batch.lines.last().is_some_and(|last| *l <= last)) {
+                // A batch's lines follow each other.
+                let row = usize::try_from(line.saturating_sub(first)).unwrap_or(usize::MAX);
+                let cells: Vec<String> = batch.rows.columns().iter().map(|a| cell(a, row)).collect();
+                rows.push(shown(cells.join(",").as_bytes()));
+            }
+        }
+        rows.resize(lines.len(), String::new());
+        Ok(rows)
+    }
+}
+
+/// A cell as text, for the quarantine.
+fn cell(array: &ArrayRef, row: usize) -> String {
+    if row >= array.len() || array.is_null(row) {
+        return String::new();
+    }
+    if let Some(text) = array.as_string_opt::<i32>() {
+        return text.value(row).to_owned();
+    }
+    if let Some(values) = array.as_primitive_opt::<Float64Type>() {
+        return values.value(row).to_string();
+    }
+    if let Some(values) = array.as_primitive_opt::<Int64Type>() {
+        return values.value(row).to_string();
+    }
+    let times = array.as_primitive_opt::<TimestampMicrosecondType>();
+    times.map_or_else(String::new, |t| crate::time::format_time(t.value(row)))
+}
+
+fn floats<T: ArrowPrimitiveType>(array: &ArrayRef, to: impl Fn(T::Native) -> f64) -> Option<ArrayRef> {
+    let values: Float64Array = array.as_primitive_opt::<T>()?.iter().map(|v| v.map(&to)).collect();
+    Some(Arc::new(values))
+}
+
+fn wholes<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<ArrayRef>
+where
+    T::Native: Into<i64>,
+{
+    let values: Int64Array = array.as_primitive_opt::<T>()?.iter().map(|v| v.map(Into::into)).collect();
+    Some(Arc::new(values))
+}
+
+fn stamps<T: ArrowPrimitiveType>(
+    array: &ArrayRef,
+    zone: Option<&Arc<str>>,
+    to: impl Fn(T::Native) -> i64,
+) -> Option<ArrayRef> {
+    let micros: TimestampMicrosecondArray = array.as_primitive_opt::<T>()?.iter().map(|v| v.map(&to)).collect();
+    Some(Arc::new(micros.with_timezone_opt(zone.cloned())))
+}
+
+/// One of the four types of a [`Batch`]; `None` for what can be none of them.
+fn plain(array: &ArrayRef) -> Option<ArrayRef> {
+    const DAY: i64 = crate::time::DAY;
+    match array.data_type() {
+        DataType::Utf8 | DataType::Int64 | DataType::Float64 => Some(Arc::clone(array)),
+        DataType::LargeUtf8 => Some(Arc::new(array.as_string::<i64>().iter().collect::<StringArray>())),
+        DataType::Utf8View => Some(Arc::new(array.as_string_view().iter().collect::<StringArray>())),
+        DataType::Dictionary(..) => {
+            let dictionary = array.as_any_dictionary_opt()?;
+            let values = plain(dictionary.values())?;
+            let texts = values.as_string_opt::<i32>()?;
+            let keys = dictionary.normalized_keys();
+            let text = |(row, key): (usize, &usize)| {
+                (array.is_valid(row) && *key < texts.len() && texts.is_valid(*key)).then(|| texts.value(*key))
+            };
+            Some(Arc::new(keys.iter().enumerate().map(text).collect::<StringArray>()))
+        }
+        DataType::Boolean => {
+            let values = array.as_boolean().iter().map(|v| v.map(|b| f64::from(u8::from(b))));
+            Some(Arc::new(values.collect::<Float64Array>()))
+        }
+        DataType::Float16 => floats::<Float16Type>(array, |v| v.to_f64()),
+        DataType::Float32 => floats::<Float32Type>(array, f64::from),
+        DataType::Int8 => wholes::<Int8Type>(array),
+        DataType::Int16 => wholes::<Int16Type>(array),
+        DataType::Int32 => wholes::<Int32Type>(array),
+        DataType::UInt8 => wholes::<UInt8Type>(array),
+        DataType::UInt16 => wholes::<UInt16Type>(array),
+        DataType::UInt32 => wholes::<UInt32Type>(array),
+        DataType::UInt64 => floats::<UInt64Type>(array, |v| v as f64),
+        DataType::Decimal128(..) => {
+            let values = array.as_primitive_opt::<Decimal128Type>()?;
+            // By its digits, which name the nearest number; a division would round twice.
+            let number = |row| values.is_valid(row).then(|| values.value_as_string(row).parse().unwrap_or(f64::NAN));
+            Some(Arc::new((0..values.len()).map(number).collect::<Float64Array>()))
+        }
+        DataType::Date32 => stamps::<Date32Type>(array, None, |days| i64::from(days) * DAY),
+        DataType::Date64 => stamps::<Date64Type>(array, None, |ms| ms.saturating_mul(1_000)),
+        DataType::Timestamp(unit, zone) => {
+            let zone = zone.as_ref();
+            match unit {
+                TimeUnit::Second => stamps::<TimestampSecondType>(array, zone, |t| t.saturating_mul(1_000_000)),
+                TimeUnit::Millisecond => stamps::<TimestampMillisecondType>(array, zone, |t| t.saturating_mul(1_000)),
+                TimeUnit::Microsecond => stamps::<TimestampMicrosecondType>(array, zone, |t| t),
+                TimeUnit::Nanosecond => stamps::<TimestampNanosecondType>(array, zone, |t| t.div_euclid(1_000)),
+            }
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,179 @@
+//! Getting at the bytes of an input: a file, standard input, a member of a zip archive; plain or gzip (told by the
+//! first bytes, not by the name), within limits. UTF-16, which some terminals write, becomes UTF-8.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use zip::ZipArchive;
+
+use crate::error::MarketError;
+use crate::limits::{CSV_FILE_BYTES_MAX, IMPORT_FILES_MAX};
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
+/// The path that means standard input.
+const STDIN: &str = "-";
+
+type Archive = ZipArchive<Cursor<Arc<[u8]>>>;
+
+#[derive(Clone)]
+enum Place {
+    File(PathBuf),
+    /// Standard input, which can be read but once.
+    Held(Arc<[u8]>),
+    Member(Archive, usize),
+}
+
+/// One input: a file, or a member of an archive.
+#[derive(Clone)]
+pub(crate) struct Input {
+    place: Place,
+    /// As the user named it.
+    pub shown: String,
+    /// Its name without folders.
+    pub name: String,
+}
+
+impl Input {
+    /// Its bytes, decompressed.
+    ///
+    /// # Errors
+    /// [`MarketError::Input`], [`MarketError::Limit`].
+    pub fn content(&self) -> Result<Vec<u8>, MarketError> {
+        let bytes = match &self.place {
+            Place::File(path) => return read_file(path, &self.shown),
+            Place::Held(bytes) => return decompress(&self.shown, bytes),
+            Place::Member(archive, at) => {
+                // A clone shares the table of contents and has a position of its own.
+                let mut archive = archive.clone();
+                let member = archive.by_index(*at).map_err(|e| damaged(&self.shown, e))?;
+                read_limited(&self.shown, member, "decompress")?
+            }
+        };
+        if bytes.starts_with(&GZIP_MAGIC) { decompress(&self.shown, &bytes) } else { Ok(bytes) }
+    }
+}
+
+fn damaged(file: &str, error: zip::result::ZipError) -> MarketError {
+    MarketError::Input { action: "unpack", file: file.to_owned(), source: io::Error::other(error) }
+}
+
+/// The inputs that these paths name: archives are their members, `-` is standard input. Sorted by name, so that the
+/// order in which files are given does not matter.
+///
+/// # Errors
+/// [`MarketError::Input`] for a path that cannot be opened, [`MarketError::BadCsv`] for an archive without files,
+/// [`MarketError::Limit`].
+pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
+    let mut inputs = Vec::with_capacity(paths.len());
+    for path in paths {
+        if path == Path::new(STDIN) {
+            let shown = "standard input".to_owned();
+            let bytes: Arc<[u8]> = read_limited(&shown, io::stdin().lock(), "read")?.into();
+            match bytes.starts_with(&ZIP_MAGIC) {
+                true => members(&shown, bytes, &mut inputs)?,
+                false => inputs.push(Input { place: Place::Held(bytes), shown, name: STDIN.to_owned() }),
+            }
+            continue;
+        }
+        let shown = path.display().to_string();
+        let refused = |why: &str| {
+            let expected = "the path of a file of bars".to_owned();
+            MarketError::BadCsv { file: shown.clone(), why: why.to_owned(), expected }
+        };
+        let name = path.file_name().ok_or_else(|| refused("it names no file"))?.to_string_lossy().into_owned();
+        let mut file = File::open(path).map_err(MarketError::input("read", &shown))?;
+        if file.metadata().map_err(MarketError::input("read", &shown))?.is_dir() {
+            return Err(refused("it is a directory"));
+        }
+        let mut start = [0; ZIP_MAGIC.len()];
+        // A file that is shorter is no archive.
+        if file.read_exact(&mut start).is_ok() && start == ZIP_MAGIC {
+            let bytes = read_limited(&shown, start.as_slice().chain(file), "read")?;
+            members(&shown, bytes.into(), &mut inputs)?;
+        } else {
+            inputs.push(Input { place: Place::File(path.clone()), shown, name });
+        }
+        if inputs.len() > IMPORT_FILES_MAX {
+            let (found, limit) = (inputs.len() as u64, IMPORT_FILES_MAX as u64);
+            return Err(MarketError::Limit { what: "files of one import".to_owned(), found, limit });
+        }
+    }
+    inputs.sort_by(|a, b| (&a.name, &a.shown).cmp(&(&b.name, &b.shown)));
+    Ok(inputs)
+}
+
+fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
+    let archive = ZipArchive::new(Cursor::new(bytes)).map_err(|e| damaged(shown, e))?;
+    let refused = |why: &str, expected: &str| {
+        let (file, why, expected) = (shown.to_owned(), why.to_owned(), expected.to_owned());
+        MarketError::BadCsv { file, why, expected }
+    };
+    if archive.index_for_name("xl/workbook.xml").is_some() {
+        return Err(refused("it is an Excel workbook", "a sheet saved as CSV"));
+    }
+    let before = inputs.len();
+    for at in 0..archive.len() {
+        let Some(Ok(inside)) = archive.name_for_index(at) else { continue };
+        let name = inside.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+        if name.is_empty() || name.starts_with('.') || inside.starts_with("__MACOSX") {
+            continue;
+        }
+        let shown = format!("{shown}/{inside}");
+        inputs.push(Input { place: Place::Member(archive.clone(), at), shown, name });
+    }
+    if inputs.len() == before {
+        return Err(refused("there is no file in this archive", "an archive of files of bars"));
+    }
+    Ok(())
+}
+
+/// The decompressed bytes of a file; `file` names it in messages.
+pub(crate) fn decompress(file: &str, bytes: &[u8]) -> Result<Vec<u8>, MarketError> {
+    let bytes = match bytes.starts_with(&GZIP_MAGIC) {
+        true => read_limited(file, MultiGzDecoder::new(bytes), "decompress")?,
+        false => bytes.to_vec(),
+    };
+    Ok(utf8(bytes))
+}
+
+/// Reads a file, decompressed.
+pub(crate) fn read_file(path: &Path, file: &str) -> Result<Vec<u8>, MarketError> {
+    let mut open = File::open(path).map_err(MarketError::input("read", file))?;
+    if open.metadata().map_err(MarketError::input("read", file))?.is_dir() {
+        let expected = "the path of a CSV file".to_owned();
+        return Err(MarketError::BadCsv { file: file.to_owned(), why: "it is a directory".to_owned(), expected });
+    }
+    let mut start = Vec::with_capacity(GZIP_MAGIC.len());
+    open.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut start).map_err(MarketError::input("read", file))?;
+    let whole = start.as_slice().chain(open);
+    if start == GZIP_MAGIC {
+        read_limited(file, MultiGzDecoder::new(whole), "decompress").map(utf8)
+    } else {
+        read_limited(file, whole, "read").map(utf8)
+    }
+}
+
+fn read_limited(file: &str, reader: impl Read, action: &'static str) -> Result<Vec<u8>, MarketError> {
+    let mut bytes = Vec::new();
+    reader.take(CSV_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(MarketError::input(action, file))?;
+    if bytes.len() as u64 > CSV_FILE_BYTES_MAX {
+        let what = format!("decompressed bytes of {file}");
+        return Err(MarketError::Limit { what, found: bytes.len() as u64, limit: CSV_FILE_BYTES_MAX });
+    }
+    Ok(bytes)
+}
+
+/// What begins with the mark of UTF-16 as UTF-8; anything else as it is.
+fn utf8(bytes: Vec<u8>) -> Vec<u8> {
+    let unit: fn([u8; 2]) -> u16 = match bytes.get(..2) {
+        Some(b"\xff\xfe") => u16::from_le_bytes,
+        Some(b"\xfe\xff") => u16::from_be_bytes,
+        _ => return bytes,
+    };
+    let units = bytes[2..].chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
+    char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect::<String>().into_bytes()
+}

@@ -1,0 +1,116 @@
+//! Sources of bars: from the bytes of an input to batches of rows, whose columns have names but no meaning yet.
+//!
+//! What kind of file it is is decided by its content, never by its name alone. A new kind of source is one file that
+//! implements [`BarSource`] and one line of [`open`]. Knows nothing of bars; what a column means is decided in
+//! `reading`.
+
+mod columnar;
+mod content;
+mod delimited;
+
+use arrow_array::RecordBatch;
+
+use crate::error::MarketError;
+use crate::quarantine::Reason;
+use crate::reading::ImportFormat;
+
+pub(crate) use content::{Input, decompress, expand, read_file};
+
+/// Some rows of a source.
+pub(crate) struct Batch {
+    /// As many columns as the source has: text (`Utf8`), numbers (`Float64`), whole numbers (`Int64`) or timestamps in
+    /// microseconds; `Null` where a column is not wanted.
+    pub rows: RecordBatch,
+    /// Line of each row in its file, counted from 1 with the header; rows of files that have no lines count from 1.
+    pub lines: Vec<u64>,
+    /// Rows that could not be taken apart, and are in no column.
+    pub broken: Vec<(u64, Reason)>,
+}
+
+/// A file of rows.
+pub(crate) trait BarSource {
+    /// Names of the columns.
+    fn columns(&self) -> &[String];
+
+    /// Whose columns these are, as far as the file says it.
+    fn format(&self) -> ImportFormat;
+
+    /// Says which columns are wanted, before the first batch; the others need not be read.
+    fn want(&mut self, wanted: Vec<bool>);
+
+    /// The next rows in the file's order; `None` at its end.
+    ///
+    /// # Errors
+    /// [`MarketError::BadCsv`] for a damaged file.
+    fn next_batch(&mut self) -> Result<Option<Batch>, MarketError>;
+
+    /// Begins again at the first row.
+    fn rewind(&mut self);
+
+    /// Whether commas part no cells, so that they are probably decimal signs.
+    fn decimal_comma_likely(&self) -> bool {
+        false
+    }
+
+    /// The rows of these lines, ascending, as text for the quarantine.
+    ///
+    /// # Errors
+    /// [`MarketError::BadCsv`] for a damaged file.
+    fn raw(&self, lines: &[u64]) -> Result<Vec<String>, MarketError>;
+}
+
+/// How to open a source.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OpenOptions<'a> {
+    pub format: ImportFormat,
+    /// Names of the columns of a file without a header.
+    pub columns: Option<&'a [String]>,
+}
+
+/// Beginnings of files that cannot be read, what they are and what to do.
+const FOREIGN: [(usize, &[u8], &str, &str); 12] = [
+    (0, b"FEA1", "it is a Feather file of version 1", "Feather of version 2, which pandas and polars write today"),
+    (0, b"\x89HDF", "it is an HDF5 file", "CSV, Parquet or Arrow"),
+    (0, b"SQLite format 3", "it is an SQLite database", "a table written as CSV, Parquet or Arrow"),
+    (8, b"DUCK", "it is a DuckDB database", "a table written with: copy TABLE to 'bars.parquet'"),
+    (0, b"PK\x03\x04", "it is an archive inside an archive", "an archive of files of bars"),
+    (0, b"\xd0\xcf\x11\xe0", "it is an Excel workbook", "a sheet saved as CSV"),
+    (0, b"%PDF", "it is a PDF", "CSV, Parquet or Arrow"),
+    (0, b"BZh", "it is compressed with bzip2", "a plain, gzip or zip file"),
+    (0, b"\xfd7zXZ", "it is compressed with xz", "a plain, gzip or zip file"),
+    (0, b"\x28\xb5\x2f\xfd", "it is compressed with zstd", "a plain, gzip or zip file"),
+    (0, b"7z\xbc\xaf", "it is a 7z archive", "a plain, gzip or zip file"),
+    (0, b"\x80\x04\x95", "it is a Python pickle", "a data frame written with to_parquet or to_csv"),
+];
+
+/// Opens the decompressed bytes of a file. `shown` names it in messages, `name` is its name without folders.
+pub(crate) fn open(
+    shown: &str,
+    name: &str,
+    content: Vec<u8>,
+    options: OpenOptions<'_>,
+) -> Result<Box<dyn BarSource>, MarketError> {
+    let refused = |why: &str, expected: &str| {
+        let (file, why, expected) = (shown.to_owned(), why.to_owned(), expected.to_owned());
+        MarketError::BadCsv { file, why, expected }
+    };
+    if content.starts_with(b"PAR1") {
+        return Ok(Box::new(columnar::Columnar::parquet(shown, content, options)?));
+    }
+    if content.starts_with(b"ARROW1") || content.starts_with(b"\xff\xff\xff\xff") {
+        return Ok(Box::new(columnar::Columnar::arrow(shown, content, options)?));
+    }
+    for (at, magic, why, expected) in FOREIGN {
+        if content.get(at..).is_some_and(|rest| rest.starts_with(magic)) {
+            return Err(refused(why, expected));
+        }
+    }
+    let start = content[..content.len().min(256)].trim_ascii_start().to_ascii_lowercase();
+    if start.starts_with(b"{") || start.starts_with(b"[") {
+        return Err(refused("it is JSON", "CSV, Parquet or Arrow: pandas.read_json(FILE).to_csv(...) writes it"));
+    }
+    if [&b"<!doctype"[..], b"<html", b"<?xml"].iter().any(|tag| start.starts_with(tag)) {
+        return Err(refused("it is a web page, perhaps a message of the server it came from", "a file of bars"));
+    }
+    Ok(Box::new(delimited::Delimited::open(shown, name, content, options)?))
+}
