@@ -4,6 +4,7 @@
 
 mod agreement;
 mod answers;
+mod as_of;
 mod best;
 mod chaos;
 mod chart;
