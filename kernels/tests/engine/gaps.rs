@@ -227,7 +227,9 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
             let later = |bars: &[Vec<f64>]| -> Vec<u64> {
                 run(bars).iter().flat_map(|series| &series[missing + horizon - 1..]).map(|x| x.to_bits()).collect()
             };
-            if later(&cut) == later(&gap) {
+            let kept = later(&gap);
+            // Equal whole numbers, such as a trend's mode, say nothing of where they began.
+            if later(&cut) == kept && kept.iter().any(|x| f64::from_bits(*x).fract().abs() > 0.0) {
                 wrong.push(format!("{}: begins anew behind a missing bar", facts.example));
             }
         }
