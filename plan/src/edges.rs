@@ -72,13 +72,21 @@ impl<'a> Edges<'a> {
         }
         let before = graph.enter(node.frame);
         let mut any: Option<NodeId> = None;
-        for input in behind {
+        for (i, input) in behind.iter().enumerate() {
             if let Some(flag) = self.known.get(input).copied().flatten() {
+                let flag = match node.op {
+                    Op::Lag(_) => flag,
+                    op if op.is_recursive() || op.look_back_into(i) == 0 => flag,
+                    op => graph.add(Op::Within(op.look_back_into(i) as u32 + 1), &[flag], Kind::Bool),
+                };
                 any = or(graph, any, flag);
             }
         }
         let near = match node.op {
-            Op::CrossesAbove | Op::CrossesBelow => self.near(graph, node.inputs[0], node.inputs[1]),
+            // Now and one bar ago.
+            Op::CrossesAbove | Op::CrossesBelow => self
+                .near(graph, node.inputs[0], node.inputs[1])
+                .map(|near| graph.add(Op::Within(2), &[near], Kind::Bool)),
             Op::Compare(_) if self.decisive.contains(&id) => self.near(graph, node.inputs[0], node.inputs[1]),
             Op::OnBalance if self.exact_of(node.inputs[0]).level > Level::Exact => {
                 let before = graph.add(Op::Lag(1), &node.inputs[..1], Kind::Num);
@@ -95,7 +103,6 @@ impl<'a> Edges<'a> {
             Op::Lag(p) => graph.add(Op::Lag(p), &[flag], Kind::Bool),
             Op::Since | Op::ValueWhen => graph.add(Op::EverSince, &[node.inputs[0], flag], Kind::Bool),
             op if op.is_recursive() => graph.add(Op::Ever, &[flag], Kind::Bool),
-            op if op.look_back() > 0 => graph.add(Op::Within(op.look_back() as u32 + 1), &[flag], Kind::Bool),
             _ => flag,
         });
         graph.enter(before);

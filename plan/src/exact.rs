@@ -120,8 +120,9 @@ pub(crate) fn exactness(facts: &Facts, graph: &Graph, id: NodeId, inputs: &[Exac
         | Op::MinIndex(_)
         | Op::Hilbert(Cycle::TrendMode) => Exactness::WHOLE,
         Op::SuperTrend(SuperTrend::Trend) => Exactness { positive: false, ..Exactness::WHOLE },
-        // A share of counts; hundredths.
-        Op::PercentRank(_) => Exactness::EXACT,
+        // A share of counts, times 100: rounded twice.
+        Op::PercentRank(_) => Exactness { level: Level::Signed, ..Exactness::EXACT },
+        // Hundredths.
         Op::FamilySignal { .. } => Exactness { positive: false, ..Exactness::EXACT },
         Op::Read(_) | Op::Lag(_) | Op::Skip(_) | Op::Max(_) | Op::Min(_) | Op::Ranked { .. } | Op::Previous => of(0),
         Op::ValueWhen => of(1),

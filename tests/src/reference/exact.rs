@@ -127,7 +127,8 @@ fn function(call: &Call, frame: Frame) -> Known {
     match call.name {
         "crosses_above" | "crosses_below" | "within" | "streak" | "count" | "since" => (Whole, true),
         "sign" | "round" | "cdlengulfing" => (Whole, false),
-        "percentrank" => (Stored, true),
+        // A share in percent is rounded twice: 7 of 50 are 14.000000000000002.
+        "percentrank" => (Signed, true),
         "highest" | "lowest" | "max" | "min" => of(0),
         "donchian" if call.field.is_some_and(|f| f.starts_with("upper")) => of(0),
         "donchian" if call.field.is_some_and(|f| f.starts_with("lower")) => of(1),

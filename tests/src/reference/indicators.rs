@@ -39,7 +39,14 @@ fn mean(window: &[f64]) -> f64 {
     if flat(window) {
         return window[0];
     }
-    window.iter().sum::<f64>() / window.len() as f64
+    // The sum with what its additions lost (Neumaier), so that the quotient is as good as rounded once.
+    let (mut sum, mut lost) = (0.0f64, 0.0);
+    for x in window {
+        let next = sum + x;
+        lost += if sum.abs() >= x.abs() { (sum - next) + x } else { (x - next) + sum };
+        sum = next;
+    }
+    (sum + lost) / window.len() as f64
 }
 
 /// Population deviation, exactly 0 for equal values.
@@ -445,7 +452,7 @@ pub fn function(
             let deviation = deviation(w);
             // As the mean of differences, which is 0 exactly where the value is the mean.
             let last = w[n - 1];
-            let above = (noise.round(last) - last) + w.iter().map(|x| last - x).sum::<f64>() / n as f64;
+            let above = (noise.round(last) - last) + (last - mean(&w));
             (deviation != 0.0).then(|| above / deviation)
         }),
         "percentrank" => {
