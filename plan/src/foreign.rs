@@ -4,8 +4,8 @@
 const WORDS: [(&str, &str); 44] = [
     ("ago", "x[1] is x one bar before"),
     ("avg", "write sma(x, n) for a mean over time, (a + b) / 2 for one of values"),
-    ("barssince", "write since(c)"),
     ("bars_since", "write since(c)"),
+    ("barssince", "write since(c)"),
     ("bollinger", "write bbands(x, n).upper"),
     ("change", "write x - x[1], or roc(x, n) in percent"),
     ("correlation", "write correl(a, b, n)"),

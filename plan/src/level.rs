@@ -28,6 +28,7 @@ impl Plan {
                 Op::Binary(Binary::Maximum | Binary::Minimum) => equal(0, 1),
                 Op::Binary(Binary::Gate | Binary::OrElse) => of(0),
                 Op::Select => equal(1, 2),
+                Op::Cross(_) => None,
                 _ if still => Some(0.0),
                 Op::Binary(Binary::Multiply) => match (constant(0), constant(1)) {
                     (Some(factor), _) => of(1).map(|rise| rise * factor),
