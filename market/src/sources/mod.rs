@@ -68,7 +68,7 @@ pub(crate) struct OpenOptions<'a> {
 }
 
 /// Beginnings of files that cannot be read, what they are and what to do.
-const FOREIGN: [(usize, &[u8], &str, &str); 12] = [
+const FOREIGN: [(usize, &[u8], &str, &str); 13] = [
     (0, b"FEA1", "it is a Feather file of version 1", "Feather of version 2, which pandas and polars write today"),
     (0, b"\x89HDF", "it is an HDF5 file", "CSV, Parquet or Arrow"),
     (0, b"SQLite format 3", "it is an SQLite database", "a table written as CSV, Parquet or Arrow"),
@@ -81,6 +81,7 @@ const FOREIGN: [(usize, &[u8], &str, &str); 12] = [
     (0, b"\x28\xb5\x2f\xfd", "it is compressed with zstd", "a plain, gzip or zip file"),
     (0, b"7z\xbc\xaf", "it is a 7z archive", "a plain, gzip or zip file"),
     (0, b"\x80\x04\x95", "it is a Python pickle", "a data frame written with to_parquet or to_csv"),
+    (0, b"\x80\x05\x95", "it is a Python pickle", "a data frame written with to_parquet or to_csv"),
 ];
 
 /// Opens the decompressed bytes of a file. `shown` names it in messages, `name` is its name without folders.
