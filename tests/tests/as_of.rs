@@ -105,7 +105,11 @@ fn a_bar_that_has_not_ended_by_the_clock_of_its_import_is_forming() {
     let scan = ["scan", "--dataset", "coin", "--where", "close > 0", "--select", "close"];
     let closed = home.trawl(&scan).expect_code(0);
     // Where the clock has gone on to the next hour meanwhile, the same bars are still what the import saw.
-    assert!(closed.stdout.lines().any(|line| line.contains("COIN") && line.trim_end().ends_with(" 1")), "{}", closed.stdout);
+    assert!(
+        closed.stdout.lines().any(|line| line.contains("COIN") && line.trim_end().ends_with(" 1")),
+        "{}",
+        closed.stdout
+    );
     let asked = home.trawl(&[&scan[..], &["--as-of", "now"]].concat()).expect_code(0);
     assert_eq!(asked.stdout, closed.stdout);
     let seen = home.trawl(&[&scan[..], &["--forming"]].concat()).expect_code(0);
@@ -113,7 +117,11 @@ fn a_bar_that_has_not_ended_by_the_clock_of_its_import_is_forming() {
     home.trawl(&[&import[..], &["--complete-to", "2100-01-01"]].concat()).expect_code(0);
     let complete = home.trawl(&scan).expect_code(0);
     assert!(!complete.stdout.contains("provisional"), "{}", complete.stdout);
-    assert!(complete.stdout.lines().any(|line| line.contains("COIN") && line.trim_end().ends_with(" 9")), "{}", complete.stdout);
+    assert!(
+        complete.stdout.lines().any(|line| line.contains("COIN") && line.trim_end().ends_with(" 9")),
+        "{}",
+        complete.stdout
+    );
 }
 
 #[test]
