@@ -45,6 +45,11 @@ fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
     let last = |n: usize| ((t + 1).saturating_sub(n)..=t).collect::<Vec<usize>>();
     let same = |bars: Vec<usize>| (bars.clone(), bars);
     match call.name {
+        // One band says nothing of the other series.
+        "donchian" if !call.field.is_some_and(|f| f.starts_with("middle")) => {
+            let own = usize::from(call.field.is_some_and(|f| f.starts_with("lower")));
+            (if own == series { last(n) } else { Vec::new() }, last(n))
+        }
         "sma" | "wma" | "stddev" | "max" | "min" | "highest" | "lowest" | "donchian" | "within" | "streak"
         | "count" | "zscore" | "correl" => same(last(n)),
         "percentrank" => same(last(n + 1)),
@@ -183,6 +188,11 @@ impl Reference<'_> {
                 edge.must |= surely.iter().any(|at| *at >= first && inner[*at].must);
                 edge.may |= at_most.iter().any(|at| inner[*at].may);
             }
+        }
+        let inexact = |s: &(&str, Option<Node>)| s.1.as_ref().is_some_and(|s| grade(s, frame) > Grade::Stored);
+        if call.name == "cdlengulfing" && call.series.iter().any(inexact) {
+            // The engine shares its comparisons with equal ones that the scan writes, which count.
+            edges.iter_mut().for_each(|edge| edge.may = true);
         }
         if call.name == "obv"
             && let Some(close) = &call.series[0].1

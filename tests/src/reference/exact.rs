@@ -41,10 +41,10 @@ pub fn is_zero(node: &Node) -> bool {
     literal(node) == Some(0.0)
 }
 
-/// The expression without the names that stand for it.
+/// The expression without the names that stand for it, and without an offset of no bars.
 pub fn unnamed(node: &Node) -> &Node {
     match &**node {
-        Expr::Let(_, of) => unnamed(of),
+        Expr::Let(_, of) | Expr::Offset(of, 0) => unnamed(of),
         _ => node,
     }
 }

@@ -39,14 +39,16 @@ fn mean(window: &[f64]) -> f64 {
     if flat(window) {
         return window[0];
     }
-    // The sum with what its additions lost (Neumaier), so that the quotient is as good as rounded once.
+    // The sum with what its additions lost (Neumaier), and the quotient with what is left, so that it is rounded once.
     let (mut sum, mut lost) = (0.0f64, 0.0);
     for x in window {
         let next = sum + x;
         lost += if sum.abs() >= x.abs() { (sum - next) + x } else { (x - next) + sum };
         sum = next;
     }
-    (sum + lost) / window.len() as f64
+    let n = window.len() as f64;
+    let quotient = sum / n;
+    quotient + ((-quotient).mul_add(n, sum) + lost) / n
 }
 
 /// Population deviation, exactly 0 for equal values.

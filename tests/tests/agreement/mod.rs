@@ -55,7 +55,7 @@ fn told(seed: u64, first: &Disagreement, market: Market, scan: Scan) -> String {
     let again = compare(&market, &scan).err().map_or_else(|| first.text.clone(), |(d, _)| d.text);
     let bars: usize = market.symbols.iter().map(|s| s.days.len()).sum();
     let mut text = format!("seed {seed}, {kind}: {again}\n{}", scan.text());
-    if bars <= 40 {
+    if bars <= 100 {
         for symbol in &market.symbols {
             text += &format!("  {} {:?} {:?}\n", symbol.name, symbol.labels, symbol.events);
             for (day, row) in symbol.days.iter().zip(&symbol.bars) {
