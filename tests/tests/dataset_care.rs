@@ -2,10 +2,10 @@
 
 use trawl_tests::home::Home;
 
-const FIRST: &str = "Date,Open,High,Low,Close,Volume\n\
-                     2020-01-02,10,11,9,10.1,100\n\
-                     2020-01-03,10.5,12,10,11.333333333333334,\n\
-                     2020-01-06,11.5,12,11,11.75,1e9\n";
+const FIRST: &str = "Date,Open,High,Low,Close,Volume,Adj Close\n\
+                     2020-01-02,10,11,9,10.1,100,1\n\
+                     2020-01-03,10.5,12,10,11.333333333333334,50,\n\
+                     2020-01-06,11.5,12,11,11.75,1e9,2\n";
 
 /// The snapshot of a dataset.
 fn snapshot(home: &Home, dataset: &str) -> String {
@@ -18,7 +18,7 @@ fn snapshot(home: &Home, dataset: &str) -> String {
 fn an_export_imported_again_is_the_same_snapshot() {
     let home = Home::new();
     home.write("BBB.csv", FIRST);
-    home.write("AAA.csv", &FIRST.replace("11.75", "0.1234567890123456789"));
+    home.write("AAA.csv", &FIRST.replace("11.75", "11.1234567890123456789"));
     home.trawl(&["import", "BBB.csv", "AAA.csv", "--dataset", "days"]).expect_code(0);
     // From an evening in Chicago on: sessions over midnight, and one bar at 00:00 UTC.
     let clock = |k: i64| format!("2025-01-0{}T{:02}:{:02}:00Z", 5 + k / 24, k % 24, 0);
@@ -35,8 +35,8 @@ fn an_export_imported_again_is_the_same_snapshot() {
         home.trawl(&["export", "days", "--symbol", "BBB", "--from", "2020-01-03", "-o", "-"]).expect_code(0).stdout;
     assert_eq!(
         text,
-        "symbol,time,open,high,low,close,volume\nBBB,2020-01-03,10.5,12,10,11.333333333333334,\n\
-         BBB,2020-01-06,11.5,12,11,11.75,1000000000\n"
+        "symbol,time,open,high,low,close,volume,adj_close\nBBB,2020-01-03,10.5,12,10,11.333333333333334,50,\n\
+         BBB,2020-01-06,11.5,12,11,11.75,1000000000,2\n"
     );
     for name in ["out.parquet", "out.arrow"] {
         let said = home.trawl(&["datasets", "export", "us5", "--to", "2001-01-31", "-o", name]).expect_code(0).stdout;
@@ -104,8 +104,8 @@ fn a_calendar_has_its_exchanges_code_and_its_years_are_said_where_bars_lie_beyon
     // Fridays and Mondays around New Year, before New York's calendar begins.
     home.write(
         "OLD.csv",
-        "Date,Open,High,Low,Close,Volume\n1969-12-19,1,1,1,1,1\n1969-12-22,1,1,1,2,1\n1969-12-26,1,1,1,3,1\n\
-         1969-12-29,1,1,1,4,1\n",
+        "Date,Open,High,Low,Close,Volume\n1969-12-19,1,1,1,1,1\n1969-12-22,1,2,1,2,1\n1969-12-26,1,3,1,3,1\n\
+         1969-12-29,1,4,1,4,1\n",
     );
     let said = home.trawl(&["import", "OLD.csv", "--dataset", "old"]).expect_code(0);
     let told = "calendar XNYS covers 1970-01-01 to 2035-12-31";

@@ -50,7 +50,7 @@ pub struct Args {
     #[command(flatten)]
     read: ReadArgs,
 
-    /// Exchange calendar by which 'avwap' begins anew: XNYS, 24/7 or weekdays; the times must be dates or times
+    /// Exchange calendar by which 'avwap' begins anew: a code such as XNYS, XLON or CMES, 24/7 or weekdays; the times must be dates or times
     #[arg(long, value_name = "CALENDAR", default_value = "XNYS", value_parser = calendar)]
     calendar: Calendar,
 

@@ -176,8 +176,9 @@ impl Fit {
         })
     }
 
-    /// The calendar that fits best, if it fits.
+    /// The calendar that fits best, if it fits: of those that hold all dates the one with the fewest sessions.
     pub(super) fn better(&self) -> Option<&'static str> {
+        let (first, last) = (self.sample.iter().min().copied()?, self.sample.iter().max().copied()?);
         let share = |calendar: Calendar| {
             let sessions = Sessions::new(calendar);
             let known: Vec<_> = self.sample.iter().filter(|time| sessions.knows(**time)).collect();
@@ -185,11 +186,16 @@ impl Fit {
                 let regular = !self.dated && calendar.is_regular(***time);
                 !regular && !sessions.has_date(***time, self.dated)
             });
-            off.count() as f64 / known.len().max(1) as f64
+            // One that knows none of the dates fits none.
+            if known.is_empty() { 1.0 } else { off.count() as f64 / known.len() as f64 }
         };
         let own = CALENDARS.iter().filter(|name| !GENERAL.contains(name));
-        let named = own.chain(&GENERAL).filter_map(|name| Calendar::named(name).ok().map(|c| (*name, share(c))));
+        let named = own.chain(&GENERAL).filter_map(|name| {
+            let calendar = Calendar::named(name).ok()?;
+            Some((*name, share(calendar), calendar.ordinal(last) - calendar.ordinal(first)))
+        });
         // Ties go to the first, so to an exchange rather than to what fits anything.
-        named.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share < MISFIT_SHARE / 2.0).map(|(name, _)| name)
+        let best = named.min_by(|a, b| a.1.total_cmp(&b.1).then(a.2.cmp(&b.2)));
+        best.filter(|(_, share, _)| *share < MISFIT_SHARE / 2.0).map(|(name, ..)| name)
     }
 }
