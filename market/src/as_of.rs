@@ -136,7 +136,8 @@ impl Manifest {
     /// The as-of of a bar as identities and files have it, which given back as an as-of means the same bar: its end in
     /// RFC 3339 UTC, of bars of a day and longer the last date that they cover.
     pub fn as_of_text(&self, bar: TimeMicros) -> String {
-        format_time(if self.is_dated() { self.last_date(bar) } else { self.bar_end(bar) })
+        // An instant at midnight is not a date.
+        if self.is_dated() { format_time(self.last_date(bar)) } else { AsOf::Instant(self.bar_end(bar)).to_string() }
     }
 
     /// The same for people: on the exchange's clock, with its zone, as in `2024-06-28 10:31 EDT`.

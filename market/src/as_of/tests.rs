@@ -106,7 +106,7 @@ fn what_lies_beyond_the_data_is_said_and_a_weekend_is_not() {
 fn clocks_that_change_and_markets_that_never_close_are_answered_by_their_own_day() {
     let around: Vec<_> = (0..4 * 24).map(|hour| at("2024-11-01") + hour * HOUR).collect();
     let crypto = market("1h", "24/7", around.clone(), None);
-    assert_eq!(told(&crypto, "2024-11-02"), ["2024-11-02T23:00:00Z", "2024-11-03 00:00 UTC", "2024-11-03"]);
+    assert_eq!(told(&crypto, "2024-11-02"), ["2024-11-02T23:00:00Z", "2024-11-03 00:00 UTC", "2024-11-03T00:00:00Z"]);
     assert_eq!(told(&crypto, "2024-11-03T00:00:00Z")[0], "2024-11-02T23:00:00Z");
     // The same hours on New York's clock, in the night when it is set back.
     let hours = market("1h", "XNYS", around, None);
