@@ -270,11 +270,12 @@ async fn workers_of_the_version_before_work_beside_those_of_this_one() {
     assert!(old.shards.load(Ordering::SeqCst) > 0, "the old one had its share");
     let workers: BTreeSet<&str> = scanned.report.segment_runs.iter().map(|run| run.worker.as_str()).collect();
     assert_eq!(workers, BTreeSet::from(["new", "old"]));
-    // And a client of the version before is served in its own way: its scan ends with its stream.
+    // And a client of the version before is served in its own way: its as-of is the start of a bar.
     let mut client = world.client().await;
-    let before = pb::ScanRequest { protocol_version: PROTOCOL_VERSION - 1, ..request() };
+    let as_of_us = Some(world.prepared().as_of);
+    let before = pb::ScanRequest { protocol_version: PROTOCOL_VERSION - 1, as_of_us, ..request() };
     let (header, _, summary) = read(client.scan(before).await.unwrap().into_inner()).await;
-    assert_eq!((header.unwrap().durable, summary.unwrap().answer_digest), (false, world.expected()));
+    assert_eq!((header.unwrap().durable, summary.unwrap().answer_digest), (true, world.expected()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
