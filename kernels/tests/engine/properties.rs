@@ -53,9 +53,9 @@ pub fn number(depth: u32) -> BoxedStrategy<String> {
         1 => condition(depth - 1).prop_map(|c| format!("since({c})")),
         1 => (condition(depth - 1), sub()).prop_map(|(c, x)| format!("valuewhen({c}, {x})")),
         1 => (condition(depth - 1), sub(), sub()).prop_map(|(c, a, b)| format!("iff({c}, {a}, {b})")),
-        1 => (sub(), 2u32..40).prop_map(|(a, n)| format!("zscore({a}, {n})")),
+        1 => (sub(), 2u32..40).prop_map(|(a, n)| format!("zscore(x={a}, n={n})")),
         1 => (prop::sample::select(vec!["highestbars", "lowestbars"]), sub(), 1u32..40)
-            .prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
+            .prop_map(|(f, a, n)| format!("{f}(x={a}, n={n})")),
         1 => (prop::sample::select(vec!["correl", "beta"]), sub(), sub(), 2u32..40)
             .prop_map(|(f, a, b, n)| format!("{f}(real0={a}, real1={b}, timeperiod={n})")),
         2 => (prop::sample::select(WINDOWS.to_vec()), sub(), period())
@@ -63,7 +63,7 @@ pub fn number(depth: u32) -> BoxedStrategy<String> {
         1 => (prop::sample::select(TRANSFORMS.to_vec()), sub()).prop_map(|(f, a)| format!("{f}(real={a})")),
         2 => prop::sample::select(INDICATORS.to_vec()).prop_map(str::to_owned),
         1 => (sub(), 0u32..9).prop_map(|(a, n)| format!("nz(({a})[1], {n})")),
-        1 => (prop::sample::select(vec!["highest", "lowest"]), sub(), 1u32..60).prop_map(|(f, a, n)| format!("{f}({a}, {n})")),
+        1 => (prop::sample::select(vec!["highest", "lowest"]), sub(), 1u32..60).prop_map(|(f, a, n)| format!("{f}(x={a}, n={n})")),
     ]
     .boxed()
 }

@@ -36,7 +36,7 @@ pub(super) fn read_all(inputs: &[Input], options: &ImportOptions) -> Result<Read
         if rows.of.is_empty() {
             let why = match &rows.complaint {
                 None => "it has a header but no rows".to_owned(),
-                Some(complaint) => format!("none of its {} rows is usable ({complaint})", rows.rows_read),
+                Some((_, complaint)) => format!("none of its {} rows is usable ({complaint})", rows.rows_read),
             };
             let expected = "at least one good bar".to_owned();
             return Err(MarketError::BadCsv { file: input.shown.clone(), why, expected });

@@ -81,7 +81,7 @@ pub(crate) struct Rows {
     /// By line.
     pub bad: Vec<BadRow>,
     /// What is wrong with the first of them.
-    pub complaint: Option<String>,
+    pub complaint: Option<(u64, String)>,
     /// Headers whose columns are not kept.
     pub ignored: Vec<String>,
     pub evidence: OrderEvidence,
@@ -314,8 +314,9 @@ impl<'a> Reader<'a> {
     }
 
     fn fault(&mut self, line: u64, fault: Fault, columns: &[Cells<'_>], row: usize) {
-        if self.rows.complaint.is_none() {
-            self.rows.complaint = Some(self.told(line, fault, columns, row));
+        // Broken rows of a batch come before those that have cells.
+        if self.rows.complaint.as_ref().is_none_or(|(known, _)| line < *known) {
+            self.rows.complaint = Some((line, self.told(line, fault, columns, row)));
         }
         self.faults.push((line, fault.0));
     }
