@@ -388,7 +388,6 @@ fn mistakes_of_size() {
         &[
             format!("where = '{}true'", "close > 1 and ".repeat(5000)),
             format!("where = '{}close{} > 1'", "(".repeat(300), ")".repeat(300)),
-            format!("where = '{} > 1'", many(300, " + ", |_| "close".to_owned())),
             format!("where = 'x29 > 1'\n[let]\n{}", {
                 let wrapped = |i: usize| if i == 0 { "close".to_owned() } else { format!("x{}", i - 1) };
                 lets(30, &|i| format!("{}{}{}", "abs(".repeat(10), wrapped(i), ")".repeat(10)))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tonic::{Code, Status};
+use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::pb::coordinator_client::CoordinatorClient;
 use trawl_protocol::pb::worker_client::WorkerClient;
 use trawl_protocol::pb::{ListWorkersRequest, PingRequest, ScanRequest};
@@ -82,8 +83,11 @@ impl Secure {
         block_on(async {
             let channel = channel_to(&self.cluster.url, &security, Role::Coordinator);
             let document_json = r#"{"dataset":"market","where":"close > 0"}"#.to_owned();
-            let mut request =
-                tonic::Request::new(ScanRequest { protocol_version: 1, document_json, ..ScanRequest::default() });
+            let mut request = tonic::Request::new(ScanRequest {
+                protocol_version: PROTOCOL_VERSION,
+                document_json,
+                ..ScanRequest::default()
+            });
             authorise(token, request.metadata_mut());
             let mut events = CoordinatorClient::new(channel).scan(request).await?.into_inner();
             while events.message().await?.is_some() {}
