@@ -7,8 +7,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 symbols=${1:-300} bars=${2:-2520}
-cargo build --quiet --release -p trawl
-trawl=$PWD/${CARGO_TARGET_DIR:-target}/release/trawl
+# Another executable than a release build: TRAWL_BIN=...
+[ -n "${TRAWL_BIN:-}" ] || cargo build --quiet --release -p trawl
+trawl=${TRAWL_BIN:-$PWD/${CARGO_TARGET_DIR:-target}/release/trawl}
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 export TRAWL_DATA_ROOT=$place/data
@@ -67,7 +68,7 @@ for scan, where in BEFORE.items():
     rows.append({"scan": scan, "seconds": seconds, "each bar over last bar": round(seconds["split+dividend"] / seconds["split+dividend@last"], 2)})
     print(rows[-1])
 cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-result = {"date": datetime.date.today().isoformat(), "machine": f"{cpu}, {os.cpu_count()} cores", "symbols": symbols, "bars": bars, "dividends_per_symbol": 40, "rows": rows}
+result = {"date": datetime.date.today().isoformat(), "machine": f"{cpu}, {os.cpu_count()} cores", "symbols": symbols, "bars": bars, "dividends_per_symbol": 40, "executable": os.environ.get("TRAWL_BIN_NAME", "release"), "rows": rows}
 path = f"benches/results/adjusting-{result['date']}.json"
 with open(path, "w") as file:
     json.dump(result, file, indent=2)
