@@ -87,11 +87,12 @@ pub(crate) fn bind(
             taken[time] = true;
         }
     }
-    if !meaning.contains_key("symbol") && !named.iter().any(|n| role(n) == Some("symbol")) {
-        if let Some(cell) = SYMBOL_ALIASES.iter().find_map(|alias| find(&taken, alias)) {
-            meaning.insert("symbol".to_owned(), cell);
-            taken[cell] = true;
-        }
+    if !meaning.contains_key("symbol")
+        && !named.iter().any(|n| role(n) == Some("symbol"))
+        && let Some(cell) = SYMBOL_ALIASES.iter().find_map(|alias| find(&taken, alias))
+    {
+        meaning.insert("symbol".to_owned(), cell);
+        taken[cell] = true;
     }
     for (alias, name) in VALUE_ALIASES {
         let known = meaning.contains_key(name) || find(&taken, name).is_some();

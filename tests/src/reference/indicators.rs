@@ -454,7 +454,7 @@ pub fn function(
             let deviation = deviation(w);
             // As the mean of differences, which is 0 exactly where the value is the mean.
             let last = w[n - 1];
-            let above = (noise.round(last) - last) + (last - mean(&w));
+            let above = (noise.round(last) - last) + (last - mean(w));
             (deviation != 0.0).then(|| above / deviation)
         }),
         "percentrank" => {
