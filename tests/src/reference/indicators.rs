@@ -295,10 +295,6 @@ fn engulfing(prices: &[Vec<Value>]) -> Vec<Value> {
 fn correl(x: &[Value], y: &[Value], n: usize) -> Vec<Value> {
     each(x.len(), |t| {
         let (x, y) = (window(x, t, n)?, window(y, t, n)?);
-        // Two points lie on a line: 1 or -1 exactly, so that they tie in ranks.
-        if n == 2 && !flat(&x) && !flat(&y) {
-            return Some((x[1] - x[0]).signum() * (y[1] - y[0]).signum());
-        }
         let (mx, my) = (mean(&x), mean(&y));
         let sum = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>();
         let (xx, yy) = (sum(&|i| (x[i] - mx).powi(2)), sum(&|i| (y[i] - my).powi(2)));
