@@ -356,12 +356,12 @@ fn minutes_are_never_imported_as_days_and_a_local_clock_never_as_utc() {
     refuses(&home, &["MIN.csv", "--timeframe", "1d", "--tz", "America/New_York"], &told);
     let dry = home.trawl(&["import", "MIN.csv", "--dataset", "mine", "--tz", "America/New_York", "--dry-run"]);
     for words in
-        ["time", "-> time", "timeframe  1m (told by the spacing", "zone       America/New_York", "all bars fit"]
+        ["time", "-> time", "timeframe  1m (inferred from the spacing", "zone       America/New_York", "all bars fit"]
     {
         assert!(dry.stdout.contains(words), "{words:?} is missing in: {}", dry.stdout);
     }
     assert!(!home.data_root().join("mine").exists(), "nothing was written");
-    let told = ["390 bars of 1m (told by their spacing), 2024-06-20T13:30:00Z to 2024-06-20T19:59:00Z"];
+    let told = ["390 bars of 1m (inferred from their spacing), 2024-06-20T13:30:00Z to 2024-06-20T19:59:00Z"];
     imports(&home, &["MIN.csv", "--tz", "America/New_York"], &told);
     // Days do not go into a dataset of minutes, and the message says what to do.
     home.write("DAY.csv", &daily("date,open,high,low,close,volume"));

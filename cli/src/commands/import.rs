@@ -19,7 +19,7 @@ use crate::number::{counted, thousands};
 use crate::output::table::short_snapshot;
 
 const AFTER_HELP: &str = "\
-The timeframe is told by the spacing of the bars; --timeframe that contradicts it is refused. Times without a zone are \
+The timeframe is inferred from the spacing of the bars; --timeframe that contradicts it is refused. Times without a zone are \
 read as UTC unless --tz names one; bars most of which would then lie outside the sessions of the calendar are refused, \
 and so are bars on days on which it has none (--calendar 24/7). --dry-run shows all that and writes nothing.
 
@@ -195,7 +195,7 @@ fn preview_text(preview: &ImportPreview) -> String {
         }
     }
     skipped(&mut line, &preview.skipped);
-    let told = if preview.timeframe_inferred { " (told by the spacing of the bars)" } else { "" };
+    let told = if preview.timeframe_inferred { " (inferred from the spacing of the bars)" } else { "" };
     line(format!("timeframe  {}{told}", preview.timeframe));
     line(format!("zone       {}", preview.zone.as_deref().unwrap_or("as written, UTC where none is")));
     let fit = preview.fit.as_deref().unwrap_or("all bars fit");
@@ -286,7 +286,7 @@ fn text(report: &ImportReport, context: &Context) -> String {
         counted(report.symbols as usize, "symbol"),
         counted(report.bars as usize, "bar"),
         report.timeframe,
-        if report.timeframe_inferred && report.timeframe != "1d" { " (told by their spacing)" } else { "" },
+        if report.timeframe_inferred && report.timeframe != "1d" { " (inferred from their spacing)" } else { "" },
         format_time(report.first_time),
         format_time(report.last_time)
     );

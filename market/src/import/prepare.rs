@@ -57,7 +57,7 @@ pub struct ImportPreview {
     pub created: bool,
     /// Length of a bar.
     pub timeframe: String,
-    /// It is told by the bars.
+    /// It is inferred from the bars.
     pub timeframe_inferred: bool,
     /// Name of the exchange calendar.
     pub calendar: String,

@@ -31,7 +31,7 @@ const ZONE_BARS_MIN: usize = 20;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Chosen {
     pub timeframe: Timeframe,
-    /// Neither said nor that of the dataset, but told by the spacing of the bars.
+    /// Neither said nor that of the dataset, but inferred from the spacing of the bars.
     pub inferred: bool,
 }
 
