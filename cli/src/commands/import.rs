@@ -1,4 +1,5 @@
-//! `trawl import`: files of bars into a dataset. What becomes of each row is decided in the market room; here it is told.
+//! `trawl import`: files of bars into a dataset. What becomes of each row is decided in the market room; here it is
+//! reported.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -46,7 +47,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{FORMATS_HELP}\n\n{AFTER_HELP}"))]
 pub struct Args {
-    /// Files of bars; a directory stands for the files of bars in it, '-' is standard input
+    /// Files of bars; a directory means the files of bars in it, '-' is standard input
     #[arg(value_name = "FILE", required_unless_present_any = ["factors", "symbols", "calendar", "complete_to"])]
     files: Vec<PathBuf>,
 

@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_small_dataset_lists_every_symbol_with_a_reason_and_the_counts_add_up() {
         let text = render(&sample(), PLAIN);
-        assert!(!text.contains("AAPL") && text.matches("IBM").count() == 1, "matches are told once: {text}");
+        assert!(!text.contains("AAPL") && text.matches("IBM").count() == 1, "matches are listed once: {text}");
         assert!(render(&sample(), Options { all: true, ..PLAIN }).contains(" AAPL     not matched"));
         for expected in [
             " place   symbol    close   a, \"b\"\n",

@@ -1,7 +1,7 @@
 //! Scans that have not ended pin the snapshots they read.
 //!
 //! The leader pins when it accepts a scan, and renews all pins every [`PIN_REFRESH`]: with the snapshot's files gone a scan could
-//! neither go on nor be run again. A data root that cannot be written is told once and leaves the scans running: 'trawl
+//! neither go on nor be run again. A data root that cannot be written is reported once and leaves the scans running: 'trawl
 //! datasets rm' and 'prune' elsewhere then do not know of them.
 
 use std::collections::BTreeSet;

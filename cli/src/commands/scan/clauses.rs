@@ -11,7 +11,7 @@ use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 use crate::failure::UserMistake;
 use crate::output::staged::plain;
 
-/// What stands for standard input in the place of a file's name.
+/// The file name that means standard input.
 pub(super) const STANDARD_STREAM: &str = "-";
 
 /// Flags that are clauses of the scan.
