@@ -96,8 +96,8 @@ fn settle_date_order(
         let file = &inputs[mixed].name;
         notes.push(format!("{file} has dates of both orders; day-first ones are in quarantine"));
     }
-    let day = find(OrderEvidence::Told(DateOrderKey::DayFirst));
-    let month = find(OrderEvidence::Told(DateOrderKey::MonthFirst));
+    let day = find(OrderEvidence::Decided(DateOrderKey::DayFirst));
+    let month = find(OrderEvidence::Decided(DateOrderKey::MonthFirst));
     match (day, month, find(OrderEvidence::Silent)) {
         (Some(day), Some(month), Some(silent)) => Err(MarketError::Refused(format!(
             "{} has its dates day first, {} month first, and {} does not tell: say which order is meant",

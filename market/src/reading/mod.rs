@@ -4,8 +4,10 @@
 //! Knows one file at a time, and neither datasets nor calendars: what its bars' times mean is settled when all files of
 //! an import are known (`import`).
 
+mod bar_check;
 mod bind;
 mod cells;
+mod date_order;
 mod number;
 mod presets;
 mod rows;
@@ -18,9 +20,10 @@ use std::str::FromStr;
 
 pub(crate) use bind::CORE;
 pub(crate) use cells::NAIVE;
+pub(crate) use date_order::{DateOrderKey, OrderEvidence};
 pub use presets::ImportFormat;
 pub(crate) use presets::is_data_row;
-pub(crate) use rows::{DateOrderKey, OrderEvidence, Policy, Rows, UNREAD, read_rows};
+pub(crate) use rows::{Policy, Rows, UNREAD, read_rows};
 pub use series::{FileSeries, SymbolSeries, read_series};
 pub(crate) use spacing::{Spacing, Told, length};
 

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 
 use super::ReadOptions;
+use super::bar_check::check_bar;
 use super::bind::{Binding, CORE, bind};
 use super::cells::{Cells, NAIVE, TimeCells};
+use super::date_order::{DateEvidence, OrderEvidence};
 use super::number::{Cell, DecimalSign, likely_cause};
 use super::presets::ImportFormat;
 use super::spacing::Spacing;
@@ -18,7 +20,7 @@ use crate::limits::CLASSIFY_ROWS;
 use crate::name::is_symbol;
 use crate::quarantine::{BadRow, Reason};
 use crate::sources::{BarSource, Batch, OpenOptions, open};
-use crate::time::{DateOrder, SECOND, TimeMicros, open_order, parse_written};
+use crate::time::{DateOrder, SECOND, TimeMicros, parse_written};
 
 /// What the clock showed where a time could not be read.
 pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
@@ -34,25 +36,6 @@ pub(crate) enum Policy {
     Quarantine,
     /// Every row is kept as it is: NA where a cell is missing or no number, and times as they are written.
     Keep,
-}
-
-/// What a file's dates say about the order of day and month.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OrderEvidence {
-    /// No date leaves it open.
-    NotNeeded,
-    /// It is open, and nothing tells.
-    Silent,
-    Told(DateOrderKey),
-    /// Both orders occur.
-    Mixed,
-}
-
-/// [`DateOrder`] that can be compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum DateOrderKey {
-    MonthFirst,
-    DayFirst,
 }
 
 /// A file, read. The vectors by row have one entry for each row that was kept, in the file's order.
@@ -109,7 +92,7 @@ pub(crate) fn read_rows(
         reader.begin();
         let ended = reader.read(&mut *source)?;
         // Both orders of day and month occur: then the usual one counts, and the others are bad rows.
-        if ended && !(reader.order == DateOrder::DayFirst && reader.switches && reader.evidence.month) {
+        if ended && !(reader.order == DateOrder::DayFirst && reader.switches && reader.evidence.has_month_first()) {
             break;
         }
         reader.order = if ended { DateOrder::MonthFirst } else { DateOrder::DayFirst };
@@ -117,14 +100,6 @@ pub(crate) fn read_rows(
         source.rewind();
     }
     reader.finish(&*source)
-}
-
-/// Which orders of day and month were seen.
-#[derive(Debug, Clone, Copy, Default)]
-struct Evidence {
-    open: bool,
-    month: bool,
-    day: bool,
 }
 
 /// How a row fails: why, and which column's cell is to blame.
@@ -145,7 +120,7 @@ struct Reader<'a> {
     order: DateOrder,
     /// The order was changed to day first on the way.
     switches: bool,
-    evidence: Evidence,
+    evidence: DateEvidence,
     comma: bool,
     scale: f64,
     /// The columns were looked at once.
@@ -227,7 +202,7 @@ impl<'a> Reader<'a> {
             midnight: format.midnight(name),
             order: options.date_order.unwrap_or(DateOrder::MonthFirst),
             switches: false,
-            evidence: Evidence::default(),
+            evidence: DateEvidence::default(),
             comma: false,
             scale: 1.0,
             classified: false,
@@ -289,9 +264,8 @@ impl<'a> Reader<'a> {
             }
             for (row, &line) in lines.iter().enumerate() {
                 if (row < CLASSIFY_ROWS || self.evidence.open) && self.options.date_order.is_none() {
-                    self.look_at_order(&columns[self.binding.time], row);
-                    let Evidence { day, month, .. } = self.evidence;
-                    if day && !month && self.order == DateOrder::MonthFirst && !self.switches {
+                    self.evidence.look(&columns[self.binding.time], row);
+                    if self.evidence.is_day_first() && self.order == DateOrder::MonthFirst && !self.switches {
                         self.switches = true;
                         return Ok(false);
                     }
@@ -384,17 +358,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn look_at_order(&mut self, time: &Cells<'_>, row: usize) {
-        if let Cells::Text(texts) = time
-            && let Some((first, second)) = open_order(texts.value(row))
-        {
-            let seen = &mut self.evidence;
-            seen.open = true;
-            seen.month |= (1..=12).contains(&first) && (13..=31).contains(&second);
-            seen.day |= (13..=31).contains(&first) && (1..=12).contains(&second);
-        }
-    }
-
     fn read_row(
         &mut self,
         line: u64,
@@ -432,7 +395,9 @@ impl<'a> Reader<'a> {
             }
         }
         if self.policy == Policy::Quarantine {
-            self.check_bar(values)?;
+            check_bar(self.core.map(|at| at.map(|at| values[at]))).map_err(|(reason, core)| {
+                (reason, core.and_then(|core| self.core[core]).map(|at| self.binding.values[at].0))
+            })?;
         } else {
             self.rows.texts.push(time.text(row, columns, &self.binding).into_owned());
         }
@@ -506,42 +471,12 @@ impl<'a> Reader<'a> {
         Some((written.local, written.offset.map_or(NAIVE, |offset| (offset / SECOND) as i32)))
     }
 
-    fn check_bar(&self, values: &[f64]) -> Result<(), Fault> {
-        let [open, high, low, close, volume] = self.core.map(|at| at.map(|at| values[at]));
-        let cell = |core: usize| self.core[core].map(|at| self.binding.values[at].0);
-        for (core, price) in [open, high, low, close].into_iter().enumerate() {
-            if price.is_some_and(|price| price <= 0.0) {
-                return Err((Reason::PriceNotPositive, cell(core)));
-            }
-        }
-        if volume.is_some_and(|v| v < 0.0) {
-            return Err((Reason::VolumeNegative, cell(4)));
-        }
-        let (high, low) = (high.unwrap_or(f64::INFINITY), low.unwrap_or(0.0));
-        if high < low {
-            return Err((Reason::HighBelowLow, None));
-        }
-        let outside = |price: Option<f64>| price.is_some_and(|p| p < low || p > high);
-        match (outside(open), outside(close)) {
-            (true, _) => Err((Reason::OpenOutside, None)),
-            (_, true) => Err((Reason::CloseOutside, None)),
-            _ => Ok(()),
-        }
-    }
-
     fn finish(mut self, source: &dyn BarSource) -> Result<Rows, MarketError> {
         let lines: Vec<u64> = self.faults.iter().map(|(line, _)| *line).collect();
         let raw = if lines.is_empty() { Vec::new() } else { raw_sorted(source, &lines)? };
         let bad = self.faults.iter().zip(raw).map(|((line, reason), row)| BadRow { line: *line, reason: *reason, row });
         self.rows.bad = bad.collect();
-        let Evidence { open, month, day } = self.evidence;
-        self.rows.evidence = match (open, month, day) {
-            (false, ..) => OrderEvidence::NotNeeded,
-            (true, false, false) => OrderEvidence::Silent,
-            (true, true, true) => OrderEvidence::Mixed,
-            (true, true, false) => OrderEvidence::Told(DateOrderKey::MonthFirst),
-            (true, false, true) => OrderEvidence::Told(DateOrderKey::DayFirst),
-        };
+        self.rows.evidence = self.evidence.conclude();
         let mut meanings = vec![(self.binding.time, "time".to_owned())];
         meanings.extend(self.binding.clock.map(|cell| (cell, "time of day".to_owned())));
         meanings.extend(self.binding.symbol.map(|cell| (cell, "symbol".to_owned())));

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::cells::NAIVE;
-use super::rows::{OrderEvidence, Policy, Rows, UNREAD, read_rows};
+use super::date_order::OrderEvidence;
+use super::rows::{Policy, Rows, UNREAD, read_rows};
 use super::{ReadOptions, newest_first};
 use crate::error::MarketError;
 use crate::sources::expand;

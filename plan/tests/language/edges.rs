@@ -19,7 +19,6 @@ fn comparisons_of_exact_values_are_never_flagged() {
         "close > 5",
         "close >= highest(close, 20)",
         "low <= lowest(low, 20)[1] and max(high, 5) == high[3]",
-        // Narrow range: the smallest range of seven bars is one of them.
         "maximum(high, low) == minimum(open, close)",
         "valuewhen(close > open, high) < close",
         "ref('SPY', close) > ref('SPY', close[1])",
@@ -67,6 +66,8 @@ fn comparisons_that_rounding_could_turn_are_flagged() {
         ("percentrank(close, 50) <= 14", 1),
         // The greatest of the others, not the value itself: that would be near always.
         ("rsi() >= highest(rsi(), 20)", 1),
+        // Narrowest range of seven: 10.03 - 9.98 and 10.05 - 10.00 are one range, and two doubles.
+        ("high - low == lowest(high - low, 7)", 1),
         // Decisions inside.
         ("supertrend().trend == 1", 1),
         ("fractal(sma(high, 3), sma(low, 3)).high == 100", 2),

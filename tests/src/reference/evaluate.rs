@@ -64,6 +64,8 @@ enum Rounding {
     Noisy(Random),
     /// One or the other by chance.
     Mixed(Random),
+    /// Noise once in eight times; the others are as they are, or with bits dropped.
+    Rare(Random, bool),
 }
 
 /// Drops low bits of the mantissa.
@@ -91,6 +93,11 @@ impl Noise for Reference<'_> {
                     noisy(x, random)
                 }
             }
+            Some(Rounding::Rare(random, drop_bits)) => match (random.once_in(8), drop_bits) {
+                (true, _) => noisy(x, random),
+                (false, true) => coarse(x, 13),
+                (false, false) => x,
+            },
         }
     }
 }
@@ -113,13 +120,14 @@ impl<'m> Reference<'m> {
         }
     }
 
-    /// Every result of arithmetic is rounded to 12 digits (seeds 0 to 3), lies up to 1e-12 beside the right one (another way
-    /// for each odd seed), or either by chance (even ones): what such a reference answers differently hangs on
-    /// rounding, not on meaning (Monte Carlo arithmetic).
+    /// Every result of arithmetic is rounded to 12 digits (seeds 0 to 3), is up to 1e-12 off (another way for each odd
+    /// seed), or either by chance (even ones); from seed 16 on, every second one has noise in few places only. What such a
+    /// reference answers differently depends on rounding, not on meaning (Monte Carlo arithmetic).
     pub fn disturbed(market: &'m Market, universe: Option<Node>, seed: u64) -> Self {
         let reference = Self::new(market, universe);
         *reference.rounding.borrow_mut() = Some(match seed {
             0..=3 => Rounding::Coarse(11 + seed as u32),
+            rare if rare >= 16 && rare % 4 >= 2 => Rounding::Rare(Random::new(rare), rare % 4 == 2),
             odd if odd % 2 == 1 => Rounding::Noisy(Random::new(odd)),
             even => Rounding::Mixed(Random::new(even)),
         });

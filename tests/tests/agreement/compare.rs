@@ -1,6 +1,6 @@
 //! One scan on one market: the engine's answer beside the reference's.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 
 use trawl_tests::reference::Market;
@@ -12,6 +12,9 @@ use super::engine::{EngineRow, engine_answers};
 const TOLERANCE: f64 = 1e-9;
 /// Disturbed references that are asked when a row differs.
 const DISTURBED: u64 = 16;
+/// So many more are asked about one row before a disagreement is reported: a sum of decisions that rounding can turn
+/// (`obv`, `mfi`), or the place among many near values, takes more values than sixteen references show.
+pub const DISTURBED_MAX: u64 = 4_096;
 
 /// What was compared.
 #[derive(Debug, Default, Clone)]
@@ -26,6 +29,8 @@ pub struct Tally {
     pub rounded_decisions: u64,
     /// Values likewise.
     pub rounded_values: u64,
+    /// Of the two, rows that needed more than the first disturbed references.
+    pub searched: u64,
 }
 
 impl Tally {
@@ -37,6 +42,7 @@ impl Tally {
         self.edge_decisions += other.edge_decisions;
         self.rounded_decisions += other.rounded_decisions;
         self.rounded_values += other.rounded_values;
+        self.searched += other.searched;
     }
 
     /// Rows that differ and were let pass.
@@ -49,14 +55,16 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} rows, {} matches, {} values, {} flagged; differing by rounding: {} flagged decisions, {} others, {} values",
+            "{} rows, {} matches, {} values, {} flagged; differing by rounding: {} flagged decisions, {} others, {} values \
+             ({} searched for)",
             self.rows,
             self.matched,
             self.values,
             self.flagged,
             self.edge_decisions,
             self.rounded_decisions,
-            self.rounded_values
+            self.rounded_values,
+            self.searched
         )
     }
 }
@@ -83,15 +91,17 @@ pub struct Disturbed<'a> {
     market: &'a Market,
     scan: &'a Scan,
     days: Vec<i64>,
+    /// References that may be asked about one row when the first do not explain it.
+    more_max: u64,
     answers: OnceCell<Vec<Answers>>,
 }
 
 impl<'a> Disturbed<'a> {
-    pub fn new(market: &'a Market, scan: &'a Scan, days: Vec<i64>) -> Self {
-        Self { market, scan, days, answers: OnceCell::new() }
+    pub fn new(market: &'a Market, scan: &'a Scan, days: Vec<i64>, more_max: u64) -> Self {
+        Self { market, scan, days, more_max, answers: OnceCell::new() }
     }
 
-    /// The same row by each of them.
+    /// The same row by each of the first references.
     pub fn rows(&self, day: usize, symbol: usize) -> Vec<&Row> {
         let all = self.answers.get_or_init(|| {
             let of = |seed| answers_on(self.market, self.scan, &self.days, Some(seed));
@@ -99,18 +109,34 @@ impl<'a> Disturbed<'a> {
         });
         all.iter().map(|answer| &answer[day].1[symbol]).collect()
     }
+
+    /// Whether the row as disturbed references have it makes `explains` true: the first ones together, then each of more.
+    fn explain(&self, day: usize, symbol: usize, tally: &mut Tally, explains: &dyn Fn(&[&Row]) -> bool) -> bool {
+        if explains(&self.rows(day, symbol)) {
+            return true;
+        }
+        let days = [self.days[day]];
+        let explained = (DISTURBED..DISTURBED + self.more_max).any(|seed| {
+            let answer = answers_on(self.market, self.scan, &days, Some(seed));
+            explains(&[&answer[0].1[symbol]])
+        });
+        tally.searched += u64::from(explained);
+        explained
+    }
 }
 
 /// Compares every row; the tally of what was compared comes with a disagreement too.
-pub fn compare(market: &Market, scan: &Scan) -> Result<Tally, (Disagreement, Tally)> {
+///
+/// `more_max`: disturbed references beyond the first sixteen that may be asked about a row.
+pub fn compare(market: &Market, scan: &Scan, more_max: u64) -> Result<Tally, (Disagreement, Tally)> {
     let mut tally = Tally::default();
-    match compare_all(market, scan, &mut tally) {
+    match compare_all(market, scan, more_max, &mut tally) {
         Ok(()) => Ok(tally),
         Err(disagreement) => Err((*disagreement, tally)),
     }
 }
 
-fn compare_all(market: &Market, scan: &Scan, tally: &mut Tally) -> Told<()> {
+fn compare_all(market: &Market, scan: &Scan, more_max: u64, tally: &mut Tally) -> Told<()> {
     let engine = match engine_answers(market, scan) {
         Ok(engine) => engine,
         Err(message) => return differ("refused", message),
@@ -120,7 +146,11 @@ fn compare_all(market: &Market, scan: &Scan, tally: &mut Tally) -> Told<()> {
         return differ("rows", format!("the engine answered {} times, not {}", days.len(), market.days().len()));
     }
     let wanted = answers_on(market, scan, &days, None);
-    let disturbed = Disturbed::new(market, scan, days);
+    let disturbed = Disturbed::new(market, scan, days, more_max);
+    let disturbed_row = |at, symbol| {
+        let disturbed = &disturbed;
+        move |tally: &mut Tally, explains: &dyn Fn(&[&Row]) -> bool| disturbed.explain(at, symbol, tally, explains)
+    };
     for (at, ((day, got), (_, want))) in engine.iter().zip(&wanted).enumerate() {
         let mut names: Vec<&str> = got.iter().map(|r| r.symbol.as_str()).collect();
         names.sort_unstable();
@@ -129,27 +159,25 @@ fn compare_all(market: &Market, scan: &Scan, tally: &mut Tally) -> Told<()> {
         }
         for row in got {
             let symbol = market.find(&row.symbol).expect("checked above");
-            compare_row(*day, row, &want[symbol], &|| disturbed.rows(at, symbol), tally)?;
+            compare_row(*day, row, &want[symbol], &disturbed_row(at, symbol), tally)?;
         }
         order(*day, got, scan)?;
     }
     Ok(())
 }
 
-fn compare_row<'a>(
-    day: i64,
-    got: &EngineRow,
-    want: &Row,
-    disturbed: &dyn Fn() -> Vec<&'a Row>,
-    tally: &mut Tally,
-) -> Told<()> {
+/// Asks the disturbed references about one row.
+type Explain<'a> = &'a dyn Fn(&mut Tally, &dyn Fn(&[&Row]) -> bool) -> bool;
+
+fn compare_row(day: i64, got: &EngineRow, want: &Row, disturbed: Explain<'_>, tally: &mut Tally) -> Told<()> {
     let place = || format!("{} on day {day}", got.symbol);
     tally.rows += 1;
     tally.flagged += u64::from(want.edge.must);
     if let Some(edge) = got.edge
         && ((want.edge.must && !edge) || (edge && !want.edge.may))
     {
-        if !disturbed().iter().any(|row| row.edge.may == edge || row.edge.must == edge) {
+        let explains = |rows: &[&Row]| rows.iter().any(|row| row.edge.may == edge || row.edge.must == edge);
+        if !disturbed(tally, &explains) {
             let text = format!("{}: the engine's edge is {edge}, the reference's {:?}", place(), want.edge);
             return differ("edge", text);
         }
@@ -158,7 +186,7 @@ fn compare_row<'a>(
     if got.status != want.status {
         if want.edge.may {
             tally.edge_decisions += 1;
-        } else if disturbed().iter().any(|row| row.status == got.status) {
+        } else if disturbed(tally, &|rows| rows.iter().any(|row| row.status == got.status)) {
             tally.rounded_decisions += 1;
         } else {
             let text = format!("{}: the engine says {:?}, the reference {:?}", place(), got.status, want.status);
@@ -188,8 +216,20 @@ fn compare_row<'a>(
             tally.rounded_values += 1;
             continue;
         }
-        let others: Vec<f64> = disturbed().iter().map(|row| both(row).get(i).copied().unwrap_or(f64::NAN)).collect();
-        if !rounding_explains(got, want, &others) {
+        let others = |rows: &[&Row]| -> Vec<f64> {
+            rows.iter().map(|row| both(row).get(i).copied().unwrap_or(f64::NAN)).collect()
+        };
+        let first = RefCell::new(Vec::new());
+        let explains = |rows: &[&Row]| {
+            let others = others(rows);
+            let explained = rounding_explains(got, want, &others);
+            if first.borrow().is_empty() {
+                *first.borrow_mut() = others;
+            }
+            explained
+        };
+        if !disturbed(tally, &explains) {
+            let others = first.borrow();
             let text = format!("{}: value {i} is {got:?}, the reference has {want:?}, disturbed {others:?}", place());
             return differ("value", text);
         }

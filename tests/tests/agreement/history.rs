@@ -63,7 +63,7 @@ fn compare(market: &Market, scan: &Scan, seed: u64, tally: &mut Tally) -> Result
     let whole = engine_answers(market, scan)?;
     let data = dataset(market)?;
     let mut random = Random::new(seed);
-    let disturbed = Disturbed::new(market, scan, market.days());
+    let disturbed = Disturbed::new(market, scan, market.days(), 0);
     for _ in 0..DAYS {
         let at = random.below(whole.len() as u64) as usize;
         let bars = random.pick(&[1, 1, 1, 2, 5, 30]);

@@ -1,0 +1,65 @@
+//! What the dates of a file say about the order of day and month, such as `05/06/2024`.
+
+use super::cells::Cells;
+use crate::time::open_order;
+
+/// What a file's dates say about the order of day and month.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OrderEvidence {
+    /// No date leaves it open.
+    NotNeeded,
+    /// It is open, and no date decides it.
+    Silent,
+    Decided(DateOrderKey),
+    /// Both orders occur.
+    Mixed,
+}
+
+/// [`crate::time::DateOrder`] that can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DateOrderKey {
+    MonthFirst,
+    DayFirst,
+}
+
+/// Which orders of day and month were seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct DateEvidence {
+    /// Some date is written in a way that leaves the order open.
+    pub open: bool,
+    month_first: bool,
+    day_first: bool,
+}
+
+impl DateEvidence {
+    /// Looks at the date of one row.
+    pub fn look(&mut self, time: &Cells<'_>, row: usize) {
+        if let Cells::Text(texts) = time
+            && let Some((first, second)) = open_order(texts.value(row))
+        {
+            self.open = true;
+            self.month_first |= (1..=12).contains(&first) && (13..=31).contains(&second);
+            self.day_first |= (13..=31).contains(&first) && (1..=12).contains(&second);
+        }
+    }
+
+    /// Whether days come first, and never months.
+    pub fn is_day_first(self) -> bool {
+        self.day_first && !self.month_first
+    }
+
+    /// Whether some date can only be read with the month first.
+    pub fn has_month_first(self) -> bool {
+        self.month_first
+    }
+
+    pub fn conclude(self) -> OrderEvidence {
+        match (self.open, self.month_first, self.day_first) {
+            (false, ..) => OrderEvidence::NotNeeded,
+            (true, false, false) => OrderEvidence::Silent,
+            (true, true, true) => OrderEvidence::Mixed,
+            (true, true, false) => OrderEvidence::Decided(DateOrderKey::MonthFirst),
+            (true, false, true) => OrderEvidence::Decided(DateOrderKey::DayFirst),
+        }
+    }
+}
