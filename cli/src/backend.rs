@@ -1,4 +1,4 @@
-//! What computes: this machine's processors or a GPU. Chosen once, before anything runs, and told with its reason.
+//! What computes: the CPU of this machine or a GPU. Chosen once, before anything runs; the report gives the reason.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const SIMULATED_VARIABLE: &str = "TRAWL_SIMULATED_DEVICE";
 pub enum Backend {
     /// A GPU where there is one and it is worth it
     Auto,
-    /// This machine's processors
+    /// The CPU of this machine
     Cpu,
     /// An NVIDIA GPU; an error where none can be used
     Cuda,
@@ -52,8 +52,8 @@ const DEVICE_MEMORY_MIN: u64 = 1 << 20;
 pub enum Work {
     /// Whatever comes.
     Server,
-    /// Something that the processors alone do: what, as a sentence begins.
-    OfProcessors(&'static str),
+    /// Something that only the CPU computes: what, as the start of a sentence.
+    CpuOnly(&'static str),
     /// One scan.
     Scan { estimated_ns: f64, is_f64: bool },
 }
@@ -66,7 +66,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// The processors.
+    /// The CPU.
     fn cpu(reason: impl Into<String>) -> Self {
         Self { engine: Engine::Cpu, reason: reason.into() }
     }
@@ -81,11 +81,11 @@ impl BackendArgs {
         let asked = self.backend == Backend::Cuda;
         match work {
             _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("it was asked for")),
-            Work::OfProcessors(what) if asked => {
-                let message = format!("--backend cuda: {what} on the processors alone");
+            Work::CpuOnly(what) if asked => {
+                let message = format!("--backend cuda: {what} on the CPU only");
                 return Err(UserMistake::with_help(message, "leave --backend cuda out"));
             }
-            Work::OfProcessors(what) => return Ok(Chosen::cpu(format!("{what} on the processors alone"))),
+            Work::CpuOnly(what) => return Ok(Chosen::cpu(format!("{what} on the CPU only"))),
             Work::Scan { is_f64: false, .. } if asked => {
                 let message = "--backend cuda: a GPU computes in f64 alone";
                 return Err(UserMistake::with_help(message, "leave --precision f32 or --backend cuda out"));
@@ -105,7 +105,7 @@ impl BackendArgs {
             }
             Err(why) if asked => Err(UserMistake::with_help(
                 format!("--backend cuda: {why}"),
-                "'trawl devices' says what was looked for; --backend auto computes on the processors instead",
+                "'trawl devices' says what was looked for; --backend auto computes on the CPU instead",
             )),
             Err(why) => Ok(Chosen::cpu(why)),
         }
@@ -176,8 +176,8 @@ mod tests {
         assert_eq!(cpu(Backend::Cpu, Work::Server), "it was asked for");
         assert_eq!(cpu(Backend::Auto, scan(1e6, true)), "the scan is done before a GPU is ready");
         assert_eq!(cpu(Backend::Auto, scan(1e12, false)), "a GPU computes in f64 alone");
-        assert_eq!(cpu(Backend::Auto, Work::OfProcessors("it runs")), "it runs on the processors alone");
-        for (work, why) in [(scan(1e12, false), "f64 alone"), (Work::OfProcessors("it runs"), "it runs")] {
+        assert_eq!(cpu(Backend::Auto, Work::CpuOnly("it runs")), "it runs on the CPU only");
+        for (work, why) in [(scan(1e12, false), "f64 alone"), (Work::CpuOnly("it runs"), "it runs")] {
             let refused = args(Backend::Cuda).choose(work).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
         }

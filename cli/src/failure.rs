@@ -75,7 +75,7 @@ pub fn of_market(error: MarketError) -> anyhow::Error {
             }
             MarketError::UnknownDataset { .. } => UserMistake::with_help(
                 error.to_string(),
-                "'trawl datasets' lists them; 'us5' and 'demo' are always there",
+                "'trawl data list' lists them; 'us5' and 'demo' are always there",
             )
             .into(),
             error => UserMistake::plain(chain_text(&error.into())).into(),

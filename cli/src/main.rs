@@ -53,7 +53,7 @@ Environment:
 Examples:
   trawl scan --dataset us5 --as-of 2013-02-22 \\
       --where 'within(crosses_above(sma(close,50), sma(close,200)), 3)'
-  trawl import AAPL.csv IBM.csv --dataset mine
+  trawl data import AAPL.csv IBM.csv --dataset mine
   trawl compute --input AAPL.csv --expr 'rsi(close, 14)'";
 
 /// Scan a whole market at once: say what to look for, and every symbol is accounted for
@@ -123,6 +123,36 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command_line().debug_assert();
+    }
+
+    #[test]
+    fn the_top_level_is_short_and_earlier_spellings_work() {
+        let line = command_line();
+        let visible: Vec<&str> = line.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
+        assert!(visible.len() <= 25, "{visible:?}");
+        for (earlier, now) in [
+            ("import a.csv --dataset d", "data import"),
+            ("synth --symbols 5", "data synth"),
+            ("datasets --json", "data list"),
+            ("datasets rm d", "data rm"),
+            ("inspect d", "data inspect"),
+            ("export d -o a.csv", "data export"),
+            ("prune d --keep 2", "data prune"),
+            ("list", "scans list"),
+            ("status s", "scans status"),
+            ("trace s", "scans trace"),
+            ("watch s", "scans watch"),
+            ("results s", "scans results"),
+            ("cancel s", "scans cancel"),
+        ] {
+            let (_, arguments) = earlier.split_once(' ').unwrap_or((earlier, ""));
+            let arguments = arguments.strip_prefix("rm ").unwrap_or(arguments);
+            for words in [earlier.to_owned(), format!("{now} {arguments}")] {
+                let parsed = command_line().try_get_matches_from(format!("trawl {words}").split_whitespace());
+                assert!(parsed.is_ok(), "{words}: {:?}", parsed.err());
+            }
+            assert!(!visible.contains(&earlier.split(' ').next().unwrap_or_default()), "{earlier} is listed");
+        }
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub(crate) fn prepare_with(
     let mut warnings: Vec<String> = resolved.warning.into_iter().collect();
     if !adjustment.is_none() && manifest.factors.is_none() {
         warnings.push(format!(
-            "dataset '{}' has no splits or dividends: prices are not adjusted; 'trawl import --factors' adds them",
+            "dataset '{}' has no splits or dividends: prices are not adjusted; 'trawl data import --factors' adds them",
             manifest.name
         ));
     }

@@ -77,7 +77,7 @@ impl Store {
         let is_head = self.head(name)?.is_none_or(|head| head == snapshot);
         let Some(next) = next else {
             return Err(MarketError::Refused(format!(
-                "{name}@{} is the only snapshot of dataset '{name}': 'trawl datasets rm {name}' deletes the dataset",
+                "{name}@{} is the only snapshot of dataset '{name}': 'trawl data rm {name}' deletes the dataset",
                 short(&snapshot)
             )));
         };

@@ -97,7 +97,7 @@ fn removing_the_newest_snapshot_brings_back_the_one_before() {
     assert!(left.manifest.snapshot == ids[0] && is_whole(&left));
     drop(left);
     let error = store.remove(&format!("d@{}", ids[0]), 0).unwrap_err().to_string();
-    assert!(error.contains("only snapshot") && error.contains("trawl datasets rm d"), "{error}");
+    assert!(error.contains("only snapshot") && error.contains("trawl data rm d"), "{error}");
     assert!(matches!(store.remove("d@0123456789ab", 0), Err(MarketError::UnknownSnapshot { .. })));
 }
 

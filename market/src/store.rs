@@ -30,7 +30,7 @@ pub struct Store {
 /// Snapshots that a server keeps open. They never change, so none is out of date.
 const KEPT_MAX: usize = 16;
 
-/// One line of `trawl datasets`.
+/// One line of `trawl data list`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct DatasetSummary {
     /// Name to use in `--dataset`.

@@ -261,7 +261,7 @@ fn what_cannot_be_imported_is_refused_and_changes_nothing() {
     let hourly = ImportOptions { timeframe: Some("1h".to_owned()), ..options("daily", &[good]) };
     let error = import_files(&place.store, &hourly).unwrap_err().to_string();
     assert!(error.starts_with("dataset 'daily' holds bars of 1d, and bars of 1h cannot be added"), "{error}");
-    assert!(error.contains("--dataset daily-1h") && error.contains("trawl datasets rm daily"), "{error}");
+    assert!(error.contains("--dataset daily-1h") && error.contains("trawl data rm daily"), "{error}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Resolver<'_> {
         }
         let labels: Vec<&str> = self.schema.labels.keys().map(String::as_str).collect();
         let help = match labels.is_empty() {
-            true => "this dataset has no labels; 'trawl import --symbols' adds them".to_owned(),
+            true => "this dataset has no labels; 'trawl data import --symbols' adds them".to_owned(),
             false => format!("labels: {}", labels.join(", ")),
         };
         Err(clause.mistake("'by' takes the name of a label", &expr.span, "this is no label", Some(help)))

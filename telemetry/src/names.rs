@@ -41,7 +41,7 @@ pub mod attribute {
     names! {
         /// Every attribute and what it holds.
         ALL:
-        SCAN_ID = "trawl.scan.id", "The scan's id, as `trawl list` shows it.";
+        SCAN_ID = "trawl.scan.id", "The scan's id, as `trawl scans list` shows it.";
         MODE = "trawl.scan.mode", "`cluster` or `embedded`.";
         DATASET = "trawl.dataset", "The dataset's name, with its snapshot where one was asked for.";
         STEP = "trawl.step", "Which of the scan's steps, from 1; several where there are cross-sections.";

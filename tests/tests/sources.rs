@@ -366,7 +366,7 @@ fn minutes_are_never_imported_as_days_and_a_local_clock_never_as_utc() {
     // Days do not go into a dataset of minutes, and the message says what to do.
     home.write("DAY.csv", &daily("date,open,high,low,close,volume"));
     let ended = home.trawl(&["import", "DAY.csv", "--dataset", "mine", "--timeframe", "1d"]).expect_code(2);
-    for words in ["dataset 'mine' holds bars of 1m", "--dataset mine-1d", "trawl datasets rm mine"] {
+    for words in ["dataset 'mine' holds bars of 1m", "--dataset mine-1d", "trawl data rm mine"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     // Bars of every day of the week are no bars of New York.

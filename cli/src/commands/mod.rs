@@ -14,20 +14,16 @@ mod cluster;
 mod completions;
 mod compute;
 mod coordinator;
-mod datasets;
+mod data;
 mod devices;
 mod diff;
-mod import;
 mod indicators;
-mod inspect;
 mod reading;
 mod scan;
 mod scans;
 mod security;
 mod serving;
-mod synth;
 mod tokens;
-mod trace;
 mod worker;
 
 /// What `trawl` is asked to do.
@@ -35,36 +31,54 @@ mod worker;
 pub enum Command {
     Scan(Box<scan::Args>),
     Update(Box<scan::UpdateArgs>),
-    List(scans::ListArgs),
-    Status(scans::StatusArgs),
-    Trace(trace::Args),
-    Watch(scans::WatchArgs),
-    Results(scans::ResultsArgs),
-    Cancel(scans::CancelArgs),
-    Workers(scans::WorkersArgs),
-    Drain(scans::DrainArgs),
     Diff(diff::Args),
     Compute(compute::Args),
     Chart(chart::Args),
     Indicators(indicators::Args),
-    Import(import::Args),
-    Synth(synth::Args),
-    Datasets(datasets::Args),
-    /// As 'trawl datasets prune'
-    #[command(hide = true)]
-    Prune(datasets::remove::PruneArgs),
-    /// As 'trawl datasets export'
-    #[command(hide = true)]
-    Export(Box<datasets::export::Args>),
-    Inspect(inspect::Args),
+    Data(data::Args),
+    Scans(Box<scans::Args>),
+    Workers(scans::WorkersArgs),
+    Drain(scans::DrainArgs),
+    Cluster(cluster::Args),
+    Coordinator(coordinator::Args),
+    Worker(worker::Args),
     Devices(devices::Args),
     Bench(bench::Args),
-    Cluster(cluster::Args),
-    Worker(worker::Args),
-    Coordinator(coordinator::Args),
     Certs(certs::Args),
     Tokens(tokens::Args),
     Completions(completions::Args),
+    #[command(flatten)]
+    Earlier(Earlier),
+}
+
+/// Spellings of before there were `data` and `scans`: they work, and no help lists them.
+#[derive(Debug, clap::Subcommand)]
+pub enum Earlier {
+    #[command(hide = true)]
+    Import(Box<data::import::Args>),
+    #[command(hide = true)]
+    Synth(data::synth::Args),
+    /// As 'trawl data list'; 'rm', 'prune' and 'export' as those of 'trawl data'
+    #[command(hide = true)]
+    Datasets(Box<data::DatasetsArgs>),
+    #[command(hide = true)]
+    Inspect(data::inspect::Args),
+    #[command(hide = true)]
+    Export(Box<data::export::Args>),
+    #[command(hide = true)]
+    Prune(data::remove::PruneArgs),
+    #[command(hide = true)]
+    List(scans::ListArgs),
+    #[command(hide = true)]
+    Status(scans::StatusArgs),
+    #[command(hide = true)]
+    Trace(scans::trace::Args),
+    #[command(hide = true)]
+    Watch(scans::WatchArgs),
+    #[command(hide = true)]
+    Results(scans::ResultsArgs),
+    #[command(hide = true)]
+    Cancel(scans::CancelArgs),
 }
 
 impl Command {
@@ -85,32 +99,42 @@ impl Command {
         match self {
             Self::Scan(args) => scan::run(*args, context),
             Self::Update(args) => scan::run_update(*args, context),
-            Self::List(args) => scans::list(&args),
-            Self::Status(args) => scans::status(&args),
-            Self::Trace(args) => trace::run(&args),
-            Self::Watch(args) => scans::watch(&args),
-            Self::Results(args) => scans::results(&args),
-            Self::Cancel(args) => scans::cancel(&args),
-            Self::Workers(args) => scans::workers(&args),
-            Self::Drain(args) => scans::drain(&args),
             Self::Diff(args) => diff::run(args),
             Self::Compute(args) => compute::run(args, context),
             Self::Chart(args) => chart::run(args, context),
             Self::Indicators(args) => indicators::run(args, context),
-            Self::Import(args) => import::run(args, context),
-            Self::Synth(args) => synth::run(args, context),
-            Self::Datasets(args) => datasets::run(args, context),
-            Self::Prune(args) => datasets::remove::prune(&args, context),
-            Self::Export(args) => datasets::export::run(&args, context),
-            Self::Devices(args) => devices::run(&args),
-            Self::Inspect(args) => inspect::run(args, context),
-            Self::Bench(args) => bench::run(args, context),
+            Self::Data(args) => data::run(args, context),
+            Self::Scans(args) => scans::run(&args),
+            Self::Workers(args) => scans::workers(&args),
+            Self::Drain(args) => scans::drain(&args),
             Self::Cluster(args) => cluster::run(args, context),
             Self::Coordinator(args) => coordinator::run(args, context),
             Self::Worker(args) => worker::run(args, context),
+            Self::Devices(args) => devices::run(&args),
+            Self::Bench(args) => bench::run(args, context),
             Self::Certs(args) => certs::run(args),
             Self::Tokens(args) => tokens::run(args),
             Self::Completions(args) => completions::run(args),
+            Self::Earlier(earlier) => earlier.run(context),
+        }
+    }
+}
+
+impl Earlier {
+    fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Import(args) => data::import::run(*args, context),
+            Self::Synth(args) => data::synth::run(args, context),
+            Self::Datasets(args) => data::run_datasets(&args, context),
+            Self::Inspect(args) => data::inspect::run(args, context),
+            Self::Export(args) => data::export::run(&args, context),
+            Self::Prune(args) => data::remove::prune(&args, context),
+            Self::List(args) => scans::list(&args),
+            Self::Status(args) => scans::status(&args),
+            Self::Trace(args) => scans::trace::run(&args),
+            Self::Watch(args) => scans::watch(&args),
+            Self::Results(args) => scans::results(&args),
+            Self::Cancel(args) => scans::cancel(&args),
         }
     }
 }

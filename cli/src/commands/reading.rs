@@ -1,4 +1,4 @@
-//! How files of bars are read: the options that `trawl import` and `trawl compute` share.
+//! How files of bars are read: the options that `trawl data import` and `trawl compute` share.
 
 use trawl_market::{DateOrder, ImportFormat, ReadOptions, SymbolPattern, Zone};
 

@@ -177,7 +177,7 @@ impl CoordinatorService {
         let found = environment.scans.get(name).filter(|scan| may_see(caller, &scan.owner));
         found.ok_or_else(|| {
             let name: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();
-            let message = format!("no scan '{name}' is known here; 'trawl list' shows those that are");
+            let message = format!("no scan '{name}' is known here; 'trawl scans list' shows those that are");
             status_of(Code::NotFound, ErrorKind::Invalid, &message)
         })
     }

@@ -138,7 +138,7 @@ pub(super) fn choose_timeframe(
 pub(super) fn other_timeframe(dataset: &str, held: Timeframe, why: &str, other: Timeframe) -> MarketError {
     MarketError::Refused(format!(
         "dataset '{dataset}' holds bars of {held}, and {why}: import them into a dataset of their own, such as \
-         --dataset {dataset}-{other}, or remove this one first (trawl datasets rm {dataset})"
+         --dataset {dataset}-{other}, or remove this one first (trawl data rm {dataset})"
     ))
 }
 

@@ -96,7 +96,7 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
                     "line {}: '{}' is before the bar above it, and the file is not simply newest first",
                     lines[row], texts[row]
                 );
-                let expected = "bars in order of time; 'trawl import' reports what is out of order".to_owned();
+                let expected = "bars in order of time; 'trawl data import' reports what is out of order".to_owned();
                 return Err(MarketError::BadCsv { file: input.shown.clone(), why, expected });
             }
             last[at] = time;

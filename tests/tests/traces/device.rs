@@ -1,4 +1,4 @@
-//! The stages of a device in the trace and in `trawl trace`, on one that is simulated.
+//! The stages of a device in the trace and in `trawl scans trace`, on one that is simulated.
 
 use std::collections::BTreeSet;
 

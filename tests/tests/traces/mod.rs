@@ -46,7 +46,7 @@ fn newest(home: &Home, cluster: &Cluster) -> String {
     line["scan"].as_str().expect("an id").to_owned()
 }
 
-/// What `trawl trace SCAN --json` says.
+/// What `trawl scans trace SCAN --json` says.
 #[track_caller]
 fn profile(home: &Home, url: &str, scan: &str) -> serde_json::Value {
     let told = home.trawl(&["trace", scan, "--json", "--coordinator", url]).expect_code(0);

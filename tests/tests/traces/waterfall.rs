@@ -1,4 +1,4 @@
-//! `trawl trace` and `--profile`: where the time went, without any receiver.
+//! `trawl scans trace` and `--profile`: where the time went, without any receiver.
 
 use super::*;
 use trawl_tests::process::Background;
@@ -7,7 +7,7 @@ fn lines(profile: &serde_json::Value) -> &Vec<serde_json::Value> {
     profile["shards"].as_array().expect("shards")
 }
 
-/// Workers whose shards were late because they are slow, by `trawl trace`.
+/// Workers whose shards were late because they are slow, by `trawl scans trace`.
 fn slow_workers(profile: &serde_json::Value) -> Vec<&str> {
     let slow = |line: &&serde_json::Value| line["straggler"]["cause"] == "slow-worker";
     lines(profile).iter().filter(slow).filter_map(|line| line["worker"].as_str()).collect()
@@ -92,7 +92,7 @@ fn a_profile_follows_a_scan_here_and_in_a_cluster() {
     let ended = home.trawl(&["trace", "nothing-1", "--coordinator", &cluster.url]);
     assert_ne!(ended.code, Some(0));
     assert!(
-        ended.stderr.contains("no scan 'nothing-1' is known here; 'trawl list' shows those that are"),
+        ended.stderr.contains("no scan 'nothing-1' is known here; 'trawl scans list' shows those that are"),
         "{}",
         ended.stderr
     );

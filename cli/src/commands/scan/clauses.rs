@@ -150,7 +150,7 @@ impl Clauses {
         if document.dataset.as_deref().unwrap_or("").trim().is_empty() {
             return Err(UserMistake::with_help(
                 "which dataset is to be scanned?",
-                "name it with --dataset; 'trawl datasets' lists them, and 'us5' and 'demo' are always there",
+                "name it with --dataset; 'trawl data list' lists them, and 'us5' and 'demo' are always there",
             ));
         }
         if document.condition.trim().is_empty() {

@@ -16,7 +16,7 @@ pub use update::run as run_update;
 
 use std::io::{self, Write as _};
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +144,7 @@ pub struct Args {
     #[arg(long, requires = "coordinator", help_heading = "Running")]
     ephemeral: bool,
 
-    /// Print the scan's id as soon as it is recorded, and let it run on: 'trawl watch' and 'trawl results' show it
+    /// Print the scan's id as soon as it is recorded, and let it run on: 'trawl scans watch' and 'trawl scans results' show it
     #[arg(long, requires = "coordinator", conflicts_with_all = ["ephemeral", "output", "report", "all", "url", "profile"], help_heading = "Running")]
     detach: bool,
 
@@ -188,7 +188,10 @@ fn deadline(text: &str) -> Result<Duration, String> {
 
 /// Runs the scan and shows its answer; [`NOT_DONE`] when a symbol failed.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let mode = if args.coordinator.is_some() { "cluster" } else { "embedded" };
+    let mode = match args.mode() {
+        Mode::Detached(_) | Mode::Submitted(_) => "cluster",
+        Mode::Explain | Mode::Why(_) | Mode::AllBars(_) | Mode::Embedded => "embedded",
+    };
     let span = tracing::info_span!(name::SCAN, { attribute::MODE } = mode);
     let _entered = span.enter();
     let ran = run_scan(&args, context).map_err(|error| args.clauses.placed(error));
@@ -200,64 +203,84 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     ran
 }
 
+/// What becomes of a scan; options that contradict each other were refused when they were parsed.
+#[derive(Debug, Clone, Copy)]
+enum Mode<'a> {
+    /// Print its plan.
+    Explain,
+    /// Print why these symbols are in the answer or not.
+    Why(&'a str),
+    /// Write the answer at every bar to this file.
+    AllBars(&'a Path),
+    /// Run it in this process and show the answer.
+    Embedded,
+    /// Hand it to the coordinator at this address and print its id.
+    Detached(&'a str),
+    /// Run it on the cluster of the coordinator at this address and show the answer.
+    Submitted(&'a str),
+}
+
+impl Args {
+    fn mode(&self) -> Mode<'_> {
+        match (self.coordinator.as_deref(), self.why.as_deref(), self.all_bars.as_deref()) {
+            (Some(url), ..) if self.detach => Mode::Detached(url),
+            (Some(url), ..) => Mode::Submitted(url),
+            (None, Some(symbols), _) => Mode::Why(symbols),
+            (None, None, Some(path)) => Mode::AllBars(path),
+            (None, None, None) if self.explain => Mode::Explain,
+            (None, None, None) => Mode::Embedded,
+        }
+    }
+}
+
 fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let (document, as_of) = asked(&args.clauses, args.as_of.as_deref())?;
-    let (outcome, files) = match &args.coordinator {
-        None => {
+    match args.mode() {
+        Mode::Explain => {
+            let prepared = prepared_with_warnings(args, context, &document, as_of)?;
+            let route = routed(&args.running, &prepared);
+            io::stdout().write_all(explain::text(&prepared, route, args.running.threads.is_some()).as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Mode::Why(symbols) => explain_symbols(args, &prepared_with_warnings(args, context, &document, as_of)?, symbols),
+        Mode::AllBars(path) => write_all_bars(args, &prepared_with_warnings(args, context, &document, as_of)?, path),
+        Mode::Embedded => {
             let started = std::time::Instant::now();
             let prepared = prepare(context, &document, as_of)?;
             let prepare_ms = started.elapsed().as_secs_f64() * 1e3;
-            // An answer that is shown says so itself, wherever it was computed.
-            let is_shown = !args.explain && args.why.is_none() && args.all_bars.is_none();
-            for warning in prepared.warnings.iter().filter(|_| !is_shown && !args.shown.quiet) {
-                crate::diagnostics::warning_line(warning);
-            }
-            if args.explain {
-                io::stdout().write_all(
-                    explain::text(&prepared, routed(&args.running, &prepared), args.running.threads.is_some())
-                        .as_bytes(),
-                )?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            if let Some(symbols) = &args.why {
-                return explain_symbols(args, &prepared, symbols);
-            }
-            if let Some(path) = &args.all_bars {
-                args.running.backend.choose(Work::OfProcessors("--all-bars runs"))?;
-                let options = LocalOptions {
-                    shards: args.running.shards,
-                    threads: routed(&args.running, &prepared).threads(),
-                    ..LocalOptions::default()
-                };
-                let written = all_bars::write(&prepared, options, path)?;
-                if !args.shown.quiet {
-                    let synthetic =
-                        if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
-                    println!(
-                        "wrote {}: {} bars, {} rows, {} matches{synthetic}",
-                        written.path.display(),
-                        written.times,
-                        written.rows,
-                        written.matched
-                    );
-                }
-                return Ok(ExitCode::SUCCESS);
-            }
             let files = files(&args.shown, &args.running)?;
             let mut outcome = embedded(&args.running, args.shown.quiet, &prepared, None)?;
             outcome.report.prepare_ms = prepare_ms;
-            (outcome, files)
+            show(args, outcome, files)
         }
-        Some(url) if args.detach => {
+        Mode::Detached(url) => {
             let scan = client::submit_detached(url, &call(args, &document, as_of)?).map_err(of_client)?;
             println!("{scan}");
-            return Ok(ExitCode::SUCCESS);
+            Ok(ExitCode::SUCCESS)
         }
-        Some(url) => {
+        Mode::Submitted(url) => {
             let files = files(&args.shown, &args.running)?;
-            (submitted(args, url, &document, as_of)?, files)
+            show(args, submitted(args, url, &document, as_of)?, files)
         }
-    };
+    }
+}
+
+/// Opens and compiles, and prints what an answer would say itself.
+fn prepared_with_warnings(
+    args: &Args,
+    context: &Context,
+    document: &ScanDocument,
+    as_of: AsOf,
+) -> anyhow::Result<PreparedScan> {
+    let prepared = prepare(context, document, as_of)?;
+    for warning in prepared.warnings.iter().filter(|_| !args.shown.quiet) {
+        crate::diagnostics::warning_line(warning);
+    }
+    Ok(prepared)
+}
+
+/// Shows an answer, and keeps the trace of a notable one.
+fn show(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode> {
     let span = tracing::Span::current();
     spans::set(&span, [KeyValue::new(attribute::SCAN_ID, outcome.report.scan.clone())]);
     if outcome.report.is_notable() {
@@ -265,8 +288,29 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let report = args.running.profile.then(|| outcome.report.clone());
     let code = finish(&args.shown, outcome, files)?;
-    report.as_ref().map_or(Ok(()), super::trace::show)?;
+    report.as_ref().map_or(Ok(()), super::scans::trace::show)?;
     Ok(code)
+}
+
+fn write_all_bars(args: &Args, prepared: &PreparedScan, path: &Path) -> anyhow::Result<ExitCode> {
+    args.running.backend.choose(Work::CpuOnly("--all-bars runs"))?;
+    let options = LocalOptions {
+        shards: args.running.shards,
+        threads: routed(&args.running, prepared).threads(),
+        ..LocalOptions::default()
+    };
+    let written = all_bars::write(prepared, options, path)?;
+    if !args.shown.quiet {
+        let synthetic = if prepared.dataset.manifest.synthetic { " (SYNTHETIC data, no real market)" } else { "" };
+        println!(
+            "wrote {}: {} bars, {} rows, {} matches{synthetic}",
+            written.path.display(),
+            written.times,
+            written.rows,
+            written.matched
+        );
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is scanned, and as of when.
@@ -298,7 +342,7 @@ fn routed(running: &Running, prepared: &PreparedScan) -> Route {
 pub(super) fn no_symbol(error: &NoSymbol) -> UserMistake {
     let help = match &error.near {
         Some(near) => format!("did you mean '{near}'?"),
-        None => format!("'trawl inspect {}' lists its symbols", error.dataset),
+        None => format!("'trawl data inspect {}' lists its symbols", error.dataset),
     };
     UserMistake::with_help(error.to_string(), help)
 }
@@ -371,7 +415,7 @@ fn embedded(
         deadline: running.deadline,
         allow_partial: running.allow_partial,
     };
-    let work = if checkpoints.is_some() { Work::OfProcessors("an update runs") } else { work_of(prepared) };
+    let work = if checkpoints.is_some() { Work::CpuOnly("an update runs") } else { work_of(prepared) };
     let chosen = running.backend.choose(work)?;
     let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
     let prepared = &on_backend;

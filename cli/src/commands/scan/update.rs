@@ -32,7 +32,7 @@ is refused.
 
 Examples:
   trawl update --file scan.toml --dataset mine --state states/scan
-  trawl import today.csv --dataset mine && trawl update --file scan.toml --dataset mine --state states/scan -o answer.csv";
+  trawl data import today.csv --dataset mine && trawl update --file scan.toml --dataset mine --state states/scan -o answer.csv";
 
 /// Scan again after new bars: compute what they change, from what the last run kept
 #[derive(Debug, clap::Args)]
@@ -94,7 +94,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let kept = keep(&checkpoints, &prepared, &path);
     let code = finish(&shown, outcome, files)?;
     kept.context("the answer is there, but the state of the next update was not kept")?;
-    profiled.as_ref().map_or(Ok(()), crate::commands::trace::show)?;
+    profiled.as_ref().map_or(Ok(()), crate::commands::scans::trace::show)?;
     Ok(code)
 }
 

@@ -1,4 +1,4 @@
-//! `trawl trace SCAN`: where the time of a scan went, without any backend of traces.
+//! `trawl scans trace SCAN`: where the time of a scan went, without any backend of traces.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -9,14 +9,14 @@ use trawl_coordinator::RunReport;
 use trawl_coordinator::profile::Profile;
 use trawl_protocol::pb;
 
-use super::scans::{ClientArgs, ask, state_name};
+use super::{ClientArgs, ask, state_name};
 use crate::failure::DONE;
 use crate::output::waterfall;
 
 /// Show where the time of a scan went: stages, the slowest shards, and what probably held them up
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The scan's id, as 'trawl list' shows it
+    /// The scan's id, as 'trawl scans list' shows it
     scan: String,
 
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `trawl inspect`: what a dataset holds, symbol by symbol, and whether its files are whole.
+//! `trawl data inspect`: what a dataset holds, symbol by symbol, and whether its files are whole.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -27,9 +27,9 @@ A jump is a close more than three times the one before, or less than a third of 
 are told, never removed. The exit code is 1 when --verify finds a file that is not as it was written.
 
 Examples:
-  trawl inspect us5
-  trawl inspect us5 --symbol IBM
-  trawl inspect mine@0123abcd --verify --json";
+  trawl data inspect us5
+  trawl data inspect us5 --symbol IBM
+  trawl data inspect mine@0123abcd --verify --json";
 
 /// Show what a dataset holds: snapshot, columns, symbols and their bars
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,4 @@
-//! `trawl datasets`: which datasets there are; deleting and exporting them.
-
-pub mod export;
-pub mod remove;
+//! `trawl data list`: which datasets there are.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -18,40 +15,20 @@ const AFTER_HELP: &str = "\
 A dataset that cannot be opened is listed with its problem, and the exit code is 1.
 
 Examples:
-  trawl datasets
-  trawl datasets --json
-  trawl datasets rm mine
-  trawl datasets prune mine --keep 5
-  trawl datasets export us5 --symbol IBM -o ibm.csv";
+  trawl data list
+  trawl data list --json";
 
-/// List the datasets under the data root, and those that come with the program; delete and export them
+/// List the datasets under the data root, and those that come with the program
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
-    #[command(subcommand)]
-    command: Option<Command>,
-
     /// Print JSON, times in microseconds since 1970-01-01 UTC
     #[arg(long)]
     json: bool,
 }
 
-/// What to do with a dataset.
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    Rm(remove::RmArgs),
-    Prune(remove::PruneArgs),
-    Export(export::Args),
-}
-
-/// Lists; [`NOT_DONE`] when a dataset has a problem. Or does what is asked with one.
-pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    match args.command {
-        Some(Command::Rm(args)) => return remove::rm(&args, context),
-        Some(Command::Prune(args)) => return remove::prune(&args, context),
-        Some(Command::Export(args)) => return export::run(&args, context),
-        None => {}
-    }
+/// Lists; [`NOT_DONE`] when a dataset has a problem.
+pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let list = context.store().list().map_err(of_market)?;
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&list)?) } else { table(&list, context) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;

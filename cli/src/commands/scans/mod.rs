@@ -1,6 +1,8 @@
-//! `trawl list`, `status`, `watch`, `results`, `cancel`, `workers`, `drain`: what a cluster has, and what is to end.
+//! `trawl scans`: the scans that a cluster has a record of; and `trawl workers`, `drain`.
 //!
 //! They ask a coordinator and show what it says.
+
+pub mod trace;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -11,10 +13,47 @@ use serde::Serialize;
 use trawl_coordinator::client::{self, ClientError, Manager};
 use trawl_protocol::{Failure, pb};
 
-use super::scan::{Files, Outcome, ShownArgs, finish, of_client};
-use super::security::TlsArgs;
+use crate::commands::scan::{Files, Outcome, ShownArgs, finish, of_client};
+use crate::commands::security::TlsArgs;
 use crate::failure::{DONE, NOT_DONE};
 use crate::progress::Waiting;
+
+const AFTER_HELP: &str = "\
+Examples:
+  trawl scans list --active
+  trawl scans watch SCAN -o answer.parquet
+  trawl scans trace SCAN";
+
+/// List, follow and cancel the scans of a cluster, show their answers and where their time went
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do with scans.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    List(ListArgs),
+    Status(StatusArgs),
+    Watch(WatchArgs),
+    Results(ResultsArgs),
+    Trace(trace::Args),
+    Cancel(CancelArgs),
+}
+
+/// Does what is asked.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::List(args) => list(args),
+        Command::Status(args) => status(args),
+        Command::Watch(args) => watch(args),
+        Command::Results(args) => results(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Cancel(args) => cancel(args),
+    }
+}
 
 /// How a coordinator is reached.
 #[derive(Debug, clap::Args)]
@@ -59,7 +98,7 @@ pub struct ListArgs {
 /// Tell how far a scan is, or how it ended; the exit code is 0 while it waits or runs and when it has an answer
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// The scan's id, as 'trawl list' shows it
+    /// The scan's id, as 'trawl scans list' shows it
     scan: String,
 
     #[command(flatten)]
@@ -73,7 +112,7 @@ pub struct StatusArgs {
 /// Follow a scan to its end and show its answer; Ctrl-C stops following, not the scan
 #[derive(Debug, clap::Args)]
 pub struct WatchArgs {
-    /// The scan's id, as 'trawl list' shows it
+    /// The scan's id, as 'trawl scans list' shows it
     scan: String,
 
     #[command(flatten)]
@@ -86,7 +125,7 @@ pub struct WatchArgs {
 /// Show the answer of a scan that has ended
 #[derive(Debug, clap::Args)]
 pub struct ResultsArgs {
-    /// The scan's id, as 'trawl list' shows it
+    /// The scan's id, as 'trawl scans list' shows it
     scan: String,
 
     #[command(flatten)]
@@ -99,7 +138,7 @@ pub struct ResultsArgs {
 /// End a scan that nobody wants any more, down to the workers
 #[derive(Debug, clap::Args)]
 pub struct CancelArgs {
-    /// The scan's id, as 'trawl list' shows it
+    /// The scan's id, as 'trawl scans list' shows it
     scan: String,
 
     #[command(flatten)]
@@ -334,7 +373,11 @@ pub fn results(args: &ResultsArgs) -> anyhow::Result<ExitCode> {
     let info = ask(&args.client, async |manager| manager.status(&scan).await)?;
     if matches!(info.state(), pb::ScanState::Queued | pb::ScanState::Running) {
         let state = state_name(info.state());
-        anyhow::bail!("scan {} is {state} and has no answer yet: 'trawl watch {}' waits for it", args.scan, args.scan);
+        anyhow::bail!(
+            "scan {} is {state} and has no answer yet: 'trawl scans watch {}' waits for it",
+            args.scan,
+            args.scan
+        );
     }
     answer(&args.client, &args.scan, &args.shown)
 }

@@ -1,4 +1,4 @@
-//! `trawl import`: files of bars into a dataset. What becomes of each row is decided in the market room; here it is
+//! `trawl data import`: files of bars into a dataset. What becomes of each row is decided in the market room; here it is
 //! reported.
 
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use trawl_market::{
 };
 
 use super::inspect::jumps;
-use super::reading::{FORMATS_HELP, ReadArgs};
+use crate::commands::reading::{FORMATS_HELP, ReadArgs};
 use crate::context::Context;
 use crate::failure::{UserMistake, of_market};
 use crate::number::{counted, thousands};
@@ -37,11 +37,11 @@ one there was. Both may be imported alone into a dataset that exists.
   symbols     symbol,ticker,from,to and one column for each label, such as sector; several rows of a symbol with intervals from <= time < to tell renames and changes
 
 Examples:
-  trawl import AAPL.csv IBM.csv --dataset mine
-  trawl import minutes.parquet --dataset minutes --tz America/New_York --dry-run
-  trawl import klines/ --dataset crypto
-  duckdb -c \"copy bars to '/dev/stdout' (format parquet)\" | trawl import - --dataset mine
-  trawl import --dataset mine --factors splits.csv --symbols names.csv";
+  trawl data import AAPL.csv IBM.csv --dataset mine
+  trawl data import minutes.parquet --dataset minutes --tz America/New_York --dry-run
+  trawl data import klines/ --dataset crypto
+  duckdb -c \"copy bars to '/dev/stdout' (format parquet)\" | trawl data import - --dataset mine
+  trawl data import --dataset mine --factors splits.csv --symbols names.csv";
 
 /// Import files of bars into a dataset: CSV, Parquet, Arrow
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `trawl synth`: a generated market of any size, labelled synthetic wherever it is shown.
+//! `trawl data synth`: a generated market of any size, labelled synthetic wherever it is shown.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -16,8 +16,8 @@ const AFTER_HELP: &str = "\
 The same options give the same bars, and so the same snapshot, on every machine.
 
 Examples:
-  trawl synth --symbols 10000 --bars 1000 --seed 1
-  trawl synth --symbols 500 --bars 50000 --seed 7 --timeframe 1m --dataset minutes";
+  trawl data synth --symbols 10000 --bars 1000 --seed 1
+  trawl data synth --symbols 500 --bars 50000 --seed 7 --timeframe 1m --dataset minutes";
 
 /// Make a synthetic market: a dataset of random walks, labelled as such
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `trawl datasets rm` and `trawl datasets prune`: deleting datasets and snapshots, and what that freed.
+//! `trawl data rm` and `trawl data prune`: deleting datasets and snapshots, and what that freed.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -18,8 +18,8 @@ has; of the newest snapshot, the one before becomes the newest. Nothing that a s
 bundled dataset.
 
 Examples:
-  trawl datasets rm mine
-  trawl datasets rm mine@0123abcd";
+  trawl data rm mine
+  trawl data rm mine@0123abcd";
 
 /// Delete a dataset, or one of its snapshots
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ The newest snapshot is the one that NAME opens; the others are kept by when they
 reading is kept too, and named. Files that a kept snapshot shares stay.
 
 Examples:
-  trawl datasets prune mine --keep 5";
+  trawl data prune mine --keep 5";
 
 /// Delete the old snapshots of a dataset
 #[derive(Debug, clap::Args)]

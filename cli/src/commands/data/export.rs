@@ -1,4 +1,4 @@
-//! `trawl datasets export`: the bars of a dataset as one table that other programs read, and `trawl import` too.
+//! `trawl data export`: the bars of a dataset as one table that other programs read, and `trawl data import` too.
 //!
 //! Long: a row a bar, by symbol and time, columns `symbol`, `time` and those of the dataset. Numbers in CSV are the
 //! shortest that read back to the same bits.
@@ -28,9 +28,9 @@ One row a bar, sorted by symbol and time: symbol,time and the dataset's columns.
 they are dates. Imported again with the same timeframe and calendar, an export of all bars is the same snapshot.
 
 Examples:
-  trawl datasets export us5 -o us5.parquet
-  trawl datasets export us5 --symbol IBM -o - | head
-  trawl datasets export mine --from 2024-01-01 --adjust split -o adjusted.csv";
+  trawl data export us5 -o us5.parquet
+  trawl data export us5 --symbol IBM -o - | head
+  trawl data export mine --from 2024-01-01 --adjust split -o adjusted.csv";
 
 /// Write the bars of a dataset to a CSV, Parquet or Arrow file
 #[derive(Debug, clap::Args)]
@@ -101,7 +101,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.known_at(dataset.manifest.last_time);
     if !adjustment.is_none() && dataset.manifest.factors.is_none() {
         crate::diagnostics::warning_line(&format!(
-            "--adjust {} changes nothing: dataset {} has no splits and dividends ('trawl import --factors' adds them)",
+            "--adjust {} changes nothing: dataset {} has no splits and dividends ('trawl data import --factors' adds them)",
             args.adjust, dataset.manifest.name
         ));
     }
