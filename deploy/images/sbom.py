@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is linked into an executable, as CycloneDX 1.5: reads `cargo metadata` from standard input, writes JSON.
+"""The packages linked into an executable, as CycloneDX 1.5: reads `cargo metadata` from standard input, writes JSON.
 
     cargo metadata --locked --format-version 1 --filter-platform TRIPLE | sbom.py --package trawl
 
@@ -13,7 +13,7 @@ import sys
 
 
 def linked(metadata, root):
-    """Ids of the packages that `root` links, with what each needs."""
+    """Ids of the packages that `root` links, with the dependencies of each."""
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     needs, waiting = {}, [root]
     while waiting:
@@ -27,7 +27,7 @@ def linked(metadata, root):
 
 
 def reference(package):
-    """The name of a package within the document; nothing of where it was built."""
+    """The name of a package within the document; independent of where it was built."""
     return f"pkg:cargo/{package['name']}@{package['version']}"
 
 

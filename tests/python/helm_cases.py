@@ -1,4 +1,4 @@
-"""What single values of the chart change; the cases of `helm_chart.py branches`."""
+"""The effects of single values of the chart; the cases of `helm_chart.py branches`."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import tempfile
 
 from helm_refusals import arguments
 
-# NOTES.txt is told by an installation alone, which takes a cluster: a copy of the chart makes a ConfigMap of it.
+# NOTES.txt is printed only by an installation, which needs a cluster: a copy of the chart renders it into a ConfigMap.
 NOTES = """
 apiVersion: v1
 kind: ConfigMap
@@ -23,11 +23,11 @@ def notes(helm, check, chart):
         shutil.copy(chart / "templates/NOTES.txt", copy / "NOTES.txt")
         (copy / "templates/notes.yaml").write_text(NOTES)
 
-        def told(base, *sets):
+        def notes_of(base, *sets):
             rendered = helm.template(*arguments(chart, base, sets), chart=copy)
             return rendered.config("notes")["notes"]
 
-        trial, production, workers = told("trial"), told("production"), told("gpu-gh200")
+        trial, production, workers = notes_of("trial"), notes_of("production"), notes_of("gpu-gh200")
     for word in ("NOT FOR PRODUCTION", "etcd.endpoints", "tls.mode", "results.kind", "helm -n ns test rel --logs"):
         check(word in trial, f"the notes of a trial do not say '{word}':\n{trial}")
     check("trawl scan --coordinator http://127.0.0.1:7400" in trial, f"the notes do not say how to scan:\n{trial}")
@@ -55,7 +55,7 @@ def branches(helm, check, chart):
     def first(r, component):
         return spec_of(r, component)["containers"][0]
 
-    # The smallest: what comes for nothing, and nothing else.
+    # The smallest release: only the defaults.
     r = rendered("trial")
     same(
         sorted(r.kinds()),
@@ -77,7 +77,7 @@ def branches(helm, check, chart):
     c, w = r.config("coordinator"), r.config("worker")
     same(c["TRAWL_ETCD_ENDPOINTS"], "http://rel-trawl-etcd.ns.svc:2379", "trial etcd")
     same((c["TRAWL_CLUSTER_NAME"], w["TRAWL_CLUSTER_NAME"]), ("rel-trawl", "rel-trawl"), "cluster name")
-    same((c["TRAWL_INSECURE"], w["TRAWL_INSECURE"]), ("true", "true"), "plain text is said aloud")
+    same((c["TRAWL_INSECURE"], w["TRAWL_INSECURE"]), ("true", "true"), "plain text is allowed explicitly")
     same(c["TRAWL_RESULTS"], "/var/lib/trawl/results", "results on a volume")
     check("TRAWL_RESULTS_SHARED" not in c, "one coordinator's directory is not shared")
     same(w["TRAWL_CACHE_BYTES"], "2147483648", "a large number keeps its digits")
@@ -98,7 +98,7 @@ def branches(helm, check, chart):
     )
     same(pod["spec"]["containers"][0]["image"], "trawl/cli:0.1.0", "its image")
 
-    # Who reaches whom, by the network policies alone.
+    # Allowed connections, by the network policies alone.
     for source, target, port, wanted in [
         ("test", "coordinator", 7400, True),
         ("coordinator", "coordinator", 7400, True),
@@ -154,7 +154,7 @@ def branches(helm, check, chart):
             "TRAWL_NO_WORKER_TIMEOUT_S"
         ],
         "5",
-        "what is said goes before",
+        "an explicit option takes precedence",
     )
     same(c["OTEL_EXPORTER_OTLP_ENDPOINT"], "http://otel-collector.observability.svc:4317", "traces")
     same(first(r, "worker")["image"], "registry.example.org/platform/trawl/worker:0.1.0", "an image of a registry")
@@ -179,7 +179,7 @@ def branches(helm, check, chart):
     same(
         (client["uris"], client["usages"]),
         (["trawl://client/rel-trawl"], ["digital signature", "client auth"]),
-        "a client serves nobody",
+        "a client's certificate is not for serving",
     )
     check(
         "rel-trawl-coordinator.ns.svc" in r.of("Certificate", "-coordinator-tls")["spec"]["dnsNames"],
@@ -217,7 +217,7 @@ def branches(helm, check, chart):
             json.loads(text)
         same(o["metadata"]["labels"]["grafana_dashboard"], "1", "Grafana finds it")
 
-    # Who sets the number of workers: one or none.
+    # What sets the number of workers: one scaler or none.
     check("replicas" not in r.of("Deployment", "-worker")["spec"], "KEDA and the Deployment would both set replicas")
     scaled = r.of("ScaledObject")["spec"]
     same((scaled["minReplicaCount"], scaled["maxReplicaCount"]), (0, 40), "KEDA's bounds")
@@ -397,7 +397,7 @@ def branches(helm, check, chart):
     ports = [p["port"] for rule in r.of("NetworkPolicy", "-worker")["spec"]["egress"] for p in rule["ports"]]
     same(sorted(set(ports)), [53, 2379, 4317], "where a worker may connect")
     same(r.of("NetworkPolicy", "-default-deny")["spec"].get("ingress"), None, "the rest is denied")
-    check("egress" not in r.of("NetworkPolicy", "-import")["spec"], "an import connects to nobody")
+    check("egress" not in r.of("NetworkPolicy", "-import")["spec"], "an import connects nowhere")
     r = rendered(
         "production",
         'networkPolicy.clients=[{"ipBlock":{"cidr":"10.0.0.0/8"}}]',

@@ -1,4 +1,4 @@
-"""Values of the chart that are refused, and what the refusal says; the cases of `helm_chart.py refusals`."""
+"""Values of the chart that are refused, with the messages; the cases of `helm_chart.py refusals`."""
 
 import re
 
@@ -7,18 +7,18 @@ def arguments(chart, base, sets):
     return ["--values", chart / f"ci/{base}-values.yaml", *(w for s in sets for w in ("--set-json", s))]
 
 
-def plain(said):
-    """The schema's refusals in the words of helm 3; helm 4 has others for the same."""
-    said = re.sub(r"at '/([^']*)'", lambda at: at[1].replace("/", "."), said)
-    said = re.sub(
+def plain(message):
+    """The schema's refusals in the words of helm 3; helm 4 words them differently."""
+    message = re.sub(r"at '/([^']*)'", lambda at: at[1].replace("/", "."), message)
+    message = re.sub(
         r"additional properties? (.*) not allowed",
         lambda at: at[1].replace("'", "") + " is not allowed",
-        said,
+        message,
         flags=re.I,
     )
-    said = re.sub(r"missing property '(\w+)'", r"\1 is required", said)
-    said = said.replace("minLength", "length").replace("'", '"')
-    return said
+    message = re.sub(r"missing property '(\w+)'", r"\1 is required", message)
+    message = message.replace("minLength", "length").replace("'", '"')
+    return message
 
 
 def refusals(helm, check, chart):
@@ -50,7 +50,7 @@ def refusals(helm, check, chart):
         ("production", ['etcd.endpoints=["etcd:2379"]'], ["etcd.endpoints.0", "pattern"]),
         ("production", ['data.accessModes=["ReadOnlyMany"]'], ["data.accessModes.0", '"ReadWriteMany"']),
         ("gpu-mig", ['worker.gpu.resourceName="gpu"'], ["worker.gpu.resourceName", "pattern"]),
-        # By templates/validate.yaml: values that do not fit together, with what to do.
+        # By templates/validate.yaml: values that contradict each other, with advice.
         ("trial", ["etcd.trial.enabled=false"], ["etcd.endpoints is empty", "etcd.trial.enabled=true"]),
         ("trial", ['etcd.endpoints=["http://e:2379"]'], ["exclude each other"]),
         ("production", ['etcd.endpoints=["http://e:2379"]'], ["http://e:2379 is plain text", "https://"]),
@@ -92,7 +92,7 @@ def refusals(helm, check, chart):
         ),
         ("trial", ["coordinator.replicas=2"], ["results.kind=emptyDir", "coordinator.replicas is 2"]),
         ("production", ["worker.autoscaling.minReplicas=41"], ["minReplicas is 41, above maxReplicas, 40"]),
-        ("production", ['worker.autoscaling.kind="hpa"'], ["minReplicas=0 takes kind=keda"]),
+        ("production", ['worker.autoscaling.kind="hpa"'], ["minReplicas=0 needs kind=keda"]),
         (
             "trial",
             ["worker.config.cacheBytes=4000000000"],
@@ -110,7 +110,7 @@ def refusals(helm, check, chart):
         check(ended.returncode != 0, f"{name}: not refused")
         for word in words:
             check(word in plain(ended.stderr), f"{name}: the refusal does not say '{word}':\n{ended.stderr}")
-    # Without any value it is told in one go what is missing.
+    # Without any values, one message lists everything that is missing.
     ended = helm.run("template", "rel", chart)
     check(ended.returncode != 0 and "etcd.endpoints" in ended.stderr and "results.s3.url" in ended.stderr, ended.stderr)
     return f"{len(cases) + 1} sets of values refused"

@@ -5,7 +5,7 @@
 {{- if kindIs "float64" . -}}{{- int64 . -}}{{- else -}}{{- . -}}{{- end -}}
 {{- end -}}
 
-{{/* Bytes of a quantity of memory, such as 4Gi; 0 of one that is not known here. */}}
+{{/* Bytes of a quantity of memory, such as 4Gi; 0 for an unknown unit. */}}
 {{- define "trawl.bytes" -}}
 {{- $text := toString . -}}
 {{- $units := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 -}}
@@ -20,7 +20,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The grace period of a component: what comes before SIGTERM, draining, and leaving. */}}
+{{/* The grace period of a component: the time before SIGTERM, for draining, and for leaving. */}}
 {{- define "trawl.gracePeriodSeconds" -}}
 {{- add .preStopSeconds .config.drainTimeoutS .leaveMarginSeconds -}}
 {{- end -}}
@@ -33,7 +33,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Threads of a worker, as the program is told: its option, else the CPU request, rounded up; nothing where neither says. */}}
+{{/* Threads of a worker, as passed to the program: its option, else the CPU request, rounded up; empty if neither is set. */}}
 {{- define "trawl.workerThreads" -}}
 {{- $cpu := dig "requests" "cpu" "" .Values.worker.resources | toString -}}
 {{- if .Values.worker.config.threads -}}

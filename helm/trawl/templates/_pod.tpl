@@ -11,7 +11,7 @@ runAsGroup: {{ .runAsGroup }}
 {{- end }}
 {{- if not (kindIs "invalid" .fsGroup) }}
 fsGroup: {{ .fsGroup }}
-# Walking through all bars at every start would take longer than the start.
+# Changing the owner of all bars at every start would take longer than the start itself.
 fsGroupChangePolicy: OnRootMismatch
 {{- end }}
 {{- end }}
@@ -28,7 +28,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Where datasets are; nothing changes them but imports. (list . readOnly) */}}
+{{/* The volume of datasets; only imports change it. (list . readOnly) */}}
 {{- define "trawl.dataMount" -}}
 {{- $root := index . 0 -}}
 - name: data
@@ -123,7 +123,7 @@ TRAWL_METRICS: {{ printf "%s:%d" $any (int $root.Values.metrics.port) | quote }}
 {{- with $root.Values.tracing.endpoint }}
 OTEL_EXPORTER_OTLP_ENDPOINT: {{ . | quote }}
 {{- if $root.Values.metrics.enabled }}
-# They are scraped; sent as well they would be counted twice.
+# Metrics are scraped; if they were also sent they would be counted twice.
 OTEL_METRICS_EXPORTER: none
 {{- end }}
 {{- end }}
@@ -134,7 +134,7 @@ TRAWL_{{ $key | snakecase | upper }}: {{ include "trawl.text" $value | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Who a pod is: the address that it registers under, and its name. (port) */}}
+{{/* The identity of a pod: the address that it registers with, and its name. (port) */}}
 {{- define "trawl.identity" -}}
 - name: POD_IP
   valueFrom:
@@ -146,7 +146,7 @@ TRAWL_{{ $key | snakecase | upper }}: {{ include "trawl.text" $value | quote }}
   valueFrom:
     fieldRef:
       fieldPath: metadata.name
-# Where a slow shard ran, in traces.
+# Shows in traces where a slow shard ran.
 - name: TRAWL_NODE
   valueFrom:
     fieldRef:
@@ -221,7 +221,7 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- include "trawl.selector" (list $root $component) | nindent 8 }}
-    # A rollout spreads its own pods, not those that go.
+    # A rollout spreads its own pods, not those being replaced.
     matchLabelKeys: [pod-template-hash]
 {{- end }}
 {{- end -}}
