@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What it costs to walk history point in time: --all-bars over a synthetic market whose symbols have 40 dividends each,
-# raw, adjusted as of the last bar and adjusted as of each bar; three kinds of scans. Ratios of one run are what counts.
+# The cost of point-in-time adjustment: --all-bars over a synthetic market whose symbols have 40 dividends each,
+# raw, adjusted as of the last bar and adjusted as of each bar; three kinds of scans. Only ratios within one run are meaningful.
 # Keeps benches/results/adjusting-DATE.json.
 #
 #   benches/adjusting.sh [SYMBOLS [BARS]]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 symbols=${1:-300} bars=${2:-2520}
-# Another executable than a release build: TRAWL_BIN=...
+# To use another executable than the release build: TRAWL_BIN=...
 [ -n "${TRAWL_BIN:-}" ] || cargo build --quiet --release -p trawl
 trawl=${TRAWL_BIN:-$PWD/${CARGO_TARGET_DIR:-target}/release/trawl}
 place=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The screen W1: nanoseconds per bar of fifteen indicators, one thread, f64: Trawl's and, in the same run on the same
 # machine over the same shape of data, TA-Lib's and vector-ta's. Prints a table, keeps benches/results/screen-DATE.json.
-# The first build of vector-ta takes minutes; where it cannot be built the table is without it.
+# The first build of vector-ta takes minutes; if it cannot be built the table omits it.
 #
 #   benches/screen.sh [--symbols N] [--bars N] [--repeats N]
 set -euo pipefail
@@ -10,7 +10,7 @@ python=$(tools/get-venv)
 cargo build --locked --release --quiet -p trawl
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 peers=()
-# Outside nightly compilers vector-ta has no instruction sets to choose from while it runs: it gets this machine's.
+# With a stable compiler vector-ta cannot choose instruction sets at run time: it is compiled for this machine's.
 if (cd benches/peers && RUSTFLAGS="-C target-cpu=native" cargo build --locked --release --quiet --target-dir "$target/peers"); then
     peers=(--peers "$target/peers/release/peers")
 else

@@ -72,7 +72,7 @@ def best_ns_per_bar(function, made, repeats):
 
 
 def measure_peer(program, ours):
-    """What `program` wrote of itself: library, version, rows."""
+    """The output of `program`: library, version, rows."""
     shape = [word for name in ("symbols", "bars", "repeats") for word in (f"--{name}", str(ours[name]))]
     return json.loads(subprocess.run([program, *shape], check=True, stdout=subprocess.PIPE).stdout)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tracing costs a warm scan of 10,000 symbols on four workers of this machine, in turns within one run: nothing sent,
-# the same again (what differs is noise), not even logs, traces sent, traces and metrics sent (the default once a receiver is
+# The cost of tracing for a warm scan of 10,000 symbols on four workers of this machine, in turns within one run: nothing sent,
+# the same again (the difference is noise), no logs either, traces sent, traces and metrics sent (the default once a receiver is
 # named), one trace in a hundred sent. Two scans: one as cheap as a scan can be, and the screen of fifteen indicators. The
 # receiver is rotel. Prints tables and keeps benches/results/tracing-DATE.json.
 #
@@ -34,7 +34,7 @@ cluster() { # NAME, and variables of its processes
     ways+=(--way "$name=$(grep -m1 '^ready cluster' "$scratch/$name" | tr ' ' '\n' | sed -n 's/^url=//p')")
     named+=("$name=${started[-1]}")
 }
-# Processor time so far of a process and of those that it started: hundredths of a second, without etcd's.
+# CPU time so far of a process and its children: hundredths of a second, without etcd's.
 spent() {
     local child
     [ "$(cat "/proc/$1/comm")" = etcd ] && return
@@ -62,7 +62,7 @@ before, after = (dict(line.split() for line in open(path)) for path in sys.argv[
 each = {name: (int(after[name]) - int(before[name])) / int(sys.argv[4]) * 1e3 / report["scans"] for name in after}
 for way in report["ways"]:
     way["processor_ms"] = each[way["name"]]
-# It takes the spans of three clusters.
+# It receives the spans of three clusters.
 report["receiver_processor_ms"] = each["receiver"]
 json.dump(report, open(sys.argv[1], "w"), indent=2)
 print(f"{report['condition']}: {report['symbols']} symbols, {report['rounds']} rounds; beside 'off':")

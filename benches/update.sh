@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One new bar of 10,000 symbols through the screen W1 with its state resident, on two threads; beside it the last bar from
+# One new bar of 10,000 symbols through the screen W1 with its state resident, on two threads; compared with the last bar from
 # the whole histories. Prints a table and keeps benches/results/update-DATE.json.
 #
 #   benches/update.sh [--symbols N] [--bars N] [--updates N] [--threads N]

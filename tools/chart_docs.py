@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes helm/trawl/README.md from the comments of values.yaml, and docs/kubernetes/configuration.md from what the program
-says of its options. `just chart-docs` runs it; a test compares.
+"""Writes helm/trawl/README.md from the comments of values.yaml, and docs/kubernetes/configuration.md from the program's
+help texts. `just chart-docs` runs it; a test compares.
 
     chart_docs.py --trawl TRAWL
 """
@@ -14,7 +14,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm/trawl"
-# Longest default that a table shows.
+# Most characters of a default in a table.
 DEFAULT_CHARACTERS_MAX = 60
 
 
@@ -23,11 +23,11 @@ DEFAULT_CHARACTERS_MAX = 60
 
 def options(trawl, command):
     """{long name: (description, default)} of a command, from its --help."""
-    said = subprocess.run(
+    help_text = subprocess.run(
         [trawl, command, "--help"], capture_output=True, text=True, env={"COLUMNS": "110"}, check=True
     )
     found = {}
-    for line in said.stdout.splitlines():
+    for line in help_text.stdout.splitlines():
         if head := re.match(r"  (?:-\w, |    )--([a-z0-9-]+)(?: <\S+>)?\s*(.*)$", line):
             name = head[1]
             found[name] = [head[2]] if head[2] else []
@@ -45,7 +45,7 @@ def options(trawl, command):
     }
 
 
-# What the chart sets by other values; everything else is a key of coordinator.config or worker.config.
+# Options that the chart sets by other values; everything else is a key of coordinator.config or worker.config.
 WIRED = {
     "data-root": "data.kind",
     "etcd": "etcd.endpoints",

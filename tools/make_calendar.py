@@ -44,7 +44,7 @@ CORRECTIONS = {
 
 
 def clock(at, date, zone):
-    """A time on the exchange's clock, as 09:30, or -1d17:00 on the evening before `date`."""
+    """A time in the exchange's local time, as 09:30, or -1d17:00 on the evening before `date`."""
     wall = at.tz_convert(zone).tz_localize(None)
     days = (wall.normalize() - date).days
     assert wall.second == 0 and days in (-1, 0), (date, wall)
@@ -58,7 +58,7 @@ def instant(text, date, zone):
 
 
 def sessions_of(code, start, end):
-    """Date and hours on the exchange's clock of every session."""
+    """Date and hours in local time of every session."""
     calendar = exchange_calendars.get_calendar(code, start=start, end=end)
     sessions = {}
     for row in calendar.schedule.itertuples():
@@ -122,7 +122,7 @@ def write(code):
 def sample(code, zone, sessions, rules, start, end):
     """Sessions in UTC that a reader of the file must find, and a digest of all of them."""
 
-    def told(date):
+    def in_utc(date):
         times = [instant(t, date, zone) for stretch in sessions[date].split() for t in cut(stretch)]
         return f"{date:%Y-%m-%d} " + " ".join(f"{t:%Y-%m-%dT%H:%M}" for t in times)
 
@@ -131,11 +131,11 @@ def sample(code, zone, sessions, rules, start, end):
         return stretch[:at], stretch[at + 1 :]
 
     dates = list(sessions)
-    text = "\n".join(told(date) for date in dates) + "\n"
+    text = "\n".join(in_utc(date) for date in dates) + "\n"
     usual = {hours for _, hours in rules}
     chosen = {dates[0], dates[-1]}
     for i in range(1, len(dates)):
-        if 2023 <= dates[i].year <= 2025 and told(dates[i])[22:27] != told(dates[i - 1])[22:27]:
+        if 2023 <= dates[i].year <= 2025 and in_utc(dates[i])[22:27] != in_utc(dates[i - 1])[22:27]:
             chosen |= {dates[i - 1], dates[i]}  # the clocks change
         if any(since == dates[i] for since, _ in rules):
             chosen |= {dates[i - 1], dates[i]}
@@ -144,7 +144,7 @@ def sample(code, zone, sessions, rules, start, end):
     chosen |= set([d for d in weekdays if d not in sessions and d.year <= 2026][-14:])
     lines = [f"# Of tools/make_calendar.py: dates of {code}, in UTC open, close, and around a break; a digest of all sessions."]
     lines.append(f"sessions {len(dates)} sha256 {hashlib.sha256(text.encode()).hexdigest()}")
-    lines += [told(d) if d in sessions else f"{d:%Y-%m-%d} closed" for d in sorted(chosen)]
+    lines += [in_utc(d) if d in sessions else f"{d:%Y-%m-%d} closed" for d in sorted(chosen)]
     (FOLDER / "samples" / f"{code}.txt").write_text("\n".join(lines) + "\n")
 
 

@@ -64,7 +64,7 @@ class Show:
         print(f"{label:<44}{seconds:>7.2f} s  {digests['csv'][:16]}  {'same' if same else 'OTHER BYTES'}", flush=True)
 
     def listening(self, name, *arguments):
-        """Starts a server and waits until it says where it listens."""
+        """Starts a server and waits until it prints its address."""
         path = self.folder / f"{name}.log"
         process = self.start(*arguments, log=open(path, "wb"))
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -92,7 +92,7 @@ def cluster(show, etcd, count, then):
 
 
 def killed(show, url, workers):
-    """A stopped worker takes work and answers nothing, so the scan is in its middle when the worker is killed."""
+    """A stopped worker accepts work and answers nothing, so the scan is still running when the worker is killed."""
     start = time.monotonic()
     workers[1].send_signal(signal.SIGSTOP)
     output, report = show.folder / "killed.csv", show.folder / "killed.report.json"

@@ -3,8 +3,8 @@
 
     shared_etcd.py PATH_OF_ETCD
 
-Prints one line, the client URL, once etcd answers that it is healthy. Whoever started us holds the other end of our
-standard input: when that process ends, in whatever way, the pipe closes and etcd and its directory go too.
+Prints one line, the client URL, once etcd answers that it is healthy. The parent process holds the other end of
+standard input: when it ends, however, the pipe closes, etcd stops and its directory is deleted.
 """
 
 import shutil
@@ -22,7 +22,7 @@ POLL_INTERVAL_S = 0.05
 
 
 def free_ports(count):
-    """`count` loopback ports that nobody listens on at this moment."""
+    """`count` loopback ports that are free at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for s in sockets:
@@ -63,7 +63,7 @@ def start(etcd, folder):
 
 
 def main():
-    # An interrupt at the terminal reaches us too; the pipe tells when it is time to go.
+    # An interrupt at the terminal reaches this process too; the end of the pipe is the signal to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     folder = tempfile.mkdtemp(prefix="trawl-etcd-")
     process = None

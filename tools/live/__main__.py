@@ -40,7 +40,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def evidence(bench, columns, found):
-    """Makes sure of the comparisons that do not agree: disturbed inputs first, then the reference."""
+    """Checks the comparisons that do not agree: with disturbed inputs first, then with the reference."""
     differing = left = [c for c in found if not c.agrees()]
     for seed in range(1, compare.DISTURBED_RUNS + 1):
         if not left:
@@ -59,7 +59,7 @@ def evidence(bench, columns, found):
 def batch(programs, functions, seed, number):
     """Every function once, over one series: the findings of each case."""
     family, columns = series.make(numpy.random.default_rng([seed, number]))
-    # Each function has a stream of its own, so that one alone repeats what it met among all.
+    # Each function has a stream of its own, so that running one alone repeats its cases of the full run.
     drawn = [cases.draw(numpy.random.default_rng([seed, number, zlib.crc32(f["name"].encode())]), f) for f in functions]
     findings, found = [], []
     with tempfile.TemporaryDirectory(prefix="trawl-live-") as name:

@@ -49,7 +49,7 @@ by `just accuracy`; digits may differ on another machine.
 - *error*: the largest |value - exact| / max(1, |exact|) of all outputs, bars and series. A value within 1.1e-16 is the
   nearest f64.
 - *relative*: the largest |value - exact| / |exact| where |exact| is at least a thousandth of the output's largest.
-- *apart*: bars not measured, because the value, or a decision before it, hangs on the last digits: either engine is more
+- *apart*: bars not measured, because the value, or a decision before it, depends on the last digits: either engine is more
   than 1e-9 off, and the exact value or Trawl's moves by a tenth of that or more when the inputs are disturbed by 1e-13 of
   themselves (equal values stay equal).
 
@@ -68,7 +68,7 @@ What remains, and why:
   itself rounded. Disturbed by 1e-13 the exact value moves as much: those bars are *apart*.
 - `adosc` is a difference of averages of a running total of volume: its error is that of the total, 1e-16 of it.
 - `stochrsi` and `smi` divide by ranges that go to 0 where nothing moves; `mama`, the `ht_` functions and whatever
-  averages with `matype=7` (`stoch`, `macdext`) hang on the phase of a price, which is not determined on flat bars.
+  averages with `matype=7` (`stoch`, `macdext`) depend on the phase of a price, which is not determined on flat bars.
 - `correl` is exactly 1 of a series with itself and never beyond 1 or -1.
 """
 COLUMNS = ("function", "golden: error", "relative", "TA-Lib: error", "stress: error", "relative", "TA-Lib: error", "apart")
@@ -136,7 +136,7 @@ def stress_jobs(functions):
 
 
 def measure(programs, columns, made):
-    """(function, [(ours, theirs, exact, apart) of each output that is no whole number]) of each case."""
+    """(function, [(ours, theirs, exact, apart) of each output that is not a whole number]) of each case."""
     with tempfile.TemporaryDirectory(prefix="trawl-accuracy-") as name:
         bench = Bench(*programs, pathlib.Path(name))
         bench.write(columns)

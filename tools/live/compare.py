@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy
 
 TOLERANCE = 1e-9
-# How the inputs are disturbed to see whether an answer hangs on their last digits.
+# How the inputs are disturbed to see whether an answer depends on their last digits.
 DISTURBANCE = 1e-13
 DISTURBED_RUNS = 40
 # An answer must move by this share of a difference for the difference to count as explained.
@@ -14,13 +14,13 @@ MOVED_SHARE = 0.1
 
 @dataclass
 class Output:
-    """What one output of one case showed."""
+    """The result of comparing one output of one case."""
 
     name: str
     values: int
     # The largest error among the bars within the tolerance.
     largest: float
-    # Bars that differ but hang on the last digits of the inputs.
+    # Bars that differ but depend on the last digits of the inputs.
     unstable: int = 0
     # Bars that differ, though stable, where TA-Lib is as far from the double-double value and Trawl is on it.
     rounding: int = 0
@@ -49,14 +49,14 @@ class Comparison:
         return not any((e > TOLERANCE).any() for e in self.errors)
 
     def disturb(self, ours, theirs):
-        """Takes in what both give for disturbed inputs."""
+        """Adds the values of both for disturbed inputs."""
         for i, moved in enumerate(self.moved):
             mine = differences(ours[i], self.ours[i], self.theirs[i])
             other = differences(theirs[i], self.theirs[i], self.theirs[i])
             self.moved[i] = numpy.maximum(moved, numpy.maximum(mine, other))
 
     def unexplained(self, i):
-        """The bars of output i that differ and do not hang on the last digits."""
+        """The bars of output i that differ and do not depend on the last digits."""
         return (self.errors[i] > TOLERANCE) & (self.moved[i] < MOVED_SHARE * self.errors[i])
 
     def stable_difference(self):

@@ -1,4 +1,4 @@
-"""What the cases showed, summed up by function: as text, Markdown and data."""
+"""The results of the cases, summarised by function: as text, Markdown and data."""
 
 from dataclasses import dataclass, field
 

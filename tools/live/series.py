@@ -89,7 +89,7 @@ def of_family(random, family, bars):
 
 def disturbed(columns, relative, seed):
     """The columns with every value changed by at most `relative` of it. Equal values stay equal, in all columns: a tie
-    that the bars themselves show is no near-tie."""
+    that the bars themselves show is not a near-tie."""
 
     def change(x):
         bits = (x.view(numpy.uint64) ^ numpy.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)) * numpy.uint64(0xBF58476D1CE4E5B9)

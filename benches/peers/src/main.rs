@@ -2,8 +2,8 @@
 //!
 //!     peers --symbols N --bars N --repeats N
 //!
-//! The functions that write into given buffers are called, once per symbol, so that no allocation is measured but those
-//! they make themselves. Where the library wants the typical price, making it is part of the time.
+//! The functions that write into given buffers are called, once per symbol, so that only their own allocations are
+//! measured. If the library needs the typical price, computing it is part of the time.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -35,11 +35,11 @@ struct Bars {
     volume: Vec<f64>,
 }
 
-/// What calls write, and what they need beside the bars.
+/// Output buffers, and inputs besides the bars.
 struct Buffers {
     out: [Vec<f64>; 3],
     typical: Vec<f64>,
-    /// Milliseconds within one day: its volume-weighted price starts anew every day.
+    /// Milliseconds within one day: its volume-weighted price starts over every day.
     times: Vec<i64>,
 }
 
