@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::expression::{Compare, Cross, Expr, Node};
-use super::indicators::{Noise, Value, arithmetic, finite, function, known};
+use super::indicators::{Noise, Value, arithmetic, finite, function, known, mean};
 use super::market::{Bars, COLUMNS, Market, base_bars, weekly_bars};
 use super::random::Random;
 
@@ -99,6 +99,10 @@ impl Noise for Reference<'_> {
                 (false, false) => x,
             },
         }
+    }
+
+    fn by_sums(&self) -> bool {
+        matches!(*self.rounding.borrow(), Some(Rounding::Coarse(13..)))
     }
 }
 
@@ -347,8 +351,8 @@ fn label_day(axis: Axis, key: i64) -> i64 {
 /// A number for one member (NA when it is none) from the values of all members, its own included; or one for all.
 fn cross_section(kind: Cross, own: Option<f64>, population: &[f64]) -> Value {
     let n = population.len() as f64;
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let larger = |x: f64| population.iter().filter(|v| **v > x).count() as f64;
+    let mean = |members: &[f64]| if members.is_empty() { f64::NAN } else { mean(members) };
     match kind {
         Cross::Rank => Some(1.0 + larger(own?)),
         Cross::Top(k) => Some(f64::from(u8::from(1.0 + larger(own?) <= f64::from(k)))),

@@ -111,5 +111,8 @@ fn the_engine_agrees_with_the_reference_on_random_scans_and_markets() {
     assert!(failures.is_empty(), "{} of {cases} scans disagree: {tally}\n\n{}", failures.len(), texts.join("\n"));
     assert!(tally.matched > 0 && tally.values > 0, "nothing was compared: {tally}");
     assert!(tally.excused() * 1000 <= tally.rows * EXCUSED_PER_MILLE_MAX, "rounding decides too many rows: {tally}");
-    assert!(tally.searched * 1_000_000 <= tally.rows * SEARCHED_PER_MILLION_MAX + 1_000_000, "too many searches: {tally}");
+    assert!(
+        tally.searched * 1_000_000 <= tally.rows * SEARCHED_PER_MILLION_MAX + 1_000_000,
+        "too many searches: {tally}"
+    );
 }
