@@ -14,7 +14,7 @@ use trawl_market::{Adjustment, MarketError, TimeMicros};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
-use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, reads_earlier_crosses};
+use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, changing_name, reads_earlier_crosses};
 
 use crate::local::LocalOptions;
 use crate::merge::{FailedSegment, failed_rows, place_rows};
@@ -35,6 +35,17 @@ pub enum AllBarsError {
     /// The user's to mend.
     #[error("'history' limits what one as-of sees, and every bar has its own: leave one of the two out")]
     History,
+    /// The user's to mend: one plan serves all bars.
+    #[error(
+        "'{name}' is the ticker of {} at different times, and every bar has its own: name the symbol instead",
+        symbols.join(" and of ")
+    )]
+    Renamed {
+        /// As the document has it.
+        name: String,
+        /// What it refers to, by the alphabet.
+        symbols: Vec<String>,
+    },
     /// The operating system gave no threads.
     #[error("cannot start the threads of the scan")]
     Threads(#[from] rayon::ThreadPoolBuildError),
@@ -71,6 +82,11 @@ pub fn all_bars(
     let times = prepared.dataset.times()?;
     let wanted =
         times.partition_point(|t| from.is_some_and(|from| *t < from))..times.partition_point(|t| *t <= prepared.as_of);
+    if let (Some(&first), Some(&last)) = (times.get(wanted.start), times.get(wanted.end.saturating_sub(1)))
+        && let Some((name, symbols)) = changing_name(&prepared.dataset, &prepared.document, (first, last))?
+    {
+        return Err(AllBarsError::Renamed { name, symbols });
+    }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build()?;
     let times = times.get(wanted).unwrap_or(&[]);
     let columns = (prepared.plan.rank.len() + prepared.plan.headings.len()) as u64;

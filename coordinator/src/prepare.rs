@@ -138,7 +138,10 @@ pub(crate) fn prepare_with(
         .resolve_as_of(&wanted, document.forming, now())?
         .ok_or_else(|| PrepareError::NoBar { dataset: manifest.name.clone(), as_of: wanted.to_string() })?;
     let as_of = resolved.bar;
-    let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
+    let timeframe: Timeframe = manifest.timeframe.parse()?;
+    let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?
+        .on(manifest.calendar(), timeframe)
+        .known_at(as_of);
     let mut warnings: Vec<String> = resolved.warning.into_iter().collect();
     if !adjustment.is_none() && manifest.factors.is_none() {
         warnings.push(format!(

@@ -192,7 +192,7 @@ fn splits_names_and_labels_are_imported_and_reported() {
 fn a_forming_bar_waits_until_it_is_closed() {
     let home = Home::new();
     home.write("AAA.csv", GOOD);
-    home.trawl(&["import", "AAA.csv", "--dataset", "mine", "--complete-to", "2020-01-06 16:00"]).expect_code(0);
+    home.trawl(&["import", "AAA.csv", "--dataset", "mine", "--complete-to", "2020-01-06 11:00"]).expect_code(0);
     let scanned = |more: &[&str]| {
         let scan = ["scan", "--dataset", "mine", "--where", "close > 0", "--output", "out.csv"];
         home.trawl(&[&scan[..], more].concat()).expect_code(0);
@@ -202,7 +202,7 @@ fn a_forming_bar_waits_until_it_is_closed() {
     assert!(close().contains("matched,false,false,,11.5\n"), "{}", close());
     let provisional = scanned(&["--forming"]);
     assert!(provisional.contains("matched,false,true,,11.75\n"), "{provisional}");
-    home.trawl(&["import", "--dataset", "mine", "--complete-to", "2020-01-06 21:00"]).expect_code(0);
+    home.trawl(&["import", "--dataset", "mine", "--complete-to", "2020-01-06 16:00"]).expect_code(0);
     assert!(close().contains("matched,false,false,,11.75\n"), "{}", close());
 }
 

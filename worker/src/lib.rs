@@ -27,7 +27,7 @@ pub use evaluate::calendar_period;
 pub use execute::{
     ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput, reads_earlier_crosses,
 };
-pub use source::schema_of;
+pub use source::{changing_name, schema_of};
 
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{Engine, Precision};

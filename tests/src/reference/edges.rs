@@ -154,6 +154,8 @@ impl Reference<'_> {
             _ => None,
         };
         let window = extreme(a, b).map(|w| (w, &x)).or_else(|| extreme(b, a).map(|w| (w, &y)));
+        // The same series by another name, such as `kama(5)` and `kama(close, 5)`, are one node to the engine.
+        let twins = x == y;
         let at = |t: usize| match &window {
             // Adjusted values that differ only by rounding, unless they are not prices at all.
             _ if exact && self.adjusted && worst >= Grade::Stored && x[t] != y[t] => {
@@ -170,7 +172,10 @@ impl Reference<'_> {
             }
             // It may contain the other side under another name.
             Some(((_, false), _)) => Edge { must: false, ..near(x[t], y[t]) },
-            None => near(x[t], y[t]),
+            None => {
+                let edge = near(x[t], y[t]);
+                Edge { must: edge.must && !twins, ..edge }
+            }
         };
         let open = worst == Grade::Unknown || against_zero.is_some_and(|grade| grade == Grade::Open);
         (0..x.len()).map(at).map(|edge| Edge { must: edge.must && !open, ..edge }).collect()
