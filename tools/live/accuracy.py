@@ -40,36 +40,36 @@ WHOLE = ("integer", "trend", "minidx", "maxidx", "swinghigh", "swinglow")
 
 HEAD = """# Accuracy
 
-How far each indicator's values are from the exact ones, and how far TA-Lib's are. The exact values are those of the same
-formulas in double-double arithmetic (about 32 digits, `kernels/examples/reference.rs`), rounded to f64 at the end. Made
-by `just accuracy`; digits may differ on another machine.
+How far the values of each indicator are from the exact ones, and how far TA-Lib's values are. The exact values come from the same
+formulas in double-double arithmetic (about 32 digits, `kernels/examples/reference.rs`), rounded to f64 at the end.
+`just accuracy` writes this page; digits may differ on another machine.
 
-- *golden*: the series of `tests/golden/talib` with every parameter set there; *stress*: walks on a cent grid, spikes,
+- *golden*: the series of `tests/golden/talib` with every parameter set of that folder; *stress*: walks on a cent grid, spikes,
   flat stretches, prices about 1e-6 and 1e8, ticks of 1e-4 at 1e6, ties, no volume, with the default parameters.
 - *error*: the largest |value - exact| / max(1, |exact|) of all outputs, bars and series. A value within 1.1e-16 is the
   nearest f64.
 - *relative*: the largest |value - exact| / |exact| where |exact| is at least a thousandth of the output's largest.
-- *apart*: bars not measured, because the value, or a decision before it, hangs on the last digits: either engine is more
-  than 1e-9 off, and the exact value or Trawl's moves by a tenth of that or more when the inputs are disturbed by 1e-13 of
-  themselves (equal values stay equal).
+- *apart*: bars not measured, because the value, or an earlier decision, depends on the last digits: one of the engines is more
+  than 1e-9 off, and the exact value or Trawl's moves by at least a tenth of that when the inputs are disturbed by a relative
+  1e-13 (equal values stay equal).
 
-Functions whose outputs are whole numbers alone (candle patterns, trend modes, indices) have no error to measure; they are
-compared with TA-Lib by `just live`.
+Functions whose outputs are all whole numbers (candle patterns, trend modes, indices) have no error to measure; `just live`
+compares them with TA-Lib.
 
 """
 TAIL = """
-What remains, and why:
+The errors that remain, and their causes:
 
 - Differences of averages (`apo`, `macd`, `macdext`, `macdfix`, `ao`, `ac`, `dpo`, `eri`, `trix`, `fosc`): each average is
   rounded to f64, at a price of 1e6 by up to 6e-11. Where prices move by ticks of 1e-4 their difference is of the order of a
-  tick, so that its *relative* error is large while its error is a few units in the last place of the price. TA-Lib's is the
-  same or larger. `avgdev` is taken from such a mean.
-- `cci` divides a difference to a mean by a mean deviation: at 1e6 and ticks of 1e-4 both are made of a typical price that is
-  itself rounded. Disturbed by 1e-13 the exact value moves as much: those bars are *apart*.
-- `adosc` is a difference of averages of a running total of volume: its error is that of the total, 1e-16 of it.
-- `stochrsi` and `smi` divide by ranges that go to 0 where nothing moves; `mama`, the `ht_` functions and whatever
-  averages with `matype=7` (`stoch`, `macdext`) hang on the phase of a price, which is not determined on flat bars.
-- `correl` is exactly 1 of a series with itself and never beyond 1 or -1.
+  tick, so that its *relative* error is large while its error is a few units in the last place of the price. TA-Lib's error is the
+  same or larger. `avgdev` is computed from such a mean.
+- `cci` divides a difference to a mean by a mean deviation. At 1e6 and ticks of 1e-4 both are computed from a typical price that is
+  itself rounded. The exact value moves as much when it is disturbed by 1e-13: those bars are *apart*.
+- `adosc` is a difference of averages of a running total of volume: its error is that of the total, a relative 1e-16.
+- `stochrsi` and `smi` divide by ranges that go to 0 where nothing moves; `mama`, the `ht_` functions and all
+  functions that average with `matype=7` (`stoch`, `macdext`) depend on the phase of a price, which is undefined on flat bars.
+- `correl` of a series with itself is exactly 1, and never beyond 1 or -1.
 """
 COLUMNS = ("function", "golden: error", "relative", "TA-Lib: error", "stress: error", "relative", "TA-Lib: error", "apart")
 
