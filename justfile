@@ -65,6 +65,14 @@ docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
     cargo run --profile ci --quiet -p trawl-telemetry --example metrics_page > docs/metrics.md
 
+# The documentation as a book in target/book; `just book serve` shows it while you write
+book command="build":
+    "$(tools/get-venv)" -m mkdocs {{ command }} --strict
+
+# The comparison in README.md, written anew from benches/results
+compare-table:
+    tools/compare_table.py
+
 # The pages about the chart, written anew from its values' comments and the program's options
 chart-docs:
     cargo build --profile ci --quiet -p trawl

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The book made of docs/ and of the pages beside it (README.md, ARCHITECTURE.md, ...).
 
-    book.py            checks every relative link and anchor of these pages, and that mkdocs.yml lists each page once
+    book.py            checks every relative link and anchor of these pages, that mkdocs.yml lists each page once, that the
+                       modules in the tables of ARCHITECTURE.md exist, and that docs/versions.md has the constants of the
+                       sources
 
 MkDocs loads this file as its hook (mkdocs.yml): it adds the pages outside docs/, rewrites links between pages to their
 places in the book, and gives headings the anchors that GitHub gives them. Links to files that are not pages (rules,
@@ -122,6 +124,40 @@ def glued_lists(page, text):
     return [sentence for _, sentence in wrong]
 
 
+def missing_modules(text):
+    """Modules that a crate's table in ARCHITECTURE.md names and its sources do not have."""
+    wrong, crate, named = [], None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if heading := re.match(r"###? (?:`(\w+)/`)?", line):
+            crate = heading[1]
+        elif crate and (row := re.match(r"\| (`[^|]*`) \|", line)):
+            for module in re.findall(r"`([\w/]+)`", row[1]):
+                named += 1
+                source = ROOT / crate / "src" / module
+                if not source.is_dir() and not source.with_suffix(".rs").is_file():
+                    wrong.append(f"ARCHITECTURE.md:{number}: '{crate}' has no module '{module}'")
+    return wrong or ([] if named > 60 else ["ARCHITECTURE.md: the tables of modules were not understood"])
+
+
+def wrong_versions(text):
+    """Rows of docs/versions.md whose version is not that of the constant they name."""
+    wrong, rows = [], re.findall(r"^\| [^|]+ \| `?([^|`]+)`? \| `([\w:]+)` in `([\w/.]+)` \|", text, re.M)
+    release = re.search(r'^\[workspace\.package\]\nversion = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M)[1]
+    for version, name, place in rows:
+        source = (ROOT / place).read_text() if (ROOT / place).is_file() else ""
+        constant = re.search(rf"const {name}: [^=]+ = (.*);", source)
+        if name == "Plan::canonical":
+            right = f'"{version.strip()}\\n"' in source
+        elif constant and "CARGO_PKG_VERSION" in constant[1]:
+            right = version == f"trawl/{release}"
+        else:
+            right = constant is not None and constant[1].lstrip("*b").strip('"') == version.strip()
+        if not right:
+            found = constant[1] if constant else "not there"
+            wrong.append(f"docs/versions.md: {name} of {place} is not {version.strip()}: {found}")
+    return wrong if len(rows) == 10 else [*wrong, f"docs/versions.md: {len(rows)} rows were understood, not 10"]
+
+
 def listed(nav):
     """Every page that a nav names, in order."""
     for entry in nav:
@@ -138,6 +174,8 @@ def check():
     for place, text in texts.items():
         wrong += broken_links(place, text, texts) + glued_lists(place, text)
         links += sum(len(LINK.findall(line)) for _, line in outside_code(text))
+    wrong += missing_modules(texts["ARCHITECTURE.md"])
+    wrong += wrong_versions(texts["docs/versions.md"])
     named = list(listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     there = set(pages().values())
     wrong += [f"mkdocs.yml: the nav lacks '{page}'" for page in sorted(there - set(named))]
