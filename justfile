@@ -20,7 +20,7 @@ fmt:
 lint:
     cargo clippy --profile ci --workspace --all-targets -- -D warnings
 
-# Refresh the snapshots of tests/tests/snapshots (look at the difference before you commit it)
+# Refresh the snapshots of tests/tests/snapshots and the output in README.md and docs/tour.md (look at the difference before you commit it)
 bless:
     tools/bless
 

@@ -44,7 +44,11 @@ fn shown(page: &str) -> Vec<Shown> {
     let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
     let block = |(commands, rest): (&str, &str)| Shown {
         lines: commands.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect(),
-        printed: rest.trim_start().strip_prefix("```text\n").and_then(|r| Some(r.split_once("```")?.0.to_owned())),
+        printed: rest
+            .trim_start()
+            .strip_prefix("```text\n")
+            .and_then(|text| text.split_once("```"))
+            .map(|(printed, _)| printed.to_owned()),
     };
     blocks.map(block).collect()
 }
