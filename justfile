@@ -20,7 +20,7 @@ fmt:
 lint:
     cargo clippy --profile ci --workspace --all-targets -- -D warnings
 
-# Refresh the snapshots of tests/tests/snapshots (look at the difference before you commit it)
+# Refresh the snapshots of tests/tests/snapshots and the output in README.md and docs/tour.md (look at the difference before you commit it)
 bless:
     tools/bless
 
@@ -64,6 +64,14 @@ fuzz seconds="60" seed="1":
 docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
     cargo run --profile ci --quiet -p trawl-telemetry --example metrics_page > docs/metrics.md
+
+# The documentation as a book in target/book; `just book serve` shows it while you write
+book command="build":
+    "$(tools/get-venv)" -m mkdocs {{ command }} --strict
+
+# The comparison in README.md, written anew from benches/results
+compare-table:
+    tools/compare_table.py
 
 # The pages about the chart, written anew from its values' comments and the program's options
 chart-docs:
