@@ -54,7 +54,7 @@ pub fn carried_inputs(program: &Program) -> Vec<bool> {
         if let (Op::Column(column), true) = (node.op, enters[i]) {
             inputs[usize::from(column)] = true;
         }
-        if enters[i] || node.op.is_recursive() {
+        if enters[i] || node.op.facts().is_recursive() {
             node.inputs.iter().for_each(|input| enters[input.index()] = true);
         }
     }

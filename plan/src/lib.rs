@@ -25,6 +25,7 @@ mod lex;
 pub mod limits;
 mod names;
 mod op;
+mod op_facts;
 mod parse;
 pub mod program;
 mod resolve;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::family::Period;
 use crate::frame::{CrossSection, FrameId, LabelTest, Read};
-use crate::graph::{Graph, Node, NodeId, Op};
+use crate::graph::{Graph, Leaf, Node, NodeId, Op};
 
 /// What a program reads, one series each.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +72,7 @@ impl Program {
 
     /// Estimated nanoseconds of one core per symbol and bar.
     pub fn cost_ns_per_bar(&self) -> f64 {
-        self.nodes().iter().map(|n| n.op.cost_ns()).sum()
+        self.nodes().iter().map(|n| n.op.facts().cost_ns).sum()
     }
 }
 
@@ -132,9 +132,10 @@ impl Whole<'_> {
     fn passes(&self) -> Vec<usize> {
         let mut passes: Vec<usize> = Vec::with_capacity(self.graph.nodes().len());
         for node in self.graph.nodes() {
-            let pass = match node.op {
-                Op::Cross(i) => passes[self.crosses[usize::from(i)].value.index()] + 1,
-                _ => node.inputs.iter().map(|i| passes[i.index()]).max().unwrap_or(0),
+            let pass = if let Op::Cross(i) = node.op {
+                passes[self.crosses[usize::from(i)].value.index()] + 1
+            } else {
+                node.inputs.iter().map(|i| passes[i.index()]).max().unwrap_or(0)
             };
             passes.push(pass);
         }
@@ -205,18 +206,18 @@ impl Whole<'_> {
         let mut graph = Graph::default();
         let mut map: HashMap<NodeId, NodeId> = HashMap::new();
         for (i, node) in self.graph.nodes().iter().enumerate().filter(|(i, _)| local[*i]) {
-            let input = match node.op {
-                Op::Column(c) => Some(Input::Column(self.columns[usize::from(c)].clone())),
-                Op::Label(l) => Some(Input::Label(self.labels[usize::from(l)].clone())),
-                Op::Window => Some(Input::Window),
-                Op::Begins(period) => Some(Input::Begins(period)),
-                Op::Cross(c) => Some(Input::Cross(c)),
-                Op::Read(how) => {
+            let input = node.op.facts().leaf().and_then(|leaf| match leaf {
+                Leaf::Column(c) => Some(Input::Column(self.columns[usize::from(c)].clone())),
+                Leaf::Label(l) => Some(Input::Label(self.labels[usize::from(l)].clone())),
+                Leaf::Window => Some(Input::Window),
+                Leaf::Begins(period) => Some(Input::Begins(period)),
+                Leaf::Cross(c) => Some(Input::Cross(c)),
+                Leaf::Read(how) => {
                     let (piece, output) = places[&node.inputs[0]];
                     Some(Input::Read { piece, output, how })
                 }
-                _ => None,
-            };
+                Leaf::Constant(_) => None,
+            });
             let (op, of) = match input {
                 Some(input) => {
                     let at = inputs.iter().position(|known| *known == input).unwrap_or_else(|| {

@@ -10,7 +10,6 @@ use trawl_plan::family::Trend;
 use trawl_plan::graph::{Binary, Bits, Node, NodeId, Op, Unary};
 use trawl_plan::scalar::TALIB_EPSILON;
 
-use super::steps::reads_back;
 use super::trend::{self, TrendMean};
 
 /// What a task computes. See `composite` for the groups.
@@ -50,20 +49,46 @@ impl Work {
     /// Whether it runs from the first bar.
     pub fn is_recursive(&self) -> bool {
         match self {
-            Self::Op(op) => op.is_recursive(),
-            Self::TrendMeans(means) => means.iter().any(|m| m.op().is_recursive()),
+            Self::Op(op) => op.facts().is_recursive(),
+            Self::TrendMeans(means) => means.iter().any(|m| m.op().facts().is_recursive()),
             Self::AverageRange(_) | Self::Strength(_) | Self::Convergence { .. } | Self::Directional(_) => true,
             Self::Weighed => true,
-            _ => false,
+            Self::TrueRange
+            | Self::SumOver(_)
+            | Self::PairOver(_)
+            | Self::Apart
+            | Self::PlusScaled(_)
+            | Self::MinusScaled(_)
+            | Self::Within
+            | Self::Standing(_)
+            | Self::Flows
+            | Self::Share
+            | Self::Bands { .. } => false,
         }
     }
 
     /// Rows before the current one that it reads of its inputs.
     pub fn reads_back(&self) -> usize {
         match self {
-            Self::Op(op) => reads_back(*op),
+            Self::Op(op) => op.facts().reads_back,
             Self::TrendMeans(means) => trend::reads_back(means),
-            _ => 0,
+            // What a group looks back at is among its inputs or its state.
+            Self::TrueRange
+            | Self::SumOver(_)
+            | Self::PairOver(_)
+            | Self::Apart
+            | Self::PlusScaled(_)
+            | Self::MinusScaled(_)
+            | Self::Within
+            | Self::Standing(_)
+            | Self::Flows
+            | Self::Share
+            | Self::Bands { .. }
+            | Self::AverageRange(_)
+            | Self::Strength(_)
+            | Self::Convergence { .. }
+            | Self::Directional(_)
+            | Self::Weighed => 0,
         }
     }
 }
@@ -152,10 +177,7 @@ impl Shapes<'_> {
     }
 
     fn constant(&self, id: NodeId) -> Option<Bits> {
-        match self.op(id) {
-            Op::Constant(bits) => Some(bits),
-            _ => None,
-        }
+        if let Op::Constant(bits) = self.op(id) { Some(bits) } else { None }
     }
 
     /// The inputs of a node that is `op`.

@@ -4,7 +4,6 @@
 //! made in rows that all tiles of a thread share, and stay in cache.
 
 use trawl_plan::Program;
-use trawl_plan::graph::Op;
 
 use super::carry::Carrier;
 use super::fuse::Work;
@@ -68,22 +67,9 @@ const CYCLE_BARS_MAX: usize = 1 << 12;
 
 /// The number of bars after which a step's blocks begin anew; `None` when it never repeats.
 fn cycle(work: &Work) -> Option<usize> {
+    // No group is cut into blocks.
     let Work::Op(op) = work else { return Some(1) };
-    match *op {
-        Op::MaxIndex(_) | Op::MinIndex(_) => None,
-        Op::Sum(p)
-        | Op::Mean(p)
-        | Op::WeightedMean(p)
-        | Op::Deviation(p)
-        | Op::Max(p)
-        | Op::Min(p)
-        | Op::Slope(p)
-        | Op::SinceMax(p)
-        | Op::SinceMin(p)
-        | Op::Correlation(p)
-        | Op::Beta(p) => Some(p as usize),
-        _ => Some(1),
-    }
+    op.facts().blocks.repeats_after().map(|bars| bars as usize)
 }
 
 fn least_common_multiple(a: usize, b: usize) -> usize {

@@ -4,7 +4,6 @@ use trawl_plan::Program;
 use trawl_plan::graph::{Node, NodeId, Op};
 
 use super::fuse::{Part, Work, fuse};
-use super::steps::reads_back;
 
 /// Where a node's values are read.
 #[derive(Debug, Clone, Copy)]
@@ -125,9 +124,10 @@ impl Tasks {
 
 fn source(nodes: &[Node], slot_of: &[usize], id: NodeId) -> Source {
     let (of, lag) = origin(nodes, id);
-    let place = match nodes[of.index()].op {
-        Op::Column(column) => Place::Column(usize::from(column)),
-        _ => Place::Slot(slot_of[of.index()]),
+    let place = if let Op::Column(column) = nodes[of.index()].op {
+        Place::Column(usize::from(column))
+    } else {
+        Place::Slot(slot_of[of.index()])
     };
     Source { of, place, lag }
 }
@@ -144,10 +144,11 @@ pub(crate) fn begins(program: &Program, wanted_from: usize) -> Vec<usize> {
         if needed[i] == usize::MAX {
             continue;
         }
-        if node.op.is_recursive() {
+        let facts = node.op.facts();
+        if facts.is_recursive() {
             needed[i] = 0;
         }
-        let read = needed[i].saturating_sub(reads_back(node.op));
+        let read = needed[i].saturating_sub(facts.reads_back);
         for input in &node.inputs {
             needed[input.index()] = needed[input.index()].min(read);
         }

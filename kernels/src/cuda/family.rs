@@ -2,7 +2,7 @@
 //! side (`kernels/cuda/family.cuh`). Recognised here, in the steps of a program; an average that somebody else wants too
 //! stays a step of its own beside it. A primitive at a time nothing is folded.
 
-use trawl_plan::family::Trend;
+use trawl_plan::family::{Trend, hull_half};
 use trawl_plan::graph::Op;
 
 use super::form::RingSlots;
@@ -11,9 +11,6 @@ use super::steps::{Source, Step, Steps};
 /// Signals that may read the same averages: beyond that, as in a sweep over growth or decay, averages that are made
 /// once and passed on cost less than walks that each signal makes for itself.
 const SIGNALS_MAX: usize = 4;
-
-/// Hull's shorter window of an average of one bar.
-const HULL_HALF_OF_ONE: u32 = 10;
 
 /// The averages of a family over one series, in the order in which they are added up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,11 +103,6 @@ impl Averages {
             },
         }
     }
-}
-
-/// Hull's shorter window. Of one bar pandas_ta takes ten.
-pub(super) fn hull_half(len: u32) -> u32 {
-    if len < 2 { HULL_HALF_OF_ONE } else { len / 2 }
 }
 
 fn int(x: u32) -> i32 {

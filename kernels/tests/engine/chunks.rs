@@ -42,13 +42,13 @@ fn of_terms(name: &str, program: &Program) -> bool {
     for node in program.nodes() {
         let of_recursive = node.inputs.iter().any(|input| recursive[input.index()]);
         differs |= of_recursive && node.op == Op::Binary(Binary::Subtract);
-        recursive.push(of_recursive || node.op.is_recursive());
+        recursive.push(of_recursive || node.op.facts().is_recursive());
     }
     differs
 }
 
 fn is_recursive(program: &Program) -> bool {
-    program.nodes().iter().any(|node| node.op.is_recursive())
+    program.nodes().iter().any(|node| node.op.facts().is_recursive())
 }
 
 /// Where a plan's chunks differ most from the CPU.
