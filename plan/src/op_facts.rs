@@ -88,13 +88,9 @@ impl Pointwise {
     fn cost_ns(self) -> f64 {
         match self {
             Self::Unary(u) => match u {
-                Unary::Negate
-                | Unary::Abs
-                | Unary::Sqrt
-                | Unary::Sign
-                | Unary::Round
-                | Unary::Ceil
-                | Unary::Floor => 0.3,
+                Unary::Negate | Unary::Abs | Unary::Sqrt | Unary::Sign | Unary::Round | Unary::Ceil | Unary::Floor => {
+                    0.3
+                }
                 Unary::Log
                 | Unary::Exp
                 | Unary::Ln

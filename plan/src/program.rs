@@ -7,6 +7,7 @@
 //! stages share is computed in each: nothing but cross-sections passes from one to the next.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::family::Period;
 use crate::frame::{CrossSection, FrameId, LabelTest, Read};
@@ -40,13 +41,14 @@ pub enum Input {
 pub struct Program {
     pub inputs: Vec<Input>,
     pub outputs: Vec<NodeId>,
-    graph: Graph,
+    /// Shared by its copies.
+    graph: Arc<Graph>,
 }
 
 impl Program {
     /// A program whose graph was made elsewhere: `Column(i)` is `inputs[i]`, and every node is of one frame.
     pub fn over(inputs: Vec<Input>, graph: Graph, outputs: Vec<NodeId>) -> Self {
-        Self { inputs, outputs, graph }
+        Self { inputs, outputs, graph: Arc::new(graph) }
     }
 
     /// The nodes, inputs before users.
@@ -231,6 +233,6 @@ impl Whole<'_> {
             let id = graph.intern(Node { op, inputs: of, kind: node.kind, frame: FrameId::OWN });
             map.insert(NodeId(i as u32), id);
         }
-        Program { inputs, outputs: roots.iter().map(|id| map[id]).collect(), graph }
+        Program { inputs, outputs: roots.iter().map(|id| map[id]).collect(), graph: Arc::new(graph) }
     }
 }

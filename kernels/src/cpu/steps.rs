@@ -1,6 +1,5 @@
 //! Which step runs a primitive and how far back it reads.
 
-use trawl_plan::Program;
 use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
@@ -254,24 +253,6 @@ fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
         CompareOp::Equal => map(Equal),
         CompareOp::NotEqual => map(NotEqual),
     }
-}
-
-/// The last bar at or before `bar` at which a block of every window of the program begins.
-pub(crate) fn blocks_begin(program: &Program, bar: usize) -> usize {
-    let mut common = 1usize;
-    for p in program.nodes().iter().filter_map(|node| node.op.facts().blocks.rounding_bars()) {
-        let p = p as usize;
-        // More than there are bars: blocks begin together at the first bar alone.
-        common = match (common / common_divisor(common, p)).checked_mul(p).filter(|common| *common <= bar) {
-            Some(common) => common,
-            None => return 0,
-        };
-    }
-    bar - bar % common
-}
-
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 /// Bytes that a step of `inputs` inputs keeps for itself, beyond a few rows, over `bars` bars.

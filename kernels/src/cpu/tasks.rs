@@ -3,7 +3,8 @@
 use trawl_plan::Program;
 use trawl_plan::graph::{Node, NodeId, Op};
 
-use super::fuse::{Part, Work, fuse};
+use super::fuse::{Part, fuse};
+use super::work::Work;
 
 /// Where a node's values are read.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,7 @@ pub(crate) enum Slot {
 }
 
 /// The tasks of a program, and its slots. Series that nobody reads back share slots, so that they stay in cache.
+#[derive(Debug)]
 pub(crate) struct Tasks {
     pub tasks: Vec<Task>,
     pub slots: Vec<Slot>,
@@ -61,10 +63,6 @@ fn origin(nodes: &[Node], id: NodeId) -> (NodeId, usize) {
 }
 
 impl Tasks {
-    pub fn new(program: &Program) -> Self {
-        Self::of(program, fuse(program))
-    }
-
     /// Of a program that is cut into `parts`.
     pub fn of(program: &Program, fused: Vec<Part>) -> Self {
         let nodes = program.nodes();
@@ -132,26 +130,138 @@ fn source(nodes: &[Node], slot_of: &[usize], id: NodeId) -> Source {
     Source { of, place, lag }
 }
 
-/// First row to run of every node when all outputs are wanted from `wanted_from` on; `usize::MAX` for those that
-/// nothing needs.
-pub(crate) fn begins(program: &Program, wanted_from: usize) -> Vec<usize> {
-    let nodes = program.nodes();
-    let mut needed = vec![usize::MAX; nodes.len()];
-    for node in &program.outputs {
-        needed[node.index()] = wanted_from;
+/// How many bars before the first wanted one something begins that begins with the first bar of all.
+const EVERY_BAR: usize = usize::MAX;
+
+/// How far before the first wanted bar tasks run and inputs are read: told once, for every bar that can be wanted.
+#[derive(Debug)]
+pub(crate) struct Backs {
+    pub tasks: Vec<usize>,
+    pub inputs: Vec<usize>,
+}
+
+/// Bars from which tasks run and inputs are read.
+pub(crate) struct Starts {
+    pub tasks: Vec<usize>,
+    pub inputs: Vec<usize>,
+}
+
+impl Backs {
+    /// Told by the program's nodes: recursive ones run from the first bar.
+    pub fn of_nodes(program: &Program, plan: &Tasks) -> Self {
+        let nodes = program.nodes();
+        let mut needed: Vec<Option<usize>> = vec![None; nodes.len()];
+        program.outputs.iter().for_each(|id| needed[id.index()] = Some(0));
+        for (i, node) in nodes.iter().enumerate().rev() {
+            let Some(back) = needed[i] else { continue };
+            let facts = node.op.facts();
+            let back = if facts.is_recursive() { EVERY_BAR } else { back };
+            needed[i] = Some(back);
+            for input in &node.inputs {
+                needed[input.index()] = needed[input.index()].max(Some(back.saturating_add(facts.reads_back)));
+            }
+        }
+        let task = |task: &Task| match task.nodes.iter().filter_map(|node| needed[node.index()]).max() {
+            Some(back) if !task.work.is_recursive() => back,
+            _ => EVERY_BAR,
+        };
+        Self { tasks: plan.tasks.iter().map(task).collect(), inputs: inputs_of(program, &needed) }
     }
-    for (i, node) in nodes.iter().enumerate().rev() {
-        if needed[i] == usize::MAX {
-            continue;
+
+    /// Told by the program's tasks: recursive ones run from the first bar, or if they are `resumed` from where they are needed.
+    pub fn of_tasks(program: &Program, plan: &Tasks, resumed: bool) -> Self {
+        let mut needed: Vec<Option<usize>> = vec![None; program.nodes().len()];
+        let want = |needed: &mut Vec<Option<usize>>, source: &Source, back: usize| {
+            let known = &mut needed[source.of.index()];
+            *known = (*known).max(Some(back.saturating_add(source.lag)));
+        };
+        plan.outputs.iter().for_each(|source| want(&mut needed, source, 0));
+        let mut tasks = vec![0; plan.tasks.len()];
+        for (back, task) in tasks.iter_mut().zip(&plan.tasks).rev() {
+            let wanted = task.nodes.iter().filter_map(|node| needed[node.index()]).max().unwrap_or(0);
+            *back = if task.work.is_recursive() && !resumed { EVERY_BAR } else { wanted };
+            let read = back.saturating_add(task.work.reads_back());
+            task.inputs.iter().for_each(|source| want(&mut needed, source, read));
         }
-        let facts = node.op.facts();
-        if facts.is_recursive() {
-            needed[i] = 0;
-        }
-        let read = needed[i].saturating_sub(facts.reads_back);
-        for input in &node.inputs {
-            needed[input.index()] = needed[input.index()].min(read);
+        Self { tasks, inputs: inputs_of(program, &needed) }
+    }
+
+    /// Where each task begins when the outputs are wanted from bar `wanted_from` on.
+    pub fn tasks(&self, wanted_from: usize) -> Vec<usize> {
+        self.tasks.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
+    }
+
+    /// The first bar that each of the program's inputs must hold when the outputs are wanted from bar `wanted_from` on.
+    pub fn inputs(&self, wanted_from: usize) -> Vec<usize> {
+        self.inputs.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
+    }
+
+    /// Both.
+    pub fn starts(&self, wanted_from: usize) -> Starts {
+        Starts { tasks: self.tasks(wanted_from), inputs: self.inputs(wanted_from) }
+    }
+}
+
+/// Of each of a program's inputs how far back it is read; an input that nothing reads from the wanted bar on.
+fn inputs_of(program: &Program, needed: &[Option<usize>]) -> Vec<usize> {
+    let mut inputs = vec![0; program.inputs.len()];
+    for (node, needed) in program.nodes().iter().zip(needed) {
+        if let Op::Column(column) = node.op {
+            let input = &mut inputs[usize::from(column)];
+            *input = (*input).max(needed.unwrap_or(0));
         }
     }
-    needed
+    inputs
+}
+
+/// A program as the CPU runs it: its tasks, and where they begin.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    pub tasks: Tasks,
+    /// Over whole histories.
+    pub whole: Backs,
+    /// From the first bar on, saving states.
+    pub restarted: Backs,
+    /// From saved states on.
+    pub resumed: Backs,
+    /// Bars at which the blocks of every window begin together (see [`Self::blocks_begin`]).
+    blocks: usize,
+}
+
+impl Schedule {
+    pub fn new(program: &Program) -> Self {
+        Self::of(program, fuse(program))
+    }
+
+    /// Of a program that is cut into `parts`.
+    pub fn of(program: &Program, parts: Vec<Part>) -> Self {
+        let tasks = Tasks::of(program, parts);
+        Self {
+            whole: Backs::of_nodes(program, &tasks),
+            restarted: Backs::of_tasks(program, &tasks, false),
+            resumed: Backs::of_tasks(program, &tasks, true),
+            blocks: common_blocks(program),
+            tasks,
+        }
+    }
+
+    /// The last bar at or before `bar` at which a block of every window of the program begins.
+    pub fn blocks_begin(&self, bar: usize) -> usize {
+        bar - bar % self.blocks
+    }
+}
+
+/// The least number that all blocks of a program's windows divide; more than there can be bars counts as the largest number.
+fn common_blocks(program: &Program) -> usize {
+    let blocks = program.nodes().iter().filter_map(|node| node.op.facts().blocks.rounding_bars());
+    blocks.fold(1, |common, p| least_common_multiple(common, p as usize))
+}
+
+/// Saturating.
+pub(crate) fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x.max(1)).saturating_mul(b)
 }

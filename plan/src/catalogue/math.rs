@@ -1,7 +1,7 @@
 //! TA-Lib's math operators and transforms.
 
 use super::{Formula, Function, INTEGER, ONE, REAL, TALIB, num, output, period};
-use crate::graph::{Blocks, Binary, NodeId, Op, Unary};
+use crate::graph::{Binary, Blocks, NodeId, Op, Unary};
 
 const OPERATORS: &str = "Math operators";
 const TRANSFORMS: &str = "Math transform";

@@ -37,7 +37,7 @@ pub(crate) struct TrendMean {
 }
 
 /// The ways in which averages are made together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Pass {
     Window,
     Exponential,
