@@ -1,6 +1,8 @@
 //! The step primitives: what each computes is said at [`Op`], once for every back end. "Defined" means finite: an infinity
 //! that reaches a window, a recurrence, a cross-section or a comparison counts as NA there.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use crate::ast::CompareOp;
 use crate::family::{Anchor, Cycle, Mesa, Parabolic, Period, SuperTrend, Trend};
 use crate::frame::Read;

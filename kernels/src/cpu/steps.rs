@@ -1,5 +1,7 @@
 //! Which step runs a primitive and how far back it reads.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
@@ -10,7 +12,6 @@ use super::composite::*;
 use super::cycle::{Adaptive, Hilbert};
 use super::elementwise::*;
 use super::extremes::{Extreme, Fold};
-use super::fuse::Work;
 use super::index::{ExtremeIndex, SinceExtreme};
 use super::joint::{Beta, Correlation, Joint, SUMS};
 use super::lane::PerLane;
@@ -30,6 +31,7 @@ use super::trend::{
 };
 use super::widened::widened_bytes;
 use super::window::{Blocks, Deviation, Mean, MeanDeviation, Plain, Short, Sum, Weighted, is_short, tail_bars};
+use super::work::Work;
 
 /// Histories that nothing limits.
 pub(crate) const UNLIMITED: usize = usize::MAX;
@@ -44,7 +46,22 @@ pub(crate) fn step_for<T: Real>(
     let op = match work {
         Work::Op(op) => *op,
         Work::TrendMeans(means) => return Some(trend_means(means, bars)),
-        group => return Some(group_for(group)),
+        Work::TrueRange
+        | Work::SumOver(_)
+        | Work::PairOver(_)
+        | Work::Apart
+        | Work::PlusScaled(_)
+        | Work::MinusScaled(_)
+        | Work::Within
+        | Work::Standing(_)
+        | Work::Flows
+        | Work::Share
+        | Work::Bands { .. }
+        | Work::AverageRange(_)
+        | Work::Strength(_)
+        | Work::Convergence { .. }
+        | Work::Directional(_)
+        | Work::Weighed => return Some(group_for(work)),
     };
     match step_of(op, inputs, bars, tables) {
         Made::Any(step) => Some(step),
@@ -259,12 +276,13 @@ fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
 pub(crate) fn step_bytes<T: Real>(work: &Work, inputs: usize, bars: usize) -> usize {
     let rows = tail_rows(work, bars);
     let is_wide = |op: Op| matches!(step_of::<T>(op, inputs, 1, &mut Tables::default()), Made::Wide(_));
-    match work {
-        Work::Op(op) if T::SHORT && is_wide(*op) => {
-            rows * size_of::<Row>() + widened_bytes(inputs, op.facts().reads_back, bars)
-        }
-        _ => rows * size_of::<RowOf<T>>(),
+    if let Work::Op(op) = work
+        && T::SHORT
+        && is_wide(*op)
+    {
+        return rows * size_of::<Row>() + widened_bytes(inputs, op.facts().reads_back, bars);
     }
+    rows * size_of::<RowOf<T>>()
 }
 
 /// Rows that a step keeps for itself, beyond a few, over `bars` bars.

@@ -175,13 +175,14 @@ fn arranged(steps: &Steps) -> Steps {
         // Marked by a later one meanwhile, or wanted itself.
         mark(all, &mut wanted, at);
     }
-    let follows = |at: usize| match (all[at].op, all[at].inputs.first()) {
-        (Op::SignalEquity { .. }, Some(Source::Step(signal))) if all[*signal].averages.is_some() => {
-            // What it reads beside is read by the signal too.
-            let known = |input: &Source| input.step().is_none_or(|step| step < *signal);
-            all[at].inputs[1..].iter().all(known).then_some(*signal)
-        }
-        _ => None,
+    let follows = |at: usize| {
+        let (Op::SignalEquity { .. }, Some(Source::Step(signal))) = (all[at].op, all[at].inputs.first()) else {
+            return None;
+        };
+        // What it reads beside is read by the signal too.
+        let known = |input: &Source| input.step().is_none_or(|step| step < *signal);
+        let all_known = || all[at].inputs[1..].iter().all(known);
+        (all[*signal].averages.is_some() && all_known()).then_some(*signal)
     };
     let mut order: Vec<usize> = Vec::with_capacity(all.len());
     for at in (0..all.len()).filter(|at| wanted[*at] && follows(*at).is_none()) {

@@ -4,6 +4,8 @@
 //! Every step is called alike: inputs, the bar's number where it asks for it, whole numbers, numbers, table, rings. The
 //! state of those that have one begins with `start(bar, first whole number)`.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use trawl_plan::ast::CompareOp;
 use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend, hull_half};
 use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
