@@ -164,6 +164,9 @@ impl<'p, T: Real> Workspace<'p, T> {
         let tasks = &self.schedule.tasks.tasks;
         let mut calls = Vec::with_capacity(tasks.len());
         let mut cuts = cuts.into_iter();
+        // One pointer a slot, for all that read and write it: another borrow of the slot would end those before it.
+        let slot = |slot: &mut Vec<RowOf<T>>| std::ptr::slice_from_raw_parts_mut(slot.as_mut_ptr(), slot.len());
+        let slots: Vec<*mut [RowOf<T>]> = self.slots.iter_mut().map(slot).collect();
         for (task, begin) in tasks.iter().zip(begins) {
             let mut cuts = cuts.next().unwrap_or_default();
             // The next one last.
@@ -175,13 +178,13 @@ impl<'p, T: Real> Workspace<'p, T> {
                     Feed { rows, base, ring: false, column: columns[column], lag: source.lag }
                 }
                 Place::Slot(slot) => {
-                    let rows: *const [RowOf<T>] = self.slots[slot].as_slice();
+                    let rows: *const [RowOf<T>] = slots[slot];
                     Feed { rows, base: 0, ring: true, column: usize::MAX, lag: source.lag }
                 }
             };
             let inputs = task.inputs.iter().map(feed).collect();
-            let outputs = task.outputs.iter().map(|slot| std::ptr::from_mut(self.slots[*slot].as_mut_slice()));
-            calls.push(Call { step, begin: *begin, inputs, outputs: outputs.collect(), cuts, saved: Saved::new() });
+            let outputs = task.outputs.iter().map(|slot| slots[*slot]).collect();
+            calls.push(Call { step, begin: *begin, inputs, outputs, cuts, saved: Saved::new() });
         }
         calls
     }

@@ -94,14 +94,16 @@ impl Tasks {
         for (i, part) in fused.into_iter().enumerate() {
             for id in &part.outputs {
                 let ring = history[id.index()];
-                slot_of[id.index()] = free.pop().filter(|_| ring == 0).unwrap_or_else(|| {
+                // A freed slot has no room for history: it waits for the next series that needs none.
+                let freed = if ring == 0 { free.pop() } else { None };
+                slot_of[id.index()] = freed.unwrap_or_else(|| {
                     slots.push(Slot::Ring(ring));
                     slots.len() - 1
                 });
             }
             let source = |id: &NodeId| source(nodes, &slot_of, *id);
             let inputs = part.inputs.iter().map(source).collect();
-            // What is read for the last time makes room, unless older bars of it stand there.
+            // Slots are freed after their last use, unless later tasks still need their history.
             let mut read: Vec<NodeId> =
                 part.inputs.iter().chain(&part.outputs).map(|id| origin(nodes, *id).0).collect();
             read.sort_unstable();
@@ -264,4 +266,27 @@ pub(crate) fn least_common_multiple(a: usize, b: usize) -> usize {
         (x, y) = (y, x % y);
     }
     (a / x.max(1)).saturating_mul(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use trawl_plan::{Schema, compile_expressions};
+
+    use super::*;
+
+    fn slots(items: &[&str]) -> usize {
+        let schema = Schema::of_columns(vec!["close".to_owned()]);
+        let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
+        let plan = compile_expressions(&items, "test", &schema).expect("legal");
+        let tasks = Schedule::new(plan.program()).tasks;
+        tasks.slots.iter().filter(|slot| matches!(slot, Slot::Ring(_))).count()
+    }
+
+    #[test]
+    fn a_series_with_history_leaves_freed_slots_to_those_without() {
+        // One root after another: each is read once, by the next.
+        assert_eq!(slots(&["sqrt(sqrt(sqrt(sqrt(close))))"]), 2);
+        // The window's input has a slot with history of its own; the two others go on taking turns.
+        assert_eq!(slots(&["sqrt(sqrt(sma(sqrt(sqrt(sqrt(close))), 30)))"]), 3);
+    }
 }
