@@ -9,6 +9,7 @@ pub mod ast;
 mod call;
 pub mod catalogue;
 mod compile;
+mod deep;
 pub mod diagnostic;
 pub mod document;
 mod edges;
