@@ -134,7 +134,7 @@ impl<'a> Parts<'a> {
             return Ok(Self { prepared, cuts: Vec::new() });
         };
         let plan = &prepared.plan;
-        let all = !plan.crosses.is_empty() && reads_earlier_crosses(plan);
+        let all = !plan.crosses.is_empty() && reads_earlier_crosses(&prepared.executable);
         let references = plan.references();
         let manifest = &prepared.dataset.manifest;
         let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();

@@ -9,9 +9,11 @@ mod axis;
 pub mod cache;
 mod checkpoints;
 mod evaluate;
+mod executable;
 mod execute;
 mod measure;
 mod piece;
+mod plans;
 pub mod registration;
 mod resuming;
 pub mod server;
@@ -24,6 +26,7 @@ mod warm;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;
+pub use executable::ExecutablePlan;
 pub use execute::{
     ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput, reads_earlier_crosses,
 };

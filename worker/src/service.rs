@@ -25,7 +25,9 @@ use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
 
 use crate::cache::{Group, GroupCache, GroupKey};
+use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
+use crate::plans::{self, Plans};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
 use crate::{execution_class_on, lowering_of, measure, precision_of};
 
@@ -63,6 +65,7 @@ pub(crate) struct WorkerService {
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
     datasets: Mutex<VecDeque<(String, Dataset)>>,
+    plans: Plans,
 }
 
 /// A request that was checked.
@@ -141,6 +144,7 @@ impl WorkerService {
             leave: tokio::sync::Notify::new(),
             fault_delay,
             datasets: Mutex::default(),
+            plans: Plans::default(),
         }
     }
 
@@ -196,18 +200,29 @@ impl WorkerService {
         let dataset = self.open(&request.dataset)?;
         let manifest = &dataset.manifest;
         let unreadable = |error: trawl_market::MarketError| Failure::from(ExecuteError::from(error));
-        let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
-        let plan = compile_scan(&document, &schema).map_err(|mistakes| {
-            invalid(mistakes.first().map_or_else(|| "the document does not compile".to_owned(), ToString::to_string))
-        })?;
-        let fingerprint = plan.fingerprint();
+        let asked =
+            plans::Asked { dataset: request.dataset, as_of_us: request.as_of_us, document: request.document_json };
+        let executable = match self.plans.known(&asked) {
+            Some(known) => known,
+            None => {
+                let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
+                let plan = compile_scan(&document, &schema).map_err(|mistakes| {
+                    let told = mistakes.first().map(ToString::to_string);
+                    invalid(told.unwrap_or_else(|| "the document does not compile".to_owned()))
+                })?;
+                let executable = ExecutablePlan::new(Arc::new(plan), precision);
+                self.plans.keep(asked, &executable);
+                executable
+            }
+        };
+        let (plan, fingerprint) = (executable.plan(), executable.fingerprint());
         if fingerprint != request.plan_fingerprint {
             let asked = request.plan_fingerprint;
             return Err(invalid(format!(
                 "plan {asked} was asked for, this worker compiles the document to {fingerprint}"
             )));
         }
-        let engine = engine.lowered(lowering_of(&plan, manifest).0);
+        let engine = engine.lowered(lowering_of(plan, manifest).0);
         let own = execution_class_on(&engine, precision);
         if class.as_ref() != Some(&own) {
             return Err(refused(&own));
@@ -220,15 +235,7 @@ impl WorkerService {
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
-        let source = ScanSource {
-            plan: Arc::new(plan),
-            dataset,
-            as_of: request.as_of_us,
-            adjustment,
-            precision,
-            engine,
-            checkpoints: None,
-        };
+        let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None };
         Ok(Shard {
             references: source.load_references()?,
             source,
@@ -445,7 +452,7 @@ impl pb::worker_server::Worker for Handle {
         };
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let runner = Arc::clone(&service);
-        let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision));
+        let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision()));
         let device = shard.source.device().cloned();
         let on_device = device.is_some();
         let work = move || {
