@@ -8,7 +8,7 @@ use super::{CsvTable, alike};
 use crate::error::MarketError;
 use crate::limits::{LABEL_BYTES_MAX, LABELS_MAX, LISTING_ROWS_MAX};
 use crate::name::{is_column, is_symbol};
-use crate::time::{TimeMicros, format_time, parse_time};
+use crate::time::{TimeMicros, format_time};
 
 const EXPECTED: &str = "a header such as symbol,ticker,from,to,sector (symbol is required; every further column is a \
                         label)";
@@ -257,6 +257,7 @@ impl SymbolTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::parse_time;
 
     const FILE: &str = "symbol,ticker,from,to,Sector,industry\n\
                         META,FB,2012-05-18,2022-06-09,Technology,Social\n\

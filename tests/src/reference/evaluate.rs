@@ -363,7 +363,7 @@ fn label_day(axis: Axis, key: i64) -> i64 {
 
 /// A number for one member (NA when it is not a member) from the values of all members, its own included; or one for
 /// all.
-fn cross_section(kind: Cross, own: Option<f64>, population: &[f64]) -> Value {
+fn cross_section(kind: Cross, own: Option<f64>, population: &[f64], round_at: &dyn Fn(f64, f64) -> f64) -> Value {
     let n = population.len() as f64;
     let larger = |x: f64| population.iter().filter(|v| **v > x).count() as f64;
     let mean = |members: &[f64]| if members.is_empty() { f64::NAN } else { mean(members) };
