@@ -236,7 +236,7 @@ mod tests {
         file.shown = "test.csv".to_owned();
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
         let plan = compile(&file, &exprs)?;
-        let outputs = evaluate(&file, &plan, Calendar::XNYS, Precision::F64)?;
+        let outputs = evaluate(&file, &plan, Calendar::XNYS, &Executable::new(plan.program(), Precision::F64))?;
         let mut bytes = Vec::new();
         write(Table { file: &file, headings: &plan.headings, outputs: &outputs }, Format::Csv, &mut bytes)?;
         Ok(String::from_utf8(bytes)?)
