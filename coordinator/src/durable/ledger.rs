@@ -1,5 +1,10 @@
 //! The records of scans, written under the epoch of one leader.
 //!
+//! A scan is accepted by the put of its header under `scans/`. The transaction that ends it deletes the header and puts one
+//! compact record under `ended/`: so `scans/` is the index of open scans, which is all that a new leader has to read, and it
+//! can never disagree with the records. Releases before left header and end of ended scans under `scans/`; those are read
+//! as they are.
+//!
 //! Every write is a transaction that holds only while the leader's key is the one of this term, so a leader that was
 //! replaced and does not know it yet changes nothing. A commit that was not answered, or that finds its own earlier try in its
 //! way, is settled by reading: ids of scans are used once, so a record with these very bytes is one's own.
@@ -7,14 +12,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use trawl_protocol::control::{ControlError, ControlStore, Entry, Guard, Write};
+use trawl_protocol::control::{ControlError, ControlStore, Entry, Guard, PageRequest, Pages, Write};
 
 use super::records::{
-    End, Header, Keys, Part, Progress, Record as _, RecordError, RequestMark, RequestRecord, Tombstone, is_scan_id,
+    Closed, DocumentPlace, End, Header, Keys, Part, Progress, Record as _, RecordError, RequestMark, RequestRecord, Tombstone,
+    is_scan_id,
 };
 
 /// Tries of an acceptance whose idempotency key is taken by a scan that is being deleted.
 const ACCEPT_TRIES_MAX: usize = 3;
+/// Name in [`Recorded::created`] of the record of a scan that has ended.
+const CLOSED: &str = "closed";
 
 /// One reign: the leader's key and the revision at which it was created, its epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +107,14 @@ pub struct Recorded {
     pub created: BTreeMap<&'static str, i64>,
 }
 
-/// Everything that stands about all scans.
+impl Recorded {
+    /// Whether it is to be run to its end.
+    pub fn is_open(&self) -> bool {
+        self.header.is_some() && self.end.is_none() && self.tombstone.is_none()
+    }
+}
+
+/// Everything that stands about some scans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// By id.
@@ -145,7 +160,7 @@ impl<S: ControlStore> Ledger<S> {
     ///
     /// # Errors
     /// [`LedgerError`]. After [`LedgerError::Control`] it may come to be recorded all the same: ask again with the same header,
-    /// or leave it to [`super::recovery::unclaimed`].
+    /// or leave it to a later look at [`Ledger::open_names`].
     pub async fn accept(&self, header: &Header) -> Result<Acceptance, LedgerError> {
         let scan = header.scan.as_str();
         if !is_scan_id(scan) || header.generation != 0 {
@@ -157,6 +172,7 @@ impl<S: ControlStore> Ledger<S> {
             self.guard(),
             Guard::Absent { key: key.clone() },
             Guard::Absent { key: self.keys.part(scan, Part::Tombstone) },
+            Guard::Absent { key: self.keys.ended(scan) },
         ];
         let mut writes = vec![put(&key, bytes.clone())];
         if let Some(mark) = &header.request {
@@ -233,17 +249,27 @@ impl<S: ControlStore> Ledger<S> {
         self.write(scan, Vec::new(), writes).await
     }
 
-    /// Records the end of a scan; the first one stays.
+    /// Records the end of a scan; the first one stays. Its header goes, and one record of both takes its place.
     ///
     /// # Errors
     /// [`LedgerError`]. After [`LedgerError::Control`] it may stand: ask again.
     pub async fn end(&self, scan: &str, end: &End) -> Result<Ending, LedgerError> {
-        let key = self.keys.part(scan, Part::End);
-        let writes = vec![put(&key, end.to_bytes(scan)?), Write::Delete { key: self.keys.part(scan, Part::Progress) }];
-        let Some(known) = self.get(scan).await? else { return Ok(Ending::Unknown) };
-        let revision = known.created.get(Part::Header.name()).copied().unwrap_or_default();
-        let alive = Guard::Created { key: self.keys.part(scan, Part::Header), revision };
-        let written = self.write(scan, vec![alive], writes).await?;
+        if !is_scan_id(scan) {
+            return Ok(Ending::Unknown);
+        }
+        let key = self.keys.part(scan, Part::Header);
+        let mut written = Written::Over;
+        if let Some(entry) = self.control.get(&key).await? {
+            let header = Header { trace: None, ..Header::from_bytes(scan, &entry.value)? };
+            let closed = Closed { header, end: end.clone() }.to_bytes(scan)?;
+            let progress = self.keys.part(scan, Part::Progress);
+            let writes = vec![
+                put(&self.keys.ended(scan), closed),
+                Write::Delete { key: key.clone() },
+                Write::Delete { key: progress },
+            ];
+            written = self.write(scan, vec![Guard::Created { key, revision: entry.created }], writes).await?;
+        }
         if written == Written::Done {
             return Ok(Ending::Recorded);
         }
@@ -261,14 +287,21 @@ impl<S: ControlStore> Ledger<S> {
     /// [`LedgerError`].
     pub async fn mark(&self, recorded: &Recorded, now_us: i64) -> Result<Written, LedgerError> {
         let scan = recorded.scan.as_str();
-        let guard = match recorded.created.get(Part::End.name()) {
+        let mut guards = vec![self.guard()];
+        match (recorded.created.get(CLOSED), recorded.created.get(Part::End.name())) {
             // An end that is there now: nothing else may be deleted.
-            Some(&revision) => Guard::Created { key: self.keys.part(scan, Part::End), revision },
-            None => Guard::Absent { key: self.keys.part(scan, Part::Header) },
-        };
+            (Some(&revision), _) => guards.push(Guard::Created { key: self.keys.ended(scan), revision }),
+            (None, Some(&revision)) => {
+                guards.push(Guard::Created { key: self.keys.part(scan, Part::End), revision });
+            }
+            (None, None) => guards.extend([
+                Guard::Absent { key: self.keys.part(scan, Part::Header) },
+                Guard::Absent { key: self.keys.ended(scan) },
+            ]),
+        }
         let tombstone = Tombstone { epoch: self.term.epoch, marked_us: now_us };
         let key = self.keys.part(scan, Part::Tombstone);
-        let committed = self.control.commit(&[self.guard(), guard], vec![put(&key, tombstone.to_bytes(scan)?)]).await?;
+        let committed = self.control.commit(&guards, vec![put(&key, tombstone.to_bytes(scan)?)]).await?;
         self.applied(committed.applied).await
     }
 
@@ -281,7 +314,8 @@ impl<S: ControlStore> Ledger<S> {
         let Some(&revision) = recorded.created.get(Part::Tombstone.name()) else { return Ok(Written::Over) };
         let marked = Guard::Created { key: self.keys.part(scan, Part::Tombstone), revision };
         let mut keys: BTreeSet<String> = Part::ALL.into_iter().map(|part| self.keys.part(scan, part)).collect();
-        // Written and deleted with the header only, so it is this scan's.
+        keys.insert(self.keys.ended(scan));
+        // Written with the header and deleted here only, so it is this scan's.
         keys.extend(
             recorded.header.iter().filter_map(|h| h.request.as_ref()).map(|mark| self.keys.request(&mark.slot)),
         );
@@ -298,35 +332,78 @@ impl<S: ControlStore> Ledger<S> {
         if !is_scan_id(scan) {
             return Ok(None);
         }
-        let mut loaded = self.read(&self.keys.scan(scan)).await?;
+        // In this order: a scan that ends in between is found ended, and not taken for one that never was.
+        let mut found = Found::default();
+        for entry in self.control.list(&self.keys.scan(scan)).await?.entries {
+            found.take(&self.keys, &entry);
+        }
+        if let Some(entry) = self.control.get(&self.keys.ended(scan)).await? {
+            found.take(&self.keys, &entry);
+        }
+        let mut loaded = found.loaded();
         match loaded.unreadable.remove(scan) {
             Some(error) => Err(error.into()),
             None => Ok(loaded.scans.pop()),
         }
     }
 
-    /// What stands about every scan: a new leader's first question.
+    /// What stands about the scans that are open or marked, and about those that ended under a release before: a new leader's
+    /// first question.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`]; records that cannot be read are in [`Loaded::unreadable`].
+    pub async fn open(&self) -> Result<Loaded, LedgerError> {
+        let mut found = Found::default();
+        for entry in self.control.list(self.keys.scans()).await?.entries {
+            found.take(&self.keys, &entry);
+        }
+        Ok(found.loaded())
+    }
+
+    /// The names of the scans that are open, by their keys alone.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`].
+    pub async fn open_names(&self) -> Result<BTreeSet<String>, LedgerError> {
+        let mut parts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for entry in self.control.list_keys(self.keys.scans()).await?.entries {
+            if let Some((scan, part)) = self.keys.parse(&entry.key) {
+                parts.entry(scan.to_owned()).or_default().insert(part.name());
+            }
+        }
+        let over = [Part::End, Part::Tombstone].map(Part::name);
+        let open = |parts: &BTreeSet<&str>| {
+            parts.contains(Part::Header.name()) && !over.iter().any(|part| parts.contains(part))
+        };
+        Ok(parts.into_iter().filter(|(_, parts)| open(parts)).map(|(scan, _)| scan).collect())
+    }
+
+    /// The scans that have ended, page by page.
+    pub fn ended(&self) -> EndedPages<'_, S> {
+        EndedPages { keys: &self.keys, pages: Pages::new(&*self.control, PageRequest::new(self.keys.all_ended())) }
+    }
+
+    /// What stands about every scan, without the documents of those that have ended.
     ///
     /// # Errors
     /// [`LedgerError::Control`]; records that cannot be read are in [`Loaded::unreadable`].
     pub async fn load(&self) -> Result<Loaded, LedgerError> {
-        self.read(self.keys.scans()).await
-    }
-
-    async fn read(&self, prefix: &str) -> Result<Loaded, LedgerError> {
-        let mut scans: BTreeMap<String, Recorded> = BTreeMap::new();
-        let mut unreadable = BTreeMap::new();
-        for entry in self.control.list(prefix).await?.entries {
-            let Some((scan, part)) = self.keys.parse(&entry.key) else { continue };
-            let recorded = scans.entry(scan.to_owned()).or_default();
-            scan.clone_into(&mut recorded.scan);
-            if let Err(error) = take(recorded, part, &entry) {
-                tracing::warn!(scan, %error, "a scan's record cannot be read; the scan is left alone");
-                unreadable.insert(scan.to_owned(), error);
+        // In this order, for the same reason as in `get`.
+        let mut found = Found::default();
+        for entry in self.control.list(self.keys.scans()).await?.entries {
+            found.take(&self.keys, &entry);
+        }
+        let mut pages = Pages::new(&*self.control, PageRequest::new(self.keys.all_ended()));
+        while let Some(page) = pages.next().await? {
+            for entry in page.entries {
+                found.take(&self.keys, &entry);
+                let ended = self.keys.parse_ended(&entry.key).and_then(|scan| found.scans.get_mut(scan));
+                if let Some(header) = ended.and_then(|recorded| recorded.header.as_mut()) {
+                    header.document = DocumentPlace::Inline(String::new());
+                }
             }
         }
-        scans.retain(|scan, _| !unreadable.contains_key(scan));
-        Ok(Loaded { scans: scans.into_values().collect(), unreadable })
+        Ok(found.loaded())
     }
 
     fn guard(&self) -> Guard {
@@ -335,7 +412,8 @@ impl<S: ControlStore> Ledger<S> {
 
     /// A write about a scan that has not ended.
     async fn write(&self, scan: &str, guards: Vec<Guard>, writes: Vec<Write>) -> Result<Written, LedgerError> {
-        let alive = [Part::End, Part::Tombstone].map(|part| Guard::Absent { key: self.keys.part(scan, part) });
+        let over = [self.keys.part(scan, Part::End), self.keys.part(scan, Part::Tombstone), self.keys.ended(scan)];
+        let alive = over.map(|key| Guard::Absent { key });
         let guards: Vec<Guard> = [self.guard()].into_iter().chain(alive).chain(guards).collect();
         let committed = self.control.commit(&guards, writes).await?;
         self.applied(committed.applied).await
@@ -350,6 +428,58 @@ impl<S: ControlStore> Ledger<S> {
     }
 }
 
+/// The scans that have ended, in pages of one revision.
+#[derive(Debug)]
+pub struct EndedPages<'l, S> {
+    keys: &'l Keys,
+    pages: Pages<'l, S>,
+}
+
+impl<S: ControlStore> EndedPages<'_, S> {
+    /// The next of them; `None` after the last.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`]; when the revision was compacted, begin anew.
+    pub async fn next(&mut self) -> Result<Option<Loaded>, LedgerError> {
+        let Some(page) = self.pages.next().await? else { return Ok(None) };
+        let mut found = Found::default();
+        page.entries.iter().for_each(|entry| found.take(self.keys, entry));
+        Ok(Some(found.loaded()))
+    }
+}
+
+/// Records as they are read, by scan.
+#[derive(Debug, Default)]
+struct Found {
+    scans: BTreeMap<String, Recorded>,
+    unreadable: BTreeMap<String, RecordError>,
+}
+
+impl Found {
+    fn take(&mut self, keys: &Keys, entry: &Entry) {
+        let (scan, part) = match (keys.parse(&entry.key), keys.parse_ended(&entry.key)) {
+            (Some((scan, part)), _) => (scan, Some(part)),
+            (None, Some(scan)) => (scan, None),
+            (None, None) => return,
+        };
+        let recorded = self.scans.entry(scan.to_owned()).or_default();
+        scan.clone_into(&mut recorded.scan);
+        let taken = match part {
+            Some(part) => take(recorded, part, entry),
+            None => take_closed(recorded, entry),
+        };
+        if let Err(error) = taken {
+            tracing::warn!(scan, %error, "a scan's record cannot be read; the scan is left alone");
+            self.unreadable.insert(scan.to_owned(), error);
+        }
+    }
+
+    fn loaded(mut self) -> Loaded {
+        self.scans.retain(|scan, _| !self.unreadable.contains_key(scan));
+        Loaded { scans: self.scans.into_values().collect(), unreadable: self.unreadable }
+    }
+}
+
 fn put(key: &str, value: Vec<u8>) -> Write {
     Write::Put { key: key.to_owned(), value, lease: None }
 }
@@ -360,11 +490,7 @@ fn take(recorded: &mut Recorded, part: Part, entry: &Entry) -> Result<(), Record
     match part {
         Part::Header => {
             let header = Header::from_bytes(&scan, &entry.value)?;
-            if header.scan != scan {
-                let why = format!("it is that of scan '{}'", header.scan);
-                return Err(RecordError::Malformed { what: Header::WHAT, scan, why });
-            }
-            recorded.header = Some(header);
+            recorded.header = Some(of_scan(header, &scan, Header::WHAT)?);
         }
         // A hint: without it nothing is lost.
         Part::Progress => recorded.progress = Progress::from_bytes(&scan, &entry.value).ok(),
@@ -373,6 +499,25 @@ fn take(recorded: &mut Recorded, part: Part, entry: &Entry) -> Result<(), Record
     }
     recorded.created.insert(part.name(), entry.created);
     Ok(())
+}
+
+/// Reads the one record of a scan that has ended.
+fn take_closed(recorded: &mut Recorded, entry: &Entry) -> Result<(), RecordError> {
+    let scan = recorded.scan.clone();
+    let closed = Closed::from_bytes(&scan, &entry.value)?;
+    recorded.header = Some(of_scan(closed.header, &scan, Closed::WHAT)?);
+    recorded.end = Some(closed.end);
+    recorded.created.insert(CLOSED, entry.created);
+    Ok(())
+}
+
+/// A header, if it is that of the scan whose key it stands under.
+fn of_scan(header: Header, scan: &str, what: &'static str) -> Result<Header, RecordError> {
+    if header.scan == scan {
+        return Ok(header);
+    }
+    let (scan, why) = (scan.to_owned(), format!("it is that of scan '{}'", header.scan));
+    Err(RecordError::Malformed { what, scan, why })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler,
 //! `attempt` is one shard at one worker, `scans` takes each scan from its request to its end, `service` is what clients
 //! see, `proxy` passes their calls on to the coordinator that leads, `quota` is what each of them may ask for; `reign` is
-//! one term of a leader, `registry` who else stands for election, `work` how much is left to do, `scaler` what autoscalers
+//! one term of a leader, `upkeep` what it does beside its scans, `room` whether there is room for another record, `registry` who else stands for election, `work` how much is left to do, `scaler` what autoscalers
 //! ask.
 
 mod attempt;
@@ -14,9 +14,11 @@ mod proxy;
 mod quota;
 mod registry;
 mod reign;
+mod room;
 mod scaler;
 mod scans;
 mod service;
+mod upkeep;
 mod work;
 
 use std::net::SocketAddr;
@@ -40,6 +42,7 @@ use reign::Realm;
 use service::{CoordinatorService, Handle, Standing};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
+pub use room::RECORDS_MAX;
 pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
 pub use service::LISTED_MAX;
 pub use work::work_remaining;

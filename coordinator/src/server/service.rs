@@ -27,7 +27,8 @@ use trawl_telemetry::names::{attribute, span};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
-use super::scans::{Asked, Cursor, Environment, Known, Scan, drive, may_end, may_see, now_us, reload};
+use super::room::NoRoom;
+use super::scans::{Asked, Cursor, Document, Environment, Known, Scan, drive, may_end, may_see, now_us, reload};
 use crate::durable::RequestMark;
 use crate::planner::ShardSpec;
 use crate::scheduler::Priority;
@@ -173,7 +174,10 @@ impl CoordinatorService {
     }
 
     /// A scan of the caller's; one that is not its to see is not there.
-    fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
+    async fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
+        if environment.scans.get(name).is_none() {
+            until_known(environment).await?;
+        }
         let found = environment.scans.get(name).filter(|scan| may_see(caller, &scan.owner));
         found.ok_or_else(|| {
             let name: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();
@@ -182,7 +186,7 @@ impl CoordinatorService {
         })
     }
 
-    fn submit(
+    async fn submit(
         &self,
         environment: Environment,
         caller: &Caller,
@@ -195,6 +199,7 @@ impl CoordinatorService {
         let keyed = !request.idempotency_key.is_empty();
         let mark = keyed.then(|| RequestMark::new(&caller.name, &request.idempotency_key, &[&digest]));
         if let Some(mark) = &mark {
+            until_known(&environment).await?;
             match environment.scans.known(mark) {
                 Known::Same(scan) => return Ok(scan),
                 Known::Other(name) => {
@@ -204,6 +209,12 @@ impl CoordinatorService {
                 }
                 Known::New => {}
             }
+        }
+        if !request.ephemeral
+            && let Err(NoRoom { why, retry_after }) = environment.archive.room.check(Instant::now())
+        {
+            REFUSALS.of(Refusal::Records).inc();
+            return Err(come_again(&why, retry_after.as_secs().max(1)));
         }
         let number = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", self.boot);
@@ -219,10 +230,7 @@ impl CoordinatorService {
             Arc::new(Scan::new(name, caller.name.clone(), asked(request, as_of, mark), environment.held.clone()));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
             REFUSALS.of(Refusal::QueueFull).inc();
-            let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
-            let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
-            status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, RETRY_AFTER_FULL_S.into());
-            status
+            come_again(&why, RETRY_AFTER_FULL_S)
         })?;
         let driven = Arc::clone(&scan);
         tokio::spawn(
@@ -234,6 +242,24 @@ impl CoordinatorService {
         );
         Ok(scan)
     }
+}
+
+/// Waits until this coordinator knows every scan that was recorded before it led.
+async fn until_known(environment: &Environment) -> Result<(), Status> {
+    let mut known = environment.known.clone();
+    match tokio::time::timeout(LEADER_WAIT, known.wait_for(|known| *known)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => Err(retry("this coordinator leads no longer")),
+        Err(_) => Err(retry("this coordinator has begun to lead and still reads which scans are recorded")),
+    }
+}
+
+/// There is no room now; there may be in so many seconds.
+fn come_again(why: &str, seconds: u64) -> Status {
+    let message = format!("{why}; try again in {seconds} s");
+    let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
+    status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, seconds.into());
+    status
 }
 
 fn retry(message: &str) -> Status {
@@ -277,7 +303,7 @@ fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> As
     let allowed = request.deadline_ms.map(Duration::from_millis);
     Asked {
         backend: OnceLock::new(),
-        document_json: request.document_json,
+        document: Document::Here(request.document_json),
         as_of,
         shards: match request.shards.and_then(|s| s.spec) {
             None | Some(pb::shard_spec::Spec::PerSegment(false)) => ShardSpec::Automatic,
@@ -381,7 +407,7 @@ impl pb::coordinator_server::Coordinator for Handle {
             }
             Place::Here(environment) => {
                 let (detached, context) = (request.detached, request.trace.clone());
-                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref())?;
+                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref()).await?;
                 loaded(&environment, &scan).await?;
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());
@@ -401,7 +427,7 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 loaded(&environment, &scan).await?;
                 let have: BTreeSet<u32> = request.have.into_iter().collect();
                 Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false, carried.as_ref())))
@@ -415,7 +441,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 if !may_end(&call.caller, &scan.owner) {
                     let message =
                         format!("scan {} is not {}'s: that takes the role admin", scan.name, call.caller.name);
@@ -433,6 +459,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
+                until_known(&environment).await?;
                 let mut scans: Vec<pb::ScanInfo> = environment
                     .scans
                     .all()
@@ -458,7 +485,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 Ok(Response::new(scan.info()))
             }
         }
@@ -470,7 +497,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 // Of a scan that is done it lies beside the answer.
                 loaded(&environment, &scan).await?;
                 let report_json = scan.report_json().unwrap_or_default();

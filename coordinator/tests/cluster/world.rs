@@ -127,8 +127,9 @@ impl World {
 
     /// Keys of what is recorded of scans.
     pub async fn records(&self) -> Vec<String> {
-        let listed = self.control.list(&format!("{CLUSTER}/scans/")).await.unwrap();
-        listed.entries.into_iter().map(|entry| entry.key).collect()
+        let listed = self.control.list(&format!("{CLUSTER}/")).await.unwrap();
+        let keys = listed.entries.into_iter().map(|entry| entry.key);
+        keys.filter(|key| ["/scans/", "/ended/"].iter().any(|part| key.contains(part))).collect()
     }
 
     pub fn document() -> ScanDocument {

@@ -42,6 +42,8 @@ pub enum Invariant {
     RecordedAnswer,
     /// A request that is made again is no second scan.
     OneScanPerRequest,
+    /// A new leader reads what is recorded, however much that is.
+    LeadersBegin,
 }
 
 /// An invariant that does not hold.

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use trawl_coordinator::durable::ledger::{Ending, Loaded};
 use trawl_coordinator::durable::records::{DocumentPlace, Level, Shards};
-use trawl_coordinator::durable::recovery::unclaimed;
 use trawl_coordinator::durable::{
-    Acceptance, Decision, End, EndOutcome, Header, Ledger as Records, LedgerError, Progress, RequestMark, Situation,
-    Term, decide,
+    Acceptance, Decision, End, EndOutcome, Header, Ledger as Records, LedgerError, Progress, Recorded, RequestMark,
+    Situation, Term, decide,
 };
 use trawl_coordinator::membership::{Event as Registered, Roster};
 use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
@@ -61,6 +60,8 @@ pub struct Reign {
     pub joined: BTreeMap<usize, WorkerId>,
     pub next_link: WorkerId,
     records: Records<Handle>,
+    /// Whether it has read what is recorded.
+    pub begun: bool,
     runs: BTreeMap<ScanId, Run>,
     names: u64,
     groups: u32,
@@ -117,6 +118,7 @@ impl World {
             joined: BTreeMap::new(),
             next_link: 1,
             records,
+            begun: false,
             runs: BTreeMap::new(),
             names: 0,
             groups: 0,
@@ -416,18 +418,20 @@ impl World {
         let (records, epoch) = (reign.records.clone(), reign.epoch);
         let job = async move {
             handle.sleep(wait_ms).await;
-            Done::Loaded(records.load().await)
+            Done::Loaded(records.open().await)
         };
         self.spawn(c, Some(epoch), Box::pin(job))
     }
 
     pub fn take_over(&mut self, c: usize, loaded: Result<Loaded, LedgerError>) -> Checked {
         let now_us = self.now_us();
-        let Some(reign) = &self.coordinators[c].reign else { return Ok(()) };
+        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
         let Ok(loaded) = loaded else { return self.load(c, RETRY_MS) };
+        reign.begun = true;
         let running: BTreeSet<String> = reign.runs.values().map(|run| run.name.clone()).collect();
         let forgets = self.sabotaged(Bug::ForgetsToTakeOver);
-        for recorded in unclaimed(&loaded.scans, &running).into_iter().filter(|_| !forgets) {
+        let unclaimed = |recorded: &&Recorded| recorded.is_open() && !running.contains(&recorded.scan);
+        for recorded in loaded.scans.iter().filter(unclaimed).filter(|_| !forgets) {
             let header = recorded.header.as_ref().expect("it is open");
             let (scan, name) = (asked_in(header), recorded.scan.clone());
             let asked = &self.facts.scans[&scan];

@@ -56,10 +56,12 @@ pub enum Bug {
     EndsBeforeItStored,
     /// What a client calls its request is not recorded.
     ForgetsTheRequest,
+    /// Everything that is recorded is read in one answer.
+    ReadsInOneAnswer,
 }
 
 impl Bug {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LosesAResult,
         Self::CountsTwice,
         Self::NeverGivesUp,
@@ -80,6 +82,7 @@ impl Bug {
         Self::ForgetsToTakeOver,
         Self::EndsBeforeItStored,
         Self::ForgetsTheRequest,
+        Self::ReadsInOneAnswer,
     ];
 
     /// What has to notice it.
@@ -99,6 +102,7 @@ impl Bug {
             Self::ForgetsToTakeOver => Invariant::AcceptedScansEnd,
             Self::EndsBeforeItStored => Invariant::RecordedAnswer,
             Self::ForgetsTheRequest => Invariant::OneScanPerRequest,
+            Self::ReadsInOneAnswer => Invariant::LeadersBegin,
         }
     }
 }
@@ -210,7 +214,8 @@ impl Sabotage {
             | Bug::WorkersTakeAnyEpoch
             | Bug::ForgetsToTakeOver
             | Bug::EndsBeforeItStored
-            | Bug::ForgetsTheRequest => {}
+            | Bug::ForgetsTheRequest
+            | Bug::ReadsInOneAnswer => {}
         }
         // A scan that ends for another reason than the bug is no concern of it.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {

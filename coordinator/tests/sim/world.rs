@@ -299,6 +299,11 @@ impl World {
     }
 
     fn stuck(&self) -> Violation {
+        let mut leading = self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.reign.as_ref()?)));
+        if let Some((c, reign)) = leading.find(|(_, reign)| !reign.begun) {
+            let what = format!("c{c} leads in epoch {} and has never read what is recorded", reign.epoch);
+            return Violation { invariant: Invariant::LeadersBegin, what };
+        }
         let open = self.laws.open();
         let nobody_runs =
             |scan: &ScanId| !self.coordinators.iter().any(|c| c.reign.as_ref().is_some_and(|r| r.runs(*scan)));

@@ -24,7 +24,7 @@ use trawl_telemetry::spans;
 
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{Answered, RunningScan, Stopped};
-use super::{Gate, Held, Scan, Scans, failure, now_us};
+use super::{Document, Gate, Held, Scan, Scans, failure, now_us};
 use crate::durable::{Recorded, pins};
 use crate::local::seconds;
 use crate::passes::{PassError, Passes};
@@ -51,6 +51,10 @@ pub(crate) struct Environment {
     pub archive: Archive,
     /// Plans that are compiled at once.
     pub preparing: Arc<Semaphore>,
+    /// The same, of scans that were taken over and wait: they hold up no new one.
+    pub resuming: Arc<Semaphore>,
+    /// Whether everything that was recorded before this term is known by now.
+    pub known: watch::Receiver<bool>,
     pub no_worker_timeout_ms: u64,
     /// Set once, when the term is over: nothing more is said, recorded or dispatched.
     pub over: watch::Receiver<bool>,
@@ -162,8 +166,9 @@ fn cancelled() -> Failure {
 async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recorded>) -> Result<Answered, Ended> {
     let known = recorded.as_ref().and_then(|r| r.header.as_ref()).map(|header| header.dataset.clone());
     let mut patience = Patience::new(recorded.is_some());
+    let permits = if recorded.is_some() { &environment.resuming } else { &environment.preparing };
     let mut prepared = loop {
-        match prepared(environment, scan, known.clone()).await {
+        match prepared(environment, permits, scan, known.clone()).await {
             Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
             other => break other?,
         }
@@ -205,7 +210,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
             };
             drop(waits);
             SCAN_WAIT.observe((), asked.elapsed(), current_trace());
-            prepared = self::prepared(environment, scan, Some(snapshot)).await?;
+            prepared = self::prepared(environment, &environment.preparing, scan, Some(snapshot)).await?;
             turn
         }
     };
@@ -285,18 +290,24 @@ fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
 /// Compiles the document, over the newest snapshot or the one that was taken before.
 async fn prepared(
     environment: &Environment,
+    permits: &Arc<Semaphore>,
     scan: &Arc<Scan>,
     snapshot: Option<String>,
 ) -> Result<PreparedScan, Ended> {
     let permit = tokio::select! {
-        permit = Arc::clone(&environment.preparing).acquire_owned() => permit,
+        permit = Arc::clone(permits).acquire_owned() => permit,
         () = scan.until_cancelled() => return Err(cancelled().into()),
     };
+    let stored = record::stored_document(&environment.archive, scan).await?;
     let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
     let preparing = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let asked = &owned.asked;
-        span.in_scope(|| prepare_document(&store, &asked.document_json, &asked.as_of, snapshot.as_deref()))
+        let document_json = match (&stored, &asked.document) {
+            (Some(json), _) | (None, Document::Here(json)) => json.as_str(),
+            (None, Document::Stored { .. }) => "",
+        };
+        span.in_scope(|| prepare_document(&store, document_json, &asked.as_of, snapshot.as_deref()))
     });
     let backend = match scan.asked.backend.get() {
         Some(backend) => backend.clone(),
@@ -452,7 +463,7 @@ impl Stopped {
 /// Why it cannot be had.
 pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Result<Vec<Event>, Failure> {
     let snapshot = scan.info().dataset;
-    let prepared = match prepared(environment, scan, Some(snapshot)).await {
+    let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {
         Ok(prepared) => prepared,
         Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
         Err(Ended::Over) => return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer")),

@@ -31,7 +31,7 @@ pub(crate) use drive::{Environment, drive, reload};
 pub(crate) use gate::Gate;
 use log::ScanLog;
 pub(crate) use log::{Cursor, Held};
-pub(crate) use record::{Archive, asked_of};
+pub(crate) use record::Archive;
 
 /// Scans that run at once, unless another number is set; further ones wait.
 pub const SCANS_MAX: usize = 64;
@@ -50,11 +50,22 @@ const SHARD_RUN_BYTES: usize = 1024;
 /// Characters of a scan's condition in lists.
 const CONDITION_CHARS_MAX: usize = 120;
 
+/// A scan's document.
+#[derive(Debug, Clone)]
+pub(crate) enum Document {
+    /// Canonical JSON.
+    Here(String),
+    /// An object of the result store, which is read when the document is needed.
+    Stored {
+        /// Of the canonical JSON, 64 hex digits.
+        sha256: String,
+    },
+}
+
 /// What a client asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    /// Canonical JSON of the document.
-    pub document_json: String,
+    pub document: Document,
     /// What computes: chosen once, when it is accepted.
     pub backend: OnceLock<String>,
     pub as_of: AsOf,
@@ -172,7 +183,9 @@ impl Scan {
             let mut stand = scan.stand();
             (stand.generation, stand.recorded) = (header.generation, true);
             (stand.dataset, stand.segments) = (header.dataset.clone(), header.segments);
-            stand.condition = condition_of(&scan.asked.document_json);
+            if let Document::Here(json) = &scan.asked.document {
+                stand.condition = condition_of(json);
+            }
         }
         if let Some(end) = &recorded.end {
             let failed = |kind, message: &str| Failure::new(kind, message);

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use prost::Message as _;
 use tokio::task::JoinHandle;
 use trawl_market::AsOf;
-use trawl_protocol::control::ControlStore;
+use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, envelope, pb};
 
 use super::drive::Ended;
 use super::running::Answered;
-use super::{Asked, Scan, failure, now_us};
+use super::{Asked, Document, Scan, failure, now_us};
 use crate::durable::ledger::{Ending, Written};
 use crate::durable::records::{DocumentPlace, Level, sha256_hex};
 use crate::durable::writer::WriterLimits;
@@ -22,6 +22,7 @@ use crate::durable::{
     Situation, Stored, Writer, decide,
 };
 use crate::prepare::PreparedScan;
+use crate::server::room::Room;
 
 /// Wait before the control store is asked again for what it did not confirm; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -38,6 +39,8 @@ pub(crate) type Records = Ledger<Arc<dyn ControlStore>>;
 pub(crate) struct Archive {
     pub ledger: Records,
     pub results: ResultStore,
+    /// Whether there is room for another record.
+    pub room: Room,
 }
 
 /// Outcomes of segments by step, as they are stored.
@@ -57,7 +60,11 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
         scan: scan.name.clone(),
         generation: scan.generation(),
         owner: scan.owner.clone(),
-        document: DocumentPlace::of(&asked.document_json),
+        document: match &asked.document {
+            Document::Here(json) => DocumentPlace::of(json),
+            // Of a scan that is recorded; its header is not made again.
+            Document::Stored { sha256 } => DocumentPlace::Object { sha256: sha256.clone(), bytes: 0 },
+        },
         dataset: prepared.dataset_reference(),
         as_of_us: prepared.as_of,
         adjustment: prepared.identity.adjustment.clone(),
@@ -75,35 +82,33 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
     }
 }
 
-/// What was asked, as a header tells it. Blocks on nothing, reads a long document from the result store.
+/// A scan's document, where it is not here, from the result store.
 ///
 /// # Errors
-/// Why the document cannot be had.
-pub(crate) async fn asked_of(header: &Header, results: &ResultStore) -> Result<Asked, Failure> {
-    let document_json = match &header.document {
-        DocumentPlace::Inline(json) => json.clone(),
-        DocumentPlace::Object { sha256, .. } => {
-            let bytes = results.named(&header.scan, Named::Document).await.map_err(Failure::from)?;
-            let bytes =
-                bytes.ok_or_else(|| failure(ErrorKind::Permanent, "the scan's document is not stored any more"))?;
-            if sha256_hex(&bytes) != *sha256 {
-                return Err(failure(ErrorKind::Permanent, "the scan's document is not the one that was accepted"));
-            }
-            String::from_utf8(bytes).map_err(|_| failure(ErrorKind::Permanent, "the scan's document is no text"))?
-        }
-    };
-    Ok(Asked::of_header(header, document_json))
+/// Why it cannot be had.
+pub(super) async fn stored_document(archive: &Archive, scan: &Scan) -> Result<Option<String>, Failure> {
+    let Document::Stored { sha256 } = &scan.asked.document else { return Ok(None) };
+    let bytes = archive.results.named(&scan.name, Named::Document).await.map_err(Failure::from)?;
+    let bytes = bytes.ok_or_else(|| failure(ErrorKind::Permanent, "the scan's document is not stored any more"))?;
+    if sha256_hex(&bytes) != *sha256 {
+        return Err(failure(ErrorKind::Permanent, "the scan's document is not the one that was accepted"));
+    }
+    let json = String::from_utf8(bytes);
+    json.map(Some).map_err(|_| failure(ErrorKind::Permanent, "the scan's document is no text"))
 }
 
 impl Asked {
-    /// What was asked, but for the document.
-    pub fn of_header(header: &Header, document_json: String) -> Self {
+    /// What was asked, as a header tells it.
+    pub fn of_header(header: &Header) -> Self {
         let left_us = header.deadline_us.map(|at| u64::try_from(at.saturating_sub(now_us())).unwrap_or(0));
         let allowed_us =
             header.deadline_us.map(|at| u64::try_from(at.saturating_sub(header.submitted_us)).unwrap_or(0));
         let received = Instant::now();
         Self {
-            document_json,
+            document: match &header.document {
+                DocumentPlace::Inline(json) => Document::Here(json.clone()),
+                DocumentPlace::Object { sha256, .. } => Document::Stored { sha256: sha256.clone() },
+            },
             backend: OnceLock::from(header.class.backend.clone()),
             as_of: AsOf::Bar(header.as_of_us),
             shards: header.shards.into(),
@@ -127,16 +132,21 @@ impl Accepting {
     pub fn start(archive: &Archive, scan: &Arc<Scan>, header: Header) -> Self {
         let (archive, scan) = (archive.clone(), Arc::clone(scan));
         Self(Some(tokio::spawn(async move {
-            if let DocumentPlace::Object { .. } = header.document {
-                let json = scan.asked.document_json.as_bytes();
-                let stored = archive.results.put_named(&scan.name, Named::Document, json).await;
+            if let (DocumentPlace::Object { .. }, Document::Here(json)) = (&header.document, &scan.asked.document) {
+                let stored = archive.results.put_named(&scan.name, Named::Document, json.as_bytes()).await;
                 stored.map_err(|error| {
                     let cause = error.to_string();
                     let endpoints = "the result store".to_owned();
-                    LedgerError::Control(trawl_protocol::control::ControlError::Unreachable { endpoints, cause })
+                    LedgerError::Control(ControlError::Unreachable { endpoints, cause })
                 })?;
             }
-            archive.ledger.accept(&header).await
+            let accepted = archive.ledger.accept(&header).await;
+            match &accepted {
+                Ok(Acceptance::Accepted) => archive.room.add(),
+                Err(LedgerError::Control(ControlError::NoSpace(why))) => archive.room.is_full(why, Instant::now()),
+                _ => {}
+            }
+            accepted
         })))
     }
 

@@ -28,6 +28,12 @@ label! {
         Unreachable = "unreachable",
         LeaseOver = "lease_over",
         Refused = "refused",
+        /// Its quota is used up.
+        NoSpace = "no_space",
+        /// An answer or a request beyond the bound of a message; a listing goes on with smaller pages.
+        TooLarge = "too_large",
+        /// The revision that was being read is gone; a listing begins anew.
+        Compacted = "compacted",
     }
 }
 
