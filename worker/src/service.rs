@@ -20,7 +20,9 @@ use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
-use trawl_telemetry::metrics::catalogue::worker::{SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal};
+use trawl_telemetry::metrics::catalogue::worker::{
+    DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
+};
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
 
@@ -229,8 +231,9 @@ impl WorkerService {
             engine,
             checkpoints: None,
         };
+        let references = source.load_references().inspect_err(|error| self.tell_damage(error))?;
         Ok(Shard {
-            references: source.load_references()?,
+            references,
             source,
             step: Step { stage: request.stage as usize, kind },
             input: input.unwrap_or_default(),
@@ -301,7 +304,8 @@ impl WorkerService {
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
-        let (group, resident) = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load))?;
+        let loaded = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load));
+        let (group, resident) = loaded.inspect_err(|error| self.tell_damage(error))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         told.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -315,6 +319,18 @@ impl WorkerService {
         (told.symbols, told.bars) = (timings.symbols, timings.bars);
         told.bytes = shard.bytes_of(timings.bars);
         Ok(AtHand { group, wanted })
+    }
+
+    /// A file of this worker's data root is not what it was when it was imported: somebody has to look after it.
+    fn tell_damage(&self, error: &ExecuteError) {
+        if error.kind() == ErrorKind::Damaged {
+            DAMAGED_READS.inc();
+            tracing::warn!(
+                worker = self.id,
+                error = text_of(error),
+                "a file of this worker's data root is damaged; another copy is asked for"
+            );
+        }
     }
 
     fn delay(&self, cancel: &dyn Cancel) {

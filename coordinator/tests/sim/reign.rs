@@ -13,7 +13,7 @@ use trawl_coordinator::durable::{
 use trawl_coordinator::membership::{Event as Registered, Roster};
 use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::scheduler::{
-    ClassId, Command, Digest, Event, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
+    Check, ClassId, Command, Digest, Event, Limits, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
 };
 use trawl_protocol::record::{ExecutionClass, leader_key};
 use trawl_protocol::{ErrorKind, Failure};
@@ -22,7 +22,7 @@ use crate::control::Handle;
 use crate::coordinators::Done;
 use crate::facts::Row;
 use crate::laws::{CLUSTER, asked_in};
-use crate::ledger::{Checked, Invariant, Ledger, ensure};
+use crate::ledger::{Checked, Invariant, Ledger, Truth as _, ensure};
 use crate::machines::{Source, Work};
 use crate::members::Known;
 use crate::results::Group;
@@ -103,6 +103,8 @@ impl Reign {
 impl World {
     pub fn begin_reign(&mut self, c: usize, epoch: i64) -> Checked {
         let clock = self.clock(c);
+        let never = self.sabotaged(Bug::ForgetsSilentAttempts);
+        let limits = if never { Limits { attempt_timeout_ms: u64::MAX, ..LIMITS } } else { LIMITS };
         self.serial += 1;
         let serial = self.serial;
         let state = &mut self.coordinators[c];
@@ -111,7 +113,7 @@ impl World {
         state.reign = Some(Reign {
             serial,
             epoch,
-            scheduler: Scheduler::new(LIMITS, clock),
+            scheduler: Scheduler::new(limits, clock),
             ledger: Ledger::default(),
             roster: Roster::default(),
             members: BTreeMap::new(),
@@ -164,7 +166,7 @@ impl World {
         }
         let clock = self.clock(c);
         let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        reign.ledger.before(&event);
+        reign.ledger.before(&event, clock);
         let told = match &mut self.sabotage {
             Some(sabotage) => sabotage.event(event.clone()),
             None => Some(event.clone()),
@@ -202,6 +204,22 @@ impl World {
                         run.outcome = Some(outcome);
                     }
                     self.try_end(c, scan)?;
+                }
+                Command::Check { scan, piece } => {
+                    let found = match self.facts.is_damaged(scan, piece.segment) {
+                        _ if self.disturbed() && self.random.percent(5) => Check::Unknown,
+                        true => Check::Damaged,
+                        false => Check::Sound,
+                    };
+                    self.count("checks");
+                    let wait = self.latency();
+                    self.soon(wait, Happening::Checked { coordinator: c, serial, scan, piece, found });
+                }
+                Command::Distrust { host, .. } => {
+                    let members = self.reign(c, serial).map(|reign| &mut reign.members);
+                    if let Some(known) = members.and_then(|members| members.get_mut(&(host as usize))) {
+                        known.distrusted = true;
+                    }
                 }
                 Command::Stop { .. } | Command::Contest { .. } | Command::Quarantine { .. } | Command::Doubt { .. } => {
                 }

@@ -58,10 +58,14 @@ pub enum Bug {
     ForgetsTheRequest,
     /// Everything that is recorded is read in one answer.
     ReadsInOneAnswer,
+    /// An attempt that says nothing is waited for.
+    ForgetsSilentAttempts,
+    /// What one host says of a file is believed when there is nobody else to ask.
+    BelievesOneHost,
 }
 
 impl Bug {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::LosesAResult,
         Self::CountsTwice,
         Self::NeverGivesUp,
@@ -83,6 +87,8 @@ impl Bug {
         Self::EndsBeforeItStored,
         Self::ForgetsTheRequest,
         Self::ReadsInOneAnswer,
+        Self::ForgetsSilentAttempts,
+        Self::BelievesOneHost,
     ];
 
     /// What has to notice it.
@@ -103,6 +109,8 @@ impl Bug {
             Self::EndsBeforeItStored => Invariant::RecordedAnswer,
             Self::ForgetsTheRequest => Invariant::OneScanPerRequest,
             Self::ReadsInOneAnswer => Invariant::LeadersBegin,
+            Self::ForgetsSilentAttempts => Invariant::EveryAttemptEnds,
+            Self::BelievesOneHost => Invariant::OneHostIsNoProof,
         }
     }
 }
@@ -193,6 +201,13 @@ impl Sabotage {
                     }
                 }
             }
+            Bug::BelievesOneHost => {
+                for command in commands.iter_mut() {
+                    if let Command::Check { scan, piece } = *command {
+                        *command = Command::Fail { scan, piece, kind: ErrorKind::Permanent, attempts: 1 };
+                    }
+                }
+            }
             Bug::QuarantinesTheHonest => {
                 for command in commands.iter_mut() {
                     if let Command::Quarantine { host, .. } = command {
@@ -215,7 +230,8 @@ impl Sabotage {
             | Bug::ForgetsToTakeOver
             | Bug::EndsBeforeItStored
             | Bug::ForgetsTheRequest
-            | Bug::ReadsInOneAnswer => {}
+            | Bug::ReadsInOneAnswer
+            | Bug::ForgetsSilentAttempts => {}
         }
         // A scan that ends for another reason than the bug is no concern of it.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {

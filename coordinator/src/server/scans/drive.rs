@@ -81,8 +81,8 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
         () = until_over(&environment.over) => Err(Ended::Over),
     };
     let end = match ended {
-        Ok(Ok(summary)) => {
-            scan.ended(Ok(&summary.answer_digest));
+        Ok(Ok(Answered { summary, failed_symbols, .. })) => {
+            scan.ended(Ok((&summary.answer_digest, failed_symbols)));
             scan.log.close(Event::Summary(summary));
             ScanEnd::Done
         }
@@ -125,7 +125,7 @@ async fn drive_to_end(
     environment: &Environment,
     scan: &Arc<Scan>,
     recorded: Option<Recorded>,
-) -> Result<Result<pb::Summary, pb::Refused>, Ended> {
+) -> Result<Result<Answered, pb::Refused>, Ended> {
     let answered = match run(environment, scan, recorded).await {
         Ok(answered) => Ok(answered),
         Err(Ended::Failed(refused)) => Err(refused),
@@ -138,7 +138,7 @@ async fn drive_to_end(
         // What stays is taken away when the pins are renewed.
         tokio::task::spawn_blocking(move || pins::let_go(&store, &dataset, &name));
     }
-    Ok(answered.map(|answered| answered.summary))
+    Ok(answered)
 }
 
 /// Ends when the term does.
@@ -398,6 +398,7 @@ async fn steps(
                 passes: Arc::clone(&passes),
                 shards: scan.asked.shards,
                 priority: scan.asked.priority,
+                waits: scan.asked.durable,
                 deadline: scan.asked.deadline,
                 trace: trace::context_of(&span),
                 news,

@@ -97,6 +97,10 @@ pub(crate) struct Stand {
     pub ended_us: Option<i64>,
     pub failure: Option<Failure>,
     pub answer_digest: String,
+    /// Symbols whose row says failed.
+    pub failed_symbols: u64,
+    /// The class whose workers it waits for.
+    pub waits_for: String,
     /// Whether it was more than a request.
     pub accepted: bool,
     /// Whether it stands in the records.
@@ -190,8 +194,8 @@ impl Scan {
         if let Some(end) = &recorded.end {
             let failed = |kind, message: &str| Failure::new(kind, message);
             match &end.outcome {
-                EndOutcome::Complete { answer_digest, .. } => {
-                    scan.ended(Ok(answer_digest));
+                EndOutcome::Complete { answer_digest, failed_symbols, .. } => {
+                    scan.ended(Ok((answer_digest, *failed_symbols)));
                     scan.log.put_away();
                 }
                 EndOutcome::Failed { kind, message } => scan.ended(Err(&failed(*kind, message))),
@@ -254,12 +258,24 @@ impl Scan {
         self.stand().recorded
     }
 
-    fn ended(&self, outcome: Result<&str, &Failure>) {
+    /// Nobody serves the class, or somebody does again.
+    fn waits_for(&self, class: Option<String>) {
+        match &class {
+            Some(class) => tracing::warn!(scan = self.name, class, "this scan waits for a worker of its class"),
+            None => tracing::info!(scan = self.name, "this scan goes on"),
+        }
+        self.stand().waits_for = class.unwrap_or_default();
+    }
+
+    /// Its answer's digest and how many of its symbols failed, or why it has none.
+    fn ended(&self, outcome: Result<(&str, u64), &Failure>) {
         let mut stand = self.stand();
         stand.ended_us = Some(now_us());
+        stand.waits_for.clear();
         match outcome {
-            Ok(digest) => {
+            Ok((digest, failed_symbols)) => {
                 (stand.state, stand.answer_digest) = (pb::ScanState::Done, digest.to_owned());
+                stand.failed_symbols = failed_symbols;
                 *self.report() = RunReport::default();
             }
             Err(failure) => {
@@ -294,6 +310,8 @@ impl Scan {
             step: stand.step,
             failure: stand.failure.map(Into::into),
             answer_digest: stand.answer_digest,
+            failed_symbols: stand.failed_symbols,
+            waits_for: stand.waits_for,
         }
     }
 }
