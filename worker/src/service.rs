@@ -29,6 +29,7 @@ use trawl_telemetry::spans;
 use crate::cache::{Group, GroupCache, GroupKey};
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
+use crate::watchdog::Pulse;
 use crate::{execution_class_on, lowering_of, measure, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
@@ -62,6 +63,8 @@ pub(crate) struct WorkerService {
     pub epoch: AtomicI64,
     /// Told when a coordinator asks this worker to leave.
     pub leave: tokio::sync::Notify,
+    /// Of the threads that compute.
+    pub pulse: Pulse,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
     datasets: Mutex<VecDeque<(String, Dataset)>>,
@@ -87,10 +90,13 @@ pub(crate) type Replies = mpsc::Sender<Result<pb::SegmentReply, Status>>;
 pub(crate) struct Unwanted<'a> {
     pub replies: &'a Replies,
     pub stopped: &'a AtomicBool,
+    /// Whoever asks is alive.
+    pub pulse: &'a Pulse,
 }
 
 impl Cancel for Unwanted<'_> {
     fn cancelled(&self) -> bool {
+        self.pulse.beat();
         self.replies.is_closed() || self.stopped.load(Ordering::Relaxed)
     }
 }
@@ -141,6 +147,7 @@ impl WorkerService {
             shards: AtomicUsize::new(0),
             epoch: AtomicI64::new(0),
             leave: tokio::sync::Notify::new(),
+            pulse: Pulse::default(),
             fault_delay,
             datasets: Mutex::default(),
         }
@@ -342,7 +349,7 @@ impl WorkerService {
 
     /// All segments of a shard, on the compute threads; returns when the last has ended or nobody listens.
     fn run(&self, shard: &Shard, replies: &Replies, span: &tracing::Span, timeline: &Timeline) {
-        let cancel = Unwanted { replies, stopped: &self.stopped };
+        let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
         shard.segments.par_iter().for_each(|&segment| {
             if cancel.cancelled() {
                 return;
