@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, Error, EventType, GetOptions, KeyValue, PutOptions, Txn, TxnOp, WatchOptions,
+    Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions, KeyValue, PutOptions, Txn, TxnOp,
+    WatchOptions,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -28,8 +29,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Wait before the second try; doubles with each.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// Pings, also while nothing else is said, and how long their answer may take.
-const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
+/// Pings, also while nothing else is said, and how long their answer may take. etcd hangs up on who pings more often than
+/// every 5 s (`--grpc-keepalive-min-time`); a server that stopped is noticed sooner by the calls it does not answer.
+const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(2));
+/// A watch ends after so long, to be listed anew: whatever it missed without a word is seen then.
+const WATCH_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// etcd, by its addresses.
 pub struct EtcdStore {
@@ -38,6 +42,8 @@ pub struct EtcdStore {
     /// Shared by all connections; knows why TLS refused.
     connector: Connector,
     connection: Mutex<Connection>,
+    /// [`Connection::turn`], for watches: one whose endpoint was turned away from ends.
+    turned: tokio::sync::watch::Sender<usize>,
 }
 
 /// Written by whoever connects or finds the connection broken; read by every call.
@@ -80,7 +86,8 @@ impl EtcdStore {
             endpoints.push(host.to_owned());
         }
         let connector = Connector::new(tls, Expect::Host);
-        Ok(Self { endpoints, connector, connection: Mutex::default() })
+        let turned = tokio::sync::watch::Sender::new(0);
+        Ok(Self { endpoints, connector, connection: Mutex::default(), turned })
     }
 
     /// Reads the certificates again when they change. Call it inside a runtime that lives as long as the store.
@@ -124,7 +131,9 @@ impl EtcdStore {
             .keep_alive_timeout(HTTP2_KEEP_ALIVE.1)
             .keep_alive_while_idle(true);
         let channel = endpoint.connect_with_connector_lazy(self.connector.clone());
-        let client = Client::from_channel(etcd_client::Channel::Tonic(channel), None)
+        // A member that lost its peers ends its watches instead of leaving them silent.
+        let options = ConnectOptions::new().with_require_leader(true);
+        let client = Client::from_channel(etcd_client::Channel::Tonic(channel), Some(options))
             .await
             .map_err(|error| error.to_string())?;
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).client = Some(client.clone());
@@ -141,6 +150,7 @@ impl EtcdStore {
         if connection.turn == turn {
             connection.client = None;
             connection.turn = turn.wrapping_add(1);
+            self.turned.send_replace(connection.turn);
         }
     }
 
@@ -320,13 +330,21 @@ impl ControlStore for EtcdStore {
             let options = options.clone();
             async move { client.watch_client().watch(prefix, options).await }
         };
+        let mut turned = self.turned.subscribe();
         let mut stream = self.call(watch).await?;
+        // Of the endpoint that answered.
+        let turn = self.turn();
         let (sender, receiver) = mpsc::channel(WATCH_BACKLOG_MAX);
         tokio::spawn(async move {
+            let old = tokio::time::sleep(WATCH_AGE_MAX);
+            tokio::pin!(old);
             loop {
                 let response = tokio::select! {
                     response = stream.message() => response,
                     () = sender.closed() => return,
+                    // The store is gone, or has turned away from this endpoint.
+                    _ = turned.wait_for(|now| *now != turn) => return,
+                    () = &mut old => return,
                 };
                 // An error, an end, a compaction: the receiver sees the channel end and lists anew.
                 let Ok(Some(response)) = response else { return };
