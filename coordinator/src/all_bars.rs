@@ -210,9 +210,7 @@ impl Chunk<'_> {
             };
             match output {
                 Ok(output) => Ok((*segment, Ok(output))),
-                Err(error) if is_of_snapshot(error.kind()) => {
-                    Ok((*segment, Err(bounded_reason(text_of(&error)))))
-                }
+                Err(error) if is_of_snapshot(error.kind()) => Ok((*segment, Err(bounded_reason(text_of(&error))))),
                 Err(error) => Err(AllBarsError::Execute(error)),
             }
         };

@@ -37,7 +37,10 @@ enum Call {
     List(String),
     /// So many keys at a time.
     Pages(String, usize),
-    Commit { guards: Vec<Wanted>, writes: Vec<Planned> },
+    Commit {
+        guards: Vec<Wanted>,
+        writes: Vec<Planned>,
+    },
     Delete(String),
     Grant,
     KeepAlive(usize),

@@ -11,18 +11,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
-use trawl_protocol::control::{ControlError, ControlStore, Entry, Guard, PageRequest, Pages, Write};
+use trawl_protocol::control::{ControlError, ControlStore, Guard, PageRequest, Pages, Write};
 
+use super::found::{CLOSED, EndedPages, Found};
 use super::records::{
-    Closed, DocumentPlace, End, Header, Keys, Part, Progress, Record as _, RecordError, RequestMark, RequestRecord, Tombstone,
-    is_scan_id,
+    Closed, DocumentPlace, End, Header, Keys, Part, Progress, Record as _, RecordError, RequestMark, RequestRecord,
+    Tombstone, is_scan_id,
 };
 
 /// Tries of an acceptance whose idempotency key is taken by a scan that is being deleted.
 const ACCEPT_TRIES_MAX: usize = 3;
-/// Name in [`Recorded::created`] of the record of a scan that has ended.
-const CLOSED: &str = "closed";
 
 /// One reign: the leader's key and the revision at which it was created, its epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,18 +129,27 @@ pub struct Ledger<S> {
     control: Arc<S>,
     keys: Keys,
     term: Term,
+    /// Groups of results that were named in this term.
+    groups: Arc<AtomicU32>,
 }
 
 impl<S> Clone for Ledger<S> {
     fn clone(&self) -> Self {
-        Self { control: Arc::clone(&self.control), keys: self.keys.clone(), term: self.term.clone() }
+        let (control, groups) = (Arc::clone(&self.control), Arc::clone(&self.groups));
+        Self { control, keys: self.keys.clone(), term: self.term.clone(), groups }
     }
 }
 
 impl<S: ControlStore> Ledger<S> {
     /// For the leader of `term` in a cluster whose name was checked.
     pub fn new(control: Arc<S>, cluster_name: &str, term: Term) -> Self {
-        Self { control, keys: Keys::new(cluster_name), term }
+        Self { control, keys: Keys::new(cluster_name), term, groups: Arc::default() }
+    }
+
+    /// The numbers of the groups of results that this term's leader writes. No number is given twice, so that a scan that is
+    /// driven again in the same term finds no object of its first run under the name of another.
+    pub(super) fn groups(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.groups)
     }
 
     /// The term whose leader writes.
@@ -199,8 +208,10 @@ impl<S: ControlStore> Ledger<S> {
                 return Ok(known);
             }
         }
-        if self.control.get(&self.keys.part(scan, Part::Tombstone)).await?.is_some() {
-            return Err(LedgerError::Id(scan.to_owned()));
+        for key in [self.keys.part(scan, Part::Tombstone), self.keys.ended(scan)] {
+            if self.control.get(&key).await?.is_some() {
+                return Err(LedgerError::Id(scan.to_owned()));
+            }
         }
         Err(LedgerError::Busy)
     }
@@ -428,96 +439,8 @@ impl<S: ControlStore> Ledger<S> {
     }
 }
 
-/// The scans that have ended, in pages of one revision.
-#[derive(Debug)]
-pub struct EndedPages<'l, S> {
-    keys: &'l Keys,
-    pages: Pages<'l, S>,
-}
-
-impl<S: ControlStore> EndedPages<'_, S> {
-    /// The next of them; `None` after the last.
-    ///
-    /// # Errors
-    /// [`LedgerError::Control`]; when the revision was compacted, begin anew.
-    pub async fn next(&mut self) -> Result<Option<Loaded>, LedgerError> {
-        let Some(page) = self.pages.next().await? else { return Ok(None) };
-        let mut found = Found::default();
-        page.entries.iter().for_each(|entry| found.take(self.keys, entry));
-        Ok(Some(found.loaded()))
-    }
-}
-
-/// Records as they are read, by scan.
-#[derive(Debug, Default)]
-struct Found {
-    scans: BTreeMap<String, Recorded>,
-    unreadable: BTreeMap<String, RecordError>,
-}
-
-impl Found {
-    fn take(&mut self, keys: &Keys, entry: &Entry) {
-        let (scan, part) = match (keys.parse(&entry.key), keys.parse_ended(&entry.key)) {
-            (Some((scan, part)), _) => (scan, Some(part)),
-            (None, Some(scan)) => (scan, None),
-            (None, None) => return,
-        };
-        let recorded = self.scans.entry(scan.to_owned()).or_default();
-        scan.clone_into(&mut recorded.scan);
-        let taken = match part {
-            Some(part) => take(recorded, part, entry),
-            None => take_closed(recorded, entry),
-        };
-        if let Err(error) = taken {
-            tracing::warn!(scan, %error, "a scan's record cannot be read; the scan is left alone");
-            self.unreadable.insert(scan.to_owned(), error);
-        }
-    }
-
-    fn loaded(mut self) -> Loaded {
-        self.scans.retain(|scan, _| !self.unreadable.contains_key(scan));
-        Loaded { scans: self.scans.into_values().collect(), unreadable: self.unreadable }
-    }
-}
-
 fn put(key: &str, value: Vec<u8>) -> Write {
     Write::Put { key: key.to_owned(), value, lease: None }
-}
-
-/// Reads one part into what is known of its scan.
-fn take(recorded: &mut Recorded, part: Part, entry: &Entry) -> Result<(), RecordError> {
-    let scan = recorded.scan.clone();
-    match part {
-        Part::Header => {
-            let header = Header::from_bytes(&scan, &entry.value)?;
-            recorded.header = Some(of_scan(header, &scan, Header::WHAT)?);
-        }
-        // A hint: without it nothing is lost.
-        Part::Progress => recorded.progress = Progress::from_bytes(&scan, &entry.value).ok(),
-        Part::End => recorded.end = Some(End::from_bytes(&scan, &entry.value)?),
-        Part::Tombstone => recorded.tombstone = Some(Tombstone::from_bytes(&scan, &entry.value)?),
-    }
-    recorded.created.insert(part.name(), entry.created);
-    Ok(())
-}
-
-/// Reads the one record of a scan that has ended.
-fn take_closed(recorded: &mut Recorded, entry: &Entry) -> Result<(), RecordError> {
-    let scan = recorded.scan.clone();
-    let closed = Closed::from_bytes(&scan, &entry.value)?;
-    recorded.header = Some(of_scan(closed.header, &scan, Closed::WHAT)?);
-    recorded.end = Some(closed.end);
-    recorded.created.insert(CLOSED, entry.created);
-    Ok(())
-}
-
-/// A header, if it is that of the scan whose key it stands under.
-fn of_scan(header: Header, scan: &str, what: &'static str) -> Result<Header, RecordError> {
-    if header.scan == scan {
-        return Ok(header);
-    }
-    let (scan, why) = (scan.to_owned(), format!("it is that of scan '{}'", header.scan));
-    Err(RecordError::Malformed { what, scan, why })
 }
 
 #[cfg(test)]

@@ -53,8 +53,14 @@ async fn a_scan_that_has_ended_is_one_key_and_no_longer_among_those_that_are_ope
     assert_eq!(ledger.open().await.unwrap().scans.iter().map(|r| r.scan.as_str()).collect::<Vec<_>>(), ["a-2"]);
     let ended = ledger.ended().next().await.unwrap().unwrap().scans.remove(0);
     assert_eq!((ended.header, ended.end), (Some(asked("a-1", "a-1", b"one")), Some(end("x"))));
-    assert!(matches!(ledger.accept(&asked("a-1", "other", b"one")).await, Err(LedgerError::Id(_))), "an id is used once");
-    assert!(matches!(ledger.known_request(&RequestMark::new("ana", "a-1", &[b"one"])).await, Ok(Some(Acceptance::Existing(_)))));
+    assert!(
+        matches!(ledger.accept(&asked("a-1", "other", b"one")).await, Err(LedgerError::Id(_))),
+        "an id is used once"
+    );
+    assert!(matches!(
+        ledger.known_request(&RequestMark::new("ana", "a-1", &[b"one"])).await,
+        Ok(Some(Acceptance::Existing(_)))
+    ));
     let known = ledger.get("a-1").await.unwrap().unwrap();
     assert_eq!(ledger.mark(&known, 9).await.unwrap(), Written::Done);
     let marked = ledger.get("a-1").await.unwrap().unwrap();
@@ -66,7 +72,7 @@ async fn a_scan_that_has_ended_is_one_key_and_no_longer_among_those_that_are_ope
 /// More than one answer of etcd may hold, twice over.
 #[tokio::test]
 async fn however_much_is_recorded_a_new_leader_reads_all_of_it() {
-    const SCANS: usize = 3_000;
+    const SCANS: usize = 5_000;
     let control = Arc::new(MemoryStore::default());
     let ledger = new_leader(&control).await;
     let document = super::super::records::DocumentPlace::Inline("x".repeat(2_000));

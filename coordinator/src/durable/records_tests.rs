@@ -100,9 +100,12 @@ fn progress_end_tombstone_and_request_are_written_and_read_as_ever() {
         r#"{"version":1,"generation":0,"outcome":"cancelled","ended_us":7}"#,
     );
     let closed = Closed {
-        header: Header::from_bytes("a-1", br#"{"version":1,"scan":"a-1","generation":2,"owner":"local",
+        header: Header::from_bytes(
+            "a-1",
+            br#"{"version":1,"scan":"a-1","generation":2,"owner":"local",
             "document":{"inline":"{}"},"dataset":"d@00","as_of_us":1,"adjustment":"none","class":{"engine":"e",
-            "numerics":"n","backend":"cpu","precision":"f32"},"plan":"p","segments":1,"symbols":2,"submitted_us":5}"#)
+            "numerics":"n","backend":"cpu","precision":"f32"},"plan":"p","segments":1,"symbols":2,"submitted_us":5}"#,
+        )
         .unwrap(),
         end: End { generation: 2, outcome: EndOutcome::Cancelled, ended_us: 7 },
     };

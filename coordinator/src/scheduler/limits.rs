@@ -33,6 +33,8 @@ pub const ATTEMPT_TIMEOUT_MS: u64 = 60_000;
 pub const ATTEMPT_TIMEOUT_MULTIPLE: u64 = 20;
 /// And for so many times what all of it is expected to take: a device answers a whole call at once.
 pub const ATTEMPT_TIMEOUT_WHOLE: u64 = 3;
+/// No attempt may say nothing for longer than so many times the least, whatever is expected of it.
+pub const ATTEMPT_TIMEOUT_STRETCH: u64 = 30;
 /// Delivered scans whose digests are kept, to say when one of them turns out wrong.
 pub const DELIVERED_KEPT: usize = 8;
 

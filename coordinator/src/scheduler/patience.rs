@@ -7,7 +7,8 @@
 use super::limits::DOUBLINGS_MAX;
 use super::state::Scan;
 use super::{
-    ATTEMPT_TIMEOUT_MULTIPLE, ATTEMPT_TIMEOUT_WHOLE, AttemptId, COST_PER_MS, Command, Limits, Piece, Purpose, Scheduler,
+    ATTEMPT_TIMEOUT_MULTIPLE, ATTEMPT_TIMEOUT_STRETCH, ATTEMPT_TIMEOUT_WHOLE, AttemptId, COST_PER_MS, Command, Limits,
+    Piece, Purpose, Scheduler,
 };
 
 /// How long an attempt at these pieces may say nothing.
@@ -22,6 +23,7 @@ pub(super) fn allowed_ms(limits: &Limits, scan: &Scan, pieces: &[Piece]) -> u64 
     least
         .max(expected(largest).saturating_mul(ATTEMPT_TIMEOUT_MULTIPLE))
         .max(expected(whole).saturating_mul(ATTEMPT_TIMEOUT_WHOLE))
+        .min(limits.attempt_timeout_ms.saturating_mul(ATTEMPT_TIMEOUT_STRETCH))
 }
 
 impl Scheduler {

@@ -64,7 +64,8 @@ impl Scheduler {
             Check::Sound if kind != ErrorKind::Damaged => self.fail(id, piece, kind, out),
             Check::Sound => {
                 let accusers = std::mem::take(&mut progress.accusers);
-                let avoid = accusers.clone();
+                let mut avoid = accusers.clone();
+                avoid.sort_unstable();
                 accusers.into_iter().for_each(|accuser| self.distrust(accuser, (id, piece), now_ms, out));
                 self.retry(id, vec![piece], (ErrorKind::Retryable, avoid, true), now_ms, out);
             }
@@ -74,13 +75,7 @@ impl Scheduler {
     }
 
     /// A host whose copy of the data, or whose machine, is not what others have.
-    pub(super) fn distrust(
-        &mut self,
-        host: HostId,
-        (id, piece): (ScanId, Piece),
-        now_ms: u64,
-        out: &mut Vec<Command>,
-    ) {
+    pub(super) fn distrust(&mut self, host: HostId, (id, piece): (ScanId, Piece), now_ms: u64, out: &mut Vec<Command>) {
         if !self.fleet.is_trusted(host) {
             return;
         }

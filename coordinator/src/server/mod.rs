@@ -125,6 +125,9 @@ pub enum ServerError {
     /// The operating system gave no thread.
     #[error("cannot start the thread that stands for election: {0}")]
     Thread(std::io::Error),
+    /// A task of the leader ended by itself: another coordinator goes on with what was accepted.
+    #[error("internal error: a task of this coordinator ended by itself; the log says which")]
+    Broken,
     /// The server broke.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
@@ -179,7 +182,7 @@ pub async fn run(
     };
     let (stand, standing) = watch::channel(Standing::Following(None));
     let (quit, quits) = watch::channel(false);
-    let governing = tokio::spawn(reign::govern(realm, candidate.leadership(), stand, quits));
+    let mut governing = tokio::spawn(reign::govern(realm, candidate.leadership(), stand, quits));
     let proxy = Proxy::new(
         Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)),
         options.security.tls.is_some(),
@@ -211,6 +214,14 @@ pub async fn run(
         () = stop => {}
         // A server that ends by itself is broken; one that panicked told so already.
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
+        // So is a leader without its tasks: it must not keep others from leading.
+        _ = &mut governing => {
+            candidate.resign().await;
+            let _ = close.send(());
+            let _ = tokio::time::timeout(options.drain_timeout, serving).await;
+            registered.leave().await;
+            return Err(ServerError::Broken);
+        }
     }
     // Somebody else goes on with what runs, at once; alone, it may finish first.
     let alone = registered.count().await.is_ok_and(|count| count == 1);

@@ -15,7 +15,7 @@ use trawl_protocol::security::Connector;
 use super::dispatcher::Dispatcher;
 use super::leadership::{Leadership, Term};
 use super::room::Room;
-use super::scans::{Archive, Environment, Gate, HELD_BYTES_MAX, Held, Scans};
+use super::scans::{Archive, Environment, Gate, HELD_BYTES_MAX, Held, Scans, TakenOver};
 use super::service::Standing;
 use super::upkeep::{keep_tidy, take_over};
 use super::{ScanLimits, membership};
@@ -45,35 +45,51 @@ pub(crate) struct Realm {
     pub start_timeout: Duration,
 }
 
+/// A task without which a leader does nothing ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken;
+
 /// Leads whenever it is this coordinator's turn, until `quit`. What it is at present is told to `standing`.
 pub(crate) async fn govern(
     realm: Realm,
     mut leadership: watch::Receiver<Leadership>,
     standing: watch::Sender<Standing>,
     mut quit: watch::Receiver<bool>,
-) {
+) -> Result<(), Broken> {
     loop {
         let now = leadership.borrow_and_update().clone();
         match now {
             Leadership::Standby { leader } => {
                 standing.send_replace(Standing::Following(leader.map(|leader| leader.address)));
                 tokio::select! {
-                    changed = leadership.changed() => if changed.is_err() { return },
-                    _ = quit.wait_for(|quit| *quit) => return,
+                    changed = leadership.changed() => if changed.is_err() { return Ok(()) },
+                    _ = quit.wait_for(|quit| *quit) => return Ok(()),
                 }
             }
             Leadership::Leading(term) => {
                 let (over, is_over) = watch::channel(false);
                 tracing::info!(epoch = term.epoch, "this coordinator leads");
-                let (know, known) = watch::channel(false);
+                let (tell, taken_over) = watch::channel(TakenOver::Nothing);
                 let reign = async {
-                    let environment = begin(&realm, &term, (is_over, known)).await;
+                    let environment = begin(&realm, &term, (is_over, taken_over)).await;
                     standing.send_replace(Standing::Leading(Box::new(environment.clone())));
-                    take_over(&realm, &environment, know).await;
-                    keep_tidy(&realm, &environment).await;
+                    let tidy = async {
+                        take_over(&realm, &environment, &tell).await;
+                        keep_tidy(&realm, &environment).await;
+                    };
+                    tokio::select! {
+                        () = tidy => {}
+                        () = environment.dispatcher.ended() => {}
+                    }
                 };
                 let left = tokio::select! {
-                    () = reign => false,
+                    // Neither ends by itself. A leader without one of them would hold its lease and do nothing.
+                    () = reign => {
+                        over.send_replace(true);
+                        standing.send_replace(Standing::Following(None));
+                        tracing::error!(epoch = term.epoch, "internal error: a task of the leader ended, this coordinator resigns");
+                        return Err(Broken);
+                    }
                     _ = leadership.wait_for(|now| !matches!(now, Leadership::Leading(t) if t.epoch == term.epoch)) => false,
                     _ = quit.wait_for(|quit| *quit) => true,
                 };
@@ -81,7 +97,7 @@ pub(crate) async fn govern(
                 standing.send_replace(Standing::Following(None));
                 tracing::info!(epoch = term.epoch, "this coordinator leads no longer");
                 if left {
-                    return;
+                    return Ok(());
                 }
             }
         }
@@ -92,10 +108,10 @@ pub(crate) async fn govern(
 async fn begin(
     realm: &Realm,
     term: &Term,
-    (over, known): (watch::Receiver<bool>, watch::Receiver<bool>),
+    (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
 ) -> Environment {
     loop {
-        match try_begin(realm, term, (over.clone(), known.clone())).await {
+        match try_begin(realm, term, (over.clone(), taken_over.clone())).await {
             Ok(environment) => return environment,
             Err(error) => tracing::warn!(%error, "this coordinator cannot take over yet"),
         }
@@ -106,7 +122,7 @@ async fn begin(
 async fn try_begin(
     realm: &Realm,
     term: &Term,
-    (over, known): (watch::Receiver<bool>, watch::Receiver<bool>),
+    (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
 ) -> Result<Environment, ControlError> {
     let (members, told) = mpsc::channel(MEMBERS_WAITING_MAX);
     let control = Arc::clone(&realm.control);
@@ -128,6 +144,6 @@ async fn try_begin(
         resuming: Arc::new(Semaphore::new(RESUMING_MAX)),
         no_worker_timeout_ms: realm.limits.no_worker_timeout_ms,
         over,
-        known,
+        taken_over,
     })
 }

@@ -28,7 +28,9 @@ use trawl_telemetry::names::{attribute, span};
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
 use super::room::NoRoom;
-use super::scans::{Asked, Cursor, Document, Environment, Known, Scan, drive, may_end, may_see, now_us, reload};
+use super::scans::{
+    Asked, Cursor, Document, Environment, Known, Scan, TakenOver, drive, may_end, may_see, now_us, reload,
+};
 use crate::durable::RequestMark;
 use crate::planner::ShardSpec;
 use crate::scheduler::Priority;
@@ -41,6 +43,8 @@ const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const LISTED_MAX: usize = 1000;
 /// How long a call waits for a coordinator to lead.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
+/// How long a cancelled scan may take to end.
+const CANCEL_WAIT: Duration = Duration::from_secs(10);
 /// When to come again while too many scans wait.
 const RETRY_AFTER_FULL_S: u64 = 5;
 
@@ -175,8 +179,10 @@ impl CoordinatorService {
 
     /// A scan of the caller's; one that is not its to see is not there.
     async fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
-        if environment.scans.get(name).is_none() {
-            until_known(environment).await?;
+        for stage in [TakenOver::Open, TakenOver::All] {
+            if environment.scans.get(name).is_none() {
+                until_known(environment, stage).await?;
+            }
         }
         let found = environment.scans.get(name).filter(|scan| may_see(caller, &scan.owner));
         found.ok_or_else(|| {
@@ -199,7 +205,11 @@ impl CoordinatorService {
         let keyed = !request.idempotency_key.is_empty();
         let mark = keyed.then(|| RequestMark::new(&caller.name, &request.idempotency_key, &[&digest]));
         if let Some(mark) = &mark {
-            until_known(&environment).await?;
+            // A new leader that has not read everything yet asks for this one request.
+            let all = *environment.taken_over.borrow() == TakenOver::All;
+            if !all && !matches!(environment.archive.ledger.known_request(mark).await, Ok(None)) {
+                until_known(&environment, TakenOver::All).await?;
+            }
             match environment.scans.known(mark) {
                 Known::Same(scan) => return Ok(scan),
                 Known::Other(name) => {
@@ -244,10 +254,10 @@ impl CoordinatorService {
     }
 }
 
-/// Waits until this coordinator knows every scan that was recorded before it led.
-async fn until_known(environment: &Environment) -> Result<(), Status> {
-    let mut known = environment.known.clone();
-    match tokio::time::timeout(LEADER_WAIT, known.wait_for(|known| *known)).await {
+/// Waits until this coordinator knows so much of what was recorded before it led.
+async fn until_known(environment: &Environment, wanted: TakenOver) -> Result<(), Status> {
+    let mut taken_over = environment.taken_over.clone();
+    match tokio::time::timeout(LEADER_WAIT, taken_over.wait_for(|stage| *stage >= wanted)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(_)) => Err(retry("this coordinator leads no longer")),
         Err(_) => Err(retry("this coordinator has begun to lead and still reads which scans are recorded")),
@@ -448,7 +458,11 @@ impl pb::coordinator_server::Coordinator for Handle {
                     return Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message));
                 }
                 scan.cancel();
-                Ok(Response::new(scan.info()))
+                // It is cancelled once that is recorded: before, a leader that dies would leave it to the next one.
+                match tokio::time::timeout(CANCEL_WAIT, scan.until_ended()).await {
+                    Ok(()) => Ok(Response::new(scan.info())),
+                    Err(_) => Err(retry("the scan is being cancelled; its end is not recorded yet")),
+                }
             }
         }
     }
@@ -459,7 +473,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
-                until_known(&environment).await?;
+                until_known(&environment, if request.active { TakenOver::Open } else { TakenOver::All }).await?;
                 let mut scans: Vec<pb::ScanInfo> = environment
                     .scans
                     .all()

@@ -14,7 +14,7 @@ use trawl_protocol::{pb, trace};
 use trawl_telemetry::names::{attribute, span as name};
 
 use super::reign::Realm;
-use super::scans::{Archive, Asked, Environment, Scan, drive, now_us};
+use super::scans::{Archive, Asked, Environment, Scan, TakenOver, drive, now_us};
 use crate::durable::{LedgerError, PIN_REFRESH, Recorded, refresh_pins, sweep};
 
 /// Wait before the records are read again after a failure; doubles up to [`BACK_OFF_MAX`].
@@ -26,22 +26,26 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// How often is looked for objects that belong to no scan.
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// Takes over everything that is recorded, however often it takes; then `known` says so.
-pub(super) async fn take_over(realm: &Realm, environment: &Environment, known: watch::Sender<bool>) {
+/// Takes over everything that is recorded, however often it takes; `told` is how far it is.
+pub(super) async fn take_over(realm: &Realm, environment: &Environment, told: &watch::Sender<TakenOver>) {
     let mut wait = BACK_OFF;
     loop {
-        match try_take_over(realm, environment).await {
+        match try_take_over(realm, environment, told).await {
             Ok(()) => break,
             Err(error) => tracing::warn!(%error, "the records of scans cannot be read yet"),
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(BACK_OFF_MAX);
     }
-    known.send_replace(true);
+    told.send_replace(TakenOver::All);
 }
 
 /// What is known already is left as it is, so this may be called again.
-async fn try_take_over(realm: &Realm, environment: &Environment) -> Result<(), LedgerError> {
+async fn try_take_over(
+    realm: &Realm,
+    environment: &Environment,
+    told: &watch::Sender<TakenOver>,
+) -> Result<(), LedgerError> {
     let ledger = &environment.archive.ledger;
     let loaded = ledger.open().await?;
     for (scan, error) in &loaded.unreadable {
@@ -60,13 +64,14 @@ async fn try_take_over(realm: &Realm, environment: &Environment) -> Result<(), L
     if open > 0 {
         tracing::info!(open, "took over the scans that were accepted before");
     }
+    told.send_replace(TakenOver::Open);
     let mut pages = ledger.ended();
     while let Some(page) = pages.next().await? {
         recorded += page.scans.len();
         page.scans.into_iter().for_each(|found| keep_newest(&mut ended, found, realm.retention.scans_kept_max));
     }
     let kept = ended.len();
-    ended.into_values().for_each(|found| drop(adopt(environment, found)));
+    ended.into_values().for_each(|found| adopt(environment, found));
     if kept > 0 {
         tracing::info!(ended = kept, "knows the scans that ended before");
     }
@@ -83,22 +88,21 @@ fn keep_newest(ended: &mut BTreeMap<(i64, String), Recorded>, found: Recorded, k
     }
 }
 
-/// Takes a scan over, unless it is known.
-fn adopt(environment: &Environment, recorded: Recorded) -> Option<()> {
-    let header = recorded.header.as_ref().filter(|_| recorded.tombstone.is_none())?;
+/// Takes a scan over, unless it is known or being deleted.
+fn adopt(environment: &Environment, recorded: Recorded) {
+    let Some(header) = recorded.header.as_ref().filter(|_| recorded.tombstone.is_none()) else { return };
     if environment.scans.get(&recorded.scan).is_some() {
-        return None;
+        return;
     }
-    let open = recorded.end.is_none();
-    let scan = Arc::new(Scan::of_record(&recorded, Asked::of_header(header), environment.held.clone())?);
+    let Some(scan) = Scan::of_record(&recorded, Asked::of_header(header), environment.held.clone()) else { return };
+    let scan = Arc::new(scan);
     environment.scans.adopt(Arc::clone(&scan));
-    if open {
+    if recorded.is_open() {
         // In the trace of who submitted it.
         let span = tracing::info_span!(name::SUBMIT, { attribute::SCAN_ID } = scan.name);
         trace::set_parent(&span, [header.trace.clone().map(pb::TraceContext::from).as_ref(), None]);
         tokio::spawn(drive(environment.clone(), scan, Some(recorded)).instrument(span));
     }
-    Some(())
 }
 
 /// Deletes what nobody wants any more, and takes up scans that stand in the records and that nobody runs: an acceptance that
@@ -156,8 +160,7 @@ async fn claim(environment: &Environment) -> Result<(), LedgerError> {
 async fn pin(realm: &Realm, environment: &Environment) {
     let scans = environment.scans.all();
     let recorded = scans.iter().filter(|scan| scan.asked.durable);
-    let held: Vec<_> =
-        recorded.map(|scan| (scan.name.clone(), scan.info().dataset, scan.has_ended())).collect();
+    let held: Vec<_> = recorded.map(|scan| (scan.name.clone(), scan.info().dataset, scan.has_ended())).collect();
     let store = realm.store.clone();
     let renewed = tokio::task::spawn_blocking(move || refresh_pins(&store, &held, now_us())).await;
     if let Some((scan, error)) = renewed.ok().and_then(|report| report.failed.into_iter().next()) {

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use tonic::Code;
-use trawl_coordinator::client::ClientError;
+use trawl_coordinator::client::{ClientError, ScanCall};
 use trawl_coordinator::server::ScanLimits;
-use trawl_coordinator::{NoProgress, ShardSpec, client};
+use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
 use trawl_kernels::Precision;
 use trawl_plan::ScanDocument;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
@@ -13,7 +13,7 @@ use trawl_protocol::pb::worker_client::WorkerClient;
 use trawl_protocol::{ErrorKind, Failure, pb};
 use trawl_worker::{execution_class, execution_class_in};
 
-use crate::world::{Oddity, World};
+use crate::world::{BOUND, Oddity, World};
 
 /// Makes a good request a bad one.
 type Spoil = fn(&mut pb::ShardRequest);

@@ -95,7 +95,8 @@ async fn a_damaged_copy_of_the_only_worker_gives_no_answer_before_another_comes(
     world.worker_with_damaged_files("rotten").await;
     world.wait_for(&["rotten"]).await;
     let (url, call) = (world.url.clone(), ScanCall { document: World::document(), ..ScanCall::default() });
-    let scan = tokio::spawn(async move { trawl_coordinator::client::scan(&url, &call, &trawl_coordinator::NoProgress).await });
+    let scan =
+        tokio::spawn(async move { trawl_coordinator::client::scan(&url, &call, &trawl_coordinator::NoProgress).await });
     world.wait_for(&[]).await;
     assert!(!scan.is_finished());
     world.real_worker("sound").await;

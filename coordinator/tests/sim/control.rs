@@ -137,8 +137,8 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Bytes of an answer: so few that the records of two scans need two pages.
-const ANSWER_BYTES_MAX: usize = 2 * 1024;
+/// Bytes of an answer: so few that the records of three scans need two pages.
+const ANSWER_BYTES_MAX: usize = 1_500;
 
 /// The store itself.
 #[derive(Debug)]

@@ -158,13 +158,7 @@ impl Ledger {
         match event {
             Event::Submitted { scan, request } => self.submitted(*scan, request),
             Event::WorkerJoined { worker, host, class, slots } => {
-                let joined = Worker {
-                    host: *host,
-                    class: *class,
-                    slots: *slots,
-                    draining: false,
-                    distrusted: false,
-                };
+                let joined = Worker { host: *host, class: *class, slots: *slots, draining: false, distrusted: false };
                 self.workers.insert(*worker, joined);
             }
             Event::WorkerDraining { worker } => {
@@ -331,7 +325,9 @@ impl Ledger {
                 let checked = seen.checked.get(piece).copied();
                 let proven = accused >= 2 || checked == Some(Check::Damaged);
                 ensure(*kind != ErrorKind::Permanent || proven, Invariant::OneHostIsNoProof, || {
-                    format!("{piece:?} of scan {scan} failed for good by the word of {accused} host, checked: {checked:?}")
+                    format!(
+                        "{piece:?} of scan {scan} failed for good by the word of {accused} host, checked: {checked:?}"
+                    )
                 })?;
                 if *kind == ErrorKind::Permanent && !truth.is_damaged(*scan, piece.segment) {
                     *self.counts.entry("damaged in two copies").or_default() += 1;

@@ -318,7 +318,8 @@ impl World {
     }
 
     fn stuck(&self) -> Violation {
-        let mut leading = self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.reign.as_ref()?)));
+        let mut leading =
+            self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.reign.as_ref()?)));
         if let Some((c, reign)) = leading.find(|(_, reign)| !reign.begun) {
             let what = format!("c{c} leads in epoch {} and has never read what is recorded", reign.epoch);
             return Violation { invariant: Invariant::LeadersBegin, what };

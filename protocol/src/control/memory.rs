@@ -193,7 +193,7 @@ impl State {
         let present = present.take_while(|key| key.starts_with(&asked.prefix));
         let past = before.range(from.as_str()..).map(|(key, _)| *key).filter(|key| key.starts_with(&asked.prefix));
         // So many are enough, whichever of them were not there at that revision.
-        let keys: BTreeSet<&str> = present.take(asked.limit + before.len() + 1).chain(past).collect();
+        let keys: BTreeSet<&str> = present.take(asked.limit.saturating_add(before.len() + 1)).chain(past).collect();
         let mut found = keys.into_iter().filter_map(|key| Some((key, there(key)?)));
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (key, value) in found.by_ref().take(asked.limit) {

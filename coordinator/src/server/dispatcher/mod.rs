@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use trawl_kernels::BACKEND_CPU;
 use trawl_protocol::security::Connector;
@@ -27,8 +27,8 @@ use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, Check, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request, ScanId,
-    Scheduler, WorkerId,
+    AttemptId, Check, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
+    ScanId, Scheduler, WorkerId,
 };
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
@@ -143,15 +143,24 @@ pub(crate) struct Dispatcher {
     computed_us: Arc<AtomicU64>,
     /// Nanoseconds that were estimated for them.
     expected_ns: Arc<AtomicU64>,
+    /// Closed once the task has ended.
+    running: watch::Receiver<()>,
 }
 
 impl Dispatcher {
+    /// Ends when the task does, which is never before the last handle is dropped unless something is wrong.
+    pub async fn ended(&self) {
+        let mut running = self.running.clone();
+        while running.changed().await.is_ok() {}
+    }
+
     /// Starts the task; `members` is what [`super::membership::follow`] tells, `connector` how workers are reached,
     /// `epoch` the term's.
     pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
         let (computed_us, expected_ns) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (runs, running) = watch::channel(());
         let state = State {
             started: Instant::now(),
             epoch,
@@ -173,8 +182,12 @@ impl Dispatcher {
             computed_us: Arc::clone(&computed_us),
             expected_ns: Arc::clone(&expected_ns),
         };
-        tokio::spawn(state.run(asked, says, members));
-        Self { asks, computed_us, expected_ns }
+        tokio::spawn(async move {
+            // Dropped however the task ends.
+            let _runs = runs;
+            state.run(asked, says, members).await;
+        });
+        Self { asks, computed_us, expected_ns, running }
     }
 
     /// Seconds of one core that were estimated for those results.
@@ -294,7 +307,14 @@ impl State {
                     None => break,
                 },
                 Some(said) = says.recv() => self.hear(said),
-                Some(member) = members.recv() => self.note(member),
+                member = members.recv() => match member {
+                    Some(member) => self.note(member),
+                    // Whoever follows the workers has ended: nobody would come or go any more.
+                    None => {
+                        tracing::error!("internal error: the task that follows the workers ended");
+                        break;
+                    }
+                },
                 _ = tick.tick() => {
                     self.step(Event::Tick);
                     self.tell_who_waits();
@@ -332,7 +352,8 @@ impl State {
                 let submitted = Submitted { scan, shards: planned, threads };
                 self.meter.submitted(scan, &submission);
                 let history = History::new();
-                self.scans.insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new(), waits: false });
+                self.scans
+                    .insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new(), waits: false });
                 // Before the first step: a scan without segments ends in it.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
@@ -466,13 +487,15 @@ impl State {
                     );
                 }
                 Command::End { scan, outcome } => {
-                    self.tell(scan, News::End(outcome));
-                    if let Some(over) = self.scans.remove(&scan) {
-                        if self.ended.len() == DELIVERED_KEPT {
-                            self.ended.pop_front();
-                        }
-                        self.ended.push_back((scan, over.submission.scan_name));
+                    let Some(over) = self.scans.remove(&scan) else { continue };
+                    let (name, news) = (over.submission.scan_name.clone(), over.submission.news.clone());
+                    // Before it is told: whoever goes on with the scan's tables has them alone then, and need not copy them.
+                    drop(over);
+                    let _ = news.send(News::End(outcome));
+                    if self.ended.len() == DELIVERED_KEPT {
+                        self.ended.pop_front();
                     }
+                    self.ended.push_back((scan, name));
                 }
             }
         }
@@ -508,3 +531,6 @@ pub(crate) fn no_worker(timeout_ms: u64) -> Failure {
     let message = format!("no worker has been registered for {seconds} s; start one with 'trawl worker'");
     Failure::new(ErrorKind::Retryable, message)
 }
+
+#[cfg(test)]
+mod tests;

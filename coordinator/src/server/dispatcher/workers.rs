@@ -233,16 +233,19 @@ impl State {
                 if attempt::ping(channel.clone(), &boot).await {
                     break;
                 }
-                if let Some(asks) = asks.upgrade() {
-                    let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
-                }
+                // The term is over: nobody asks any more.
+                let Some(asks) = asks.upgrade() else { return };
+                let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
+                drop(asks);
                 wait = (wait * 2).min(PING_BACK_OFF_MAX);
             }
             if let Some(asks) = asks.upgrade() {
                 let _ = asks.send(Ask::Answers { id, boot }).await;
             }
         });
-        worker.pinging = Some(task.abort_handle());
+        if let Some(before) = worker.pinging.replace(task.abort_handle()) {
+            before.abort();
+        }
     }
 
     /// A worker whose results proved wrong.

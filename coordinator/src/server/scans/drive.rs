@@ -3,9 +3,11 @@
 //! It decides nothing about shards or attempts (the scheduler does) and nothing about clients: what it has to say goes
 //! into the scan's log.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Code;
 use tracing::Instrument as _;
@@ -53,11 +55,21 @@ pub(crate) struct Environment {
     pub preparing: Arc<Semaphore>,
     /// The same, of scans that were taken over and wait: they hold up no new one.
     pub resuming: Arc<Semaphore>,
-    /// Whether everything that was recorded before this term is known by now.
-    pub known: watch::Receiver<bool>,
+    /// What of the scans that were recorded before this term is known by now.
+    pub taken_over: watch::Receiver<TakenOver>,
     pub no_worker_timeout_ms: u64,
     /// Set once, when the term is over: nothing more is said, recorded or dispatched.
     pub over: watch::Receiver<bool>,
+}
+
+/// How far a new leader has read what is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TakenOver {
+    Nothing,
+    /// The scans that run and wait.
+    Open,
+    /// Those that ended too.
+    All,
 }
 
 /// Why a scan has no answer.
@@ -76,8 +88,12 @@ impl From<Failure> for Ended {
 
 /// Runs a scan, from nothing or from what an earlier leader `recorded`. Its log is closed at the end, whatever happens.
 pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: Option<Recorded>) {
+    let driven = AssertUnwindSafe(drive_to_end(&environment, &scan, recorded)).catch_unwind();
     let ended = tokio::select! {
-        ended = drive_to_end(&environment, &scan, recorded) => ended,
+        ended = driven => match ended {
+            Ok(ended) => ended,
+            Err(_) => end_after_panic(&environment, &scan).await,
+        },
         () = until_over(&environment.over) => Err(Ended::Over),
     };
     let end = match ended {
@@ -110,14 +126,35 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
     if scan.was_accepted() {
         // One that is recorded, and could not go on, was accepted all the same.
         scan.accepted();
+        scan.tell_end(end);
         SCANS_ENDED.of(end).inc();
         SCAN_DURATION.observe(end, scan.asked.received.elapsed(), current_trace());
-        environment.scans.end(&scan.name);
+        if scan.asked.durable && !scan.is_recorded() {
+            // Its recording failed: the same request may be made again, and is a new one, or what came to stand after all.
+            environment.scans.forget(&scan.name);
+        } else {
+            environment.scans.end(&scan.name);
+        }
     } else {
         // Refused: it never was a scan.
         REFUSALS.of(Refusal::NotAccepted).inc();
         environment.scans.forget(&scan.name);
     }
+}
+
+/// A mistake of this program ends the scan that met it, and no other.
+async fn end_after_panic(environment: &Environment, scan: &Arc<Scan>) -> Result<Result<Answered, pb::Refused>, Ended> {
+    tracing::error!(scan = scan.name, "internal error: the task of a scan panicked; the scan ends as failed");
+    let failure = Failure::new(ErrorKind::Permanent, "internal error: the task of this scan panicked");
+    if scan.is_recorded() {
+        let end = end_of(scan.generation(), Err(failure.clone()));
+        tokio::select! {
+            ended = record::end(&environment.archive, &scan.name, end) => ended?,
+            () = until_over(&environment.over) => return Err(Ended::Over),
+        }
+    }
+    let failure = Some(failure.into());
+    Ok(Err(pb::Refused { failure, diagnostics_json: String::new() }))
 }
 
 /// Runs a scan and records its end, if it is recorded at all.
@@ -297,6 +334,7 @@ async fn prepared(
     let permit = tokio::select! {
         permit = Arc::clone(permits).acquire_owned() => permit,
         () = scan.until_cancelled() => return Err(cancelled().into()),
+        () = until(scan.asked.deadline) => return Err(late(scan).into()),
     };
     let stored = record::stored_document(&environment.archive, scan).await?;
     let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
@@ -316,7 +354,12 @@ async fn prepared(
             scan.asked.backend.get_or_init(|| chosen).clone()
         }
     };
-    match preparing.await {
+    let prepared = tokio::select! {
+        prepared = preparing => prepared,
+        // Files that hang hold their thread, and not the scan.
+        () = until(scan.asked.deadline) => return Err(late(scan).into()),
+    };
+    match prepared {
         Ok(prepared) => prepared.map(|prepared| prepared.on(&backend)).map_err(Ended::Failed),
         Err(_) => Err(Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared").into()),
     }
@@ -424,7 +467,11 @@ async fn steps(
             }
         }
         if passes.is_last() {
-            return Ok(running.answer().await?);
+            return tokio::select! {
+                answered = running.answer() => Ok(answered?),
+                () = scan.until_cancelled() => Err(cancelled().into()),
+                () = until(scan.asked.deadline) => Err(late(scan).into()),
+            };
         }
         let (results, failures) = running.take_step();
         let allow_partial = scan.asked.allow_partial;

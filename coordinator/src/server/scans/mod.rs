@@ -19,7 +19,7 @@ use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, Right};
 use trawl_protocol::{Failure, pb};
-use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED};
+use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED, ScanEnd};
 
 use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
@@ -27,7 +27,7 @@ use crate::prepare::PreparedScan;
 use crate::report::{RunReport, SegmentRun};
 use crate::scheduler::Priority;
 use crate::server::ScanLimits;
-pub(crate) use drive::{Environment, drive, reload};
+pub(crate) use drive::{Environment, TakenOver, drive, reload};
 pub(crate) use gate::Gate;
 use log::ScanLog;
 pub(crate) use log::{Cursor, Held};
@@ -119,6 +119,8 @@ pub(crate) struct Scan {
     pub log: ScanLog,
     /// Set once, when nobody wants it any more.
     cancelled: watch::Sender<bool>,
+    /// Set once, when it has ended; of a recorded one, when its end is recorded.
+    over: watch::Sender<bool>,
     stand: Mutex<Stand>,
     /// Where its time goes: written as it runs; of one that is done the log's last event has it.
     report: Mutex<RunReport>,
@@ -134,6 +136,7 @@ impl Scan {
             origin: Origin::Client,
             log: ScanLog::new(held),
             cancelled: watch::Sender::new(false),
+            over: watch::Sender::new(false),
             stand: Mutex::new(stand),
             report: Mutex::default(),
         }
@@ -172,6 +175,12 @@ impl Scan {
     pub async fn until_cancelled(&self) {
         // The sender lives as long as this scan.
         let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Ends when it has ended.
+    pub async fn until_ended(&self) {
+        // The sender lives as long as this scan.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
     pub fn has_ended(&self) -> bool {
@@ -239,9 +248,22 @@ impl Scan {
 
     /// From now on it is a scan, and not only a request.
     fn accepted(&self) {
-        if !std::mem::replace(&mut self.stand().accepted, true) {
+        let before = std::mem::replace(&mut self.stand().accepted, true);
+        if !before {
             SCANS_ACCEPTED.of(self.origin).inc();
+            let Stand { dataset, segments, .. } = self.stand().clone();
+            let (caller, durable) = (&self.owner, self.asked.durable);
+            tracing::info!(scan = self.name, caller, dataset, segments, durable, "scan accepted");
         }
+    }
+
+    /// One line of the log for each scan that ends.
+    fn tell_end(&self, end: ScanEnd) {
+        let Stand { dataset, failed_symbols, failure, .. } = self.stand().clone();
+        let (caller, seconds) = (&self.owner, self.asked.received.elapsed().as_secs_f64());
+        let why = failure.map(|failure| failure.message).unwrap_or_default();
+        let outcome = end.value();
+        tracing::info!(scan = self.name, caller, dataset, outcome, failed_symbols, seconds, why, "scan ended");
     }
 
     fn was_accepted(&self) -> bool {
@@ -270,6 +292,8 @@ impl Scan {
     /// Its answer's digest and how many of its symbols failed, or why it has none.
     fn ended(&self, outcome: Result<(&str, u64), &Failure>) {
         let mut stand = self.stand();
+        // Whoever waits for it reads how it ended once this is through.
+        self.over.send_replace(true);
         stand.ended_us = Some(now_us());
         stand.waits_for.clear();
         match outcome {

@@ -16,7 +16,7 @@ use super::running::Answered;
 use super::{Asked, Document, Scan, failure, now_us};
 use crate::durable::ledger::{Ending, Written};
 use crate::durable::records::{DocumentPlace, Level, sha256_hex};
-use crate::durable::writer::WriterLimits;
+use crate::durable::writer::{WriterLimits, put_patiently};
 use crate::durable::{
     Acceptance, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded, ResultStore,
     Situation, Stored, Writer, decide,
@@ -28,6 +28,8 @@ use crate::server::room::Room;
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// How long the result store may be away when all of a scan is stored but its last words.
+const LAST_PUTS_PATIENCE: Duration = Duration::from_secs(600);
 /// How long an acceptance may take.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -133,7 +135,8 @@ impl Accepting {
         let (archive, scan) = (archive.clone(), Arc::clone(scan));
         Self(Some(tokio::spawn(async move {
             if let (DocumentPlace::Object { .. }, Document::Here(json)) = (&header.document, &scan.asked.document) {
-                let stored = archive.results.put_named(&scan.name, Named::Document, json.as_bytes()).await;
+                let put = || archive.results.put_named(&scan.name, Named::Document, json.as_bytes());
+                let stored = put_patiently(&archive.results, &WriterLimits::default(), put).await;
                 stored.map_err(|error| {
                     let cause = error.to_string();
                     let endpoints = "the result store".to_owned();
@@ -215,13 +218,28 @@ impl Recorder {
     /// The result store's.
     pub async fn answer(&self, accepted: &pb::Accepted, summary: pb::Summary) -> Result<pb::Summary, Failure> {
         self.writer.flush().await?;
-        let (results, scan) = (&self.archive.results, &self.scan);
-        let head = accepted.encode_to_vec();
-        results.put_named(scan, Named::Accepted(self.generation), &head).await.map_err(Failure::from)?;
-        let tail = summary.encode_to_vec();
-        let before = results.put_named(scan, Named::Summary(self.generation), &tail).await.map_err(Failure::from)?;
+        self.named(Named::Accepted(self.generation), &accepted.encode_to_vec()).await?;
+        let before = self.named(Named::Summary(self.generation), &summary.encode_to_vec()).await?;
         // A leader before came as far as this: what it said is what is said.
         Ok(before.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).unwrap_or(summary))
+    }
+}
+
+impl Recorder {
+    /// Stores one of the last objects of a scan. Everything else of it is stored by then, so a store that is away for a moment
+    /// must not cost hours of work: it is tried for [`LAST_PUTS_PATIENCE`].
+    async fn named(&self, named: Named, content: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        let (results, scan, limits) = (&self.archive.results, &self.scan, WriterLimits::default());
+        let since = Instant::now();
+        loop {
+            match put_patiently(results, &limits, || results.put_named(scan, named, content)).await {
+                Ok(before) => return Ok(before),
+                Err(error) if !error.is_retried() || since.elapsed() >= LAST_PUTS_PATIENCE => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(scan, %error, "the last words of a scan are not stored yet, trying on");
+                }
+            }
+        }
     }
 }
 
