@@ -61,6 +61,8 @@ pub struct Args {
     adjust: String,
 }
 
+const DAY: i64 = 86_400_000_000;
+
 fn time(text: &str) -> Result<AsOf, String> {
     match AsOf::parse(text).map_err(|mistake| format!("{mistake}; {}", mistake.help))? {
         AsOf::LastSession => Err("a date or a time is expected, such as 2024-06-28 or '2024-06-28 10:30'".to_owned()),
