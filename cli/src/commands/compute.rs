@@ -88,8 +88,10 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
         let message = format!("these expressions need {needed} bytes of memory besides the bars; the limit is {most}");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
+    let by_calendar = plan.program().inputs.iter().any(|input| matches!(input, Input::Begins(_)));
+    let zone = if by_calendar { file.check_zone(args.calendar).map_err(of_market)? } else { None };
     let outputs = evaluate(&file, &plan, args.calendar, &executable)?;
-    for note in &file.notes {
+    for note in file.notes.iter().chain(&zone) {
         crate::diagnostics::warning_line(note);
     }
     let table = Table { file: &file, headings: &plan.headings, outputs: &outputs };
@@ -236,7 +238,7 @@ mod tests {
         file.shown = "test.csv".to_owned();
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
         let plan = compile(&file, &exprs)?;
-        let outputs = evaluate(&file, &plan, Calendar::XNYS, Precision::F64)?;
+        let outputs = evaluate(&file, &plan, Calendar::XNYS, &Executable::new(plan.program(), Precision::F64))?;
         let mut bytes = Vec::new();
         write(Table { file: &file, headings: &plan.headings, outputs: &outputs }, Format::Csv, &mut bytes)?;
         Ok(String::from_utf8(bytes)?)

@@ -63,6 +63,9 @@ fn parts<'p>(program: &'p Program, shapes: &Shapes<'p>, of: impl Fn(&Shapes<'p>,
 /// A band's side, mean and deviation.
 type Band = (Binary, [NodeId; 2]);
 
+/// An average and the node that it is.
+type Mean = (NodeId, TrendMean);
+
 /// The nodes of a program, and those among them that are asked for by what they are made of: of equals the first.
 struct Shapes<'a> {
     nodes: &'a [Node],
@@ -73,7 +76,7 @@ struct Shapes<'a> {
     flows: HashMap<[NodeId; 4], NodeId>,
     bands: HashMap<Band, NodeId>,
     /// Averages that are made in one pass, and the place of each among them.
-    means: HashMap<(Pass, &'a [NodeId]), Vec<(NodeId, TrendMean)>>,
+    means: HashMap<(Pass, &'a [NodeId]), Vec<Mean>>,
     place_of_mean: HashMap<NodeId, usize>,
     /// How often a node was looked at.
     #[cfg(test)]

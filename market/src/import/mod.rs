@@ -12,6 +12,7 @@ mod inputs;
 mod prepare;
 mod settle;
 mod tables;
+mod zones;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

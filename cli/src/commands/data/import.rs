@@ -292,7 +292,7 @@ fn text(report: &ImportReport, context: &Context) -> String {
         counted(report.symbols as usize, "symbol"),
         counted(report.bars as usize, "bar"),
         report.timeframe,
-        if report.timeframe_inferred && report.timeframe != "1d" { " (inferred from their spacing)" } else { "" },
+        if report.timeframe_inferred { " (inferred from their spacing)" } else { "" },
         format_time(report.first_time),
         format_time(report.last_time)
     );
