@@ -24,7 +24,7 @@ lint:
 bless:
     tools/bless
 
-# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition; `just bench metrics` tells what counting costs, `just bench plan` how long a wide sweep takes to plan
+# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition; `just bench metrics` tells what counting costs, `just bench plan` how long a wide sweep takes to plan, `just bench takeover` how long a new leader takes with 100,000 scans in etcd
 bench name:
     benches/{{ name }}.sh
 

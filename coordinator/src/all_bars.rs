@@ -219,16 +219,14 @@ impl Chunk<'_> {
                     let mut untold = Stages::default();
                     known.run_vintages(step, &input, self.times, &vintages, references, self.cancel, &mut untold)
                 }),
-                Err(error) if error.kind() != ErrorKind::Permanent => {
+                Err(error) if !is_of_snapshot(error.kind()) => {
                     return Err(AllBarsError::Taker(text_of(error)));
                 }
                 Err(error) => return Ok((*segment, Err(bounded_reason(text_of(error))))),
             };
             match output {
                 Ok(output) => Ok((*segment, Ok(output))),
-                Err(error) if error.kind() == ErrorKind::Permanent => {
-                    Ok((*segment, Err(bounded_reason(text_of(&error)))))
-                }
+                Err(error) if is_of_snapshot(error.kind()) => Ok((*segment, Err(bounded_reason(text_of(&error))))),
                 Err(error) => Err(AllBarsError::Execute(error)),
             }
         };
@@ -259,4 +257,9 @@ impl Chunk<'_> {
         }
         rows
     }
+}
+
+/// Whether every attempt fails so. This process's copy is the only one here, so damage of it counts as the snapshot's.
+fn is_of_snapshot(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Permanent | ErrorKind::Damaged)
 }

@@ -23,6 +23,7 @@ mod source;
 mod status;
 pub mod timeline;
 mod warm;
+mod watchdog;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;
@@ -31,6 +32,7 @@ pub use execute::{
     ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput, reads_earlier_crosses,
 };
 pub use source::{changing_name, schema_of};
+pub use watchdog::STALL_TIMEOUT;
 
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{Engine, Precision};

@@ -20,7 +20,9 @@ use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
-use trawl_telemetry::metrics::catalogue::worker::{SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal};
+use trawl_telemetry::metrics::catalogue::worker::{
+    DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
+};
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
 
@@ -29,6 +31,7 @@ use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
 use crate::plans::{self, Plans};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
+use crate::watchdog::Pulse;
 use crate::{execution_class_on, lowering_of, measure, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
@@ -62,6 +65,8 @@ pub(crate) struct WorkerService {
     pub epoch: AtomicI64,
     /// Told when a coordinator asks this worker to leave.
     pub leave: tokio::sync::Notify,
+    /// Of the threads that compute.
+    pub pulse: Pulse,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
     datasets: Mutex<VecDeque<(String, Dataset)>>,
@@ -88,10 +93,13 @@ pub(crate) type Replies = mpsc::Sender<Result<pb::SegmentReply, Status>>;
 pub(crate) struct Unwanted<'a> {
     pub replies: &'a Replies,
     pub stopped: &'a AtomicBool,
+    /// Whoever asks is alive.
+    pub pulse: &'a Pulse,
 }
 
 impl Cancel for Unwanted<'_> {
     fn cancelled(&self) -> bool {
+        self.pulse.beat();
         self.replies.is_closed() || self.stopped.load(Ordering::Relaxed)
     }
 }
@@ -142,6 +150,7 @@ impl WorkerService {
             shards: AtomicUsize::new(0),
             epoch: AtomicI64::new(0),
             leave: tokio::sync::Notify::new(),
+            pulse: Pulse::default(),
             fault_delay,
             datasets: Mutex::default(),
             plans: Plans::default(),
@@ -236,8 +245,9 @@ impl WorkerService {
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
         let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None };
+        let references = source.load_references().inspect_err(|error| self.tell_damage(error))?;
         Ok(Shard {
-            references: source.load_references()?,
+            references,
             source,
             step: Step { stage: request.stage as usize, kind },
             input: input.unwrap_or_default(),
@@ -308,7 +318,8 @@ impl WorkerService {
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
-        let (group, resident) = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load))?;
+        let loaded = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load));
+        let (group, resident) = loaded.inspect_err(|error| self.tell_damage(error))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         told.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -324,6 +335,18 @@ impl WorkerService {
         Ok(AtHand { group, wanted })
     }
 
+    /// A file of this worker's data root is not what it was when it was imported: somebody has to look after it.
+    fn tell_damage(&self, error: &ExecuteError) {
+        if error.kind() == ErrorKind::Damaged {
+            DAMAGED_READS.inc();
+            tracing::warn!(
+                worker = self.id,
+                error = text_of(error),
+                "a file of this worker's data root is damaged; another copy is asked for"
+            );
+        }
+    }
+
     fn delay(&self, cancel: &dyn Cancel) {
         let started = Instant::now();
         while started.elapsed() < self.fault_delay && !cancel.cancelled() {
@@ -333,7 +356,7 @@ impl WorkerService {
 
     /// All segments of a shard, on the compute threads; returns when the last has ended or nobody listens.
     fn run(&self, shard: &Shard, replies: &Replies, span: &tracing::Span, timeline: &Timeline) {
-        let cancel = Unwanted { replies, stopped: &self.stopped };
+        let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
         shard.segments.par_iter().for_each(|&segment| {
             if cancel.cancelled() {
                 return;
