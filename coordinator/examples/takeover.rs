@@ -132,7 +132,10 @@ async fn main() -> Result<(), Error> {
     let (ready, bound) = tokio::sync::oneshot::channel();
     let (control, election) = (EtcdStore::new(&etcd)?, EtcdStore::new(&etcd)?);
     let serving = tokio::spawn(async move {
-        let ready = |address| drop(ready.send(address));
+        let ready = |address| {
+            // Refused only when nobody waits any more.
+            let _ = ready.send(address);
+        };
         server::run(options, control, election, ready, std::future::pending()).await
     });
     let Ok(address) = bound.await else { return Err(serving.await?.err().map_or("it ended".into(), Error::from)) };
@@ -146,7 +149,11 @@ async fn main() -> Result<(), Error> {
     let waits = leads.elapsed();
     until(async || manager.list(0, false).await.map(|_| true)).await;
     let all = leads.elapsed();
-    println!("after it leads: knows a scan that waits in {:.2} s, every scan in {:.2} s", waits.as_secs_f64(), all.as_secs_f64());
+    println!(
+        "after it leads: knows a scan that waits in {:.2} s, every scan in {:.2} s",
+        waits.as_secs_f64(),
+        all.as_secs_f64()
+    );
     serving.abort();
     if waits > GOAL {
         return Err(format!("more than {} s", GOAL.as_secs()).into());
