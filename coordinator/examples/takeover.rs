@@ -132,7 +132,10 @@ async fn main() -> Result<(), Error> {
     let (ready, bound) = tokio::sync::oneshot::channel();
     let (control, election) = (EtcdStore::new(&etcd)?, EtcdStore::new(&etcd)?);
     let serving = tokio::spawn(async move {
-        let ready = |address| drop(ready.send(address));
+        let ready = |address| {
+            // Refused only when nobody waits any more.
+            let _ = ready.send(address);
+        };
         server::run(options, control, election, ready, std::future::pending()).await
     });
     let Ok(address) = bound.await else { return Err(serving.await?.err().map_or("it ended".into(), Error::from)) };

@@ -170,6 +170,9 @@ fn a_host_that_fails_what_another_has_is_given_nothing_more_and_its_results_are_
     assert_eq!(case.places(), [(2, vec![2])], "the rest of what it had; what it has answered is not asked for again");
     case.done(3, 2, whole(2), 5);
     assert!(case.says(&Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }));
+    for attempt in [2, 3] {
+        case.step(Event::AttemptEnded { attempt });
+    }
     let next = Request { shards: vec![shard(&[0], Some(1))], ..request(&[shard(&[0], None)]) };
     case.step(Event::Submitted { scan: 2, request: next });
     assert_eq!(case.places(), [(2, vec![0])]);

@@ -9,6 +9,7 @@ use trawl_coordinator::client::{Manager, ScanCall};
 use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::server::ScanLimits;
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
+use trawl_protocol::control::ControlStore as _;
 use trawl_protocol::limits::PROTOCOL_VERSION;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::pb::worker_client::WorkerClient;
