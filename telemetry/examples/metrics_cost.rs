@@ -1,6 +1,7 @@
-//! What counting costs, and what a scrape does: nanoseconds of each on this machine. `just bench metrics`
+//! Measures what counting and a scrape cost: nanoseconds of each on this machine. `just bench metrics`
 //!
-//! Each is the best of some runs, of one thread alone and of as many as there are cores on the same cell.
+//! Each figure is the best of several runs, with one thread and with as many threads as cores counting in the same
+//! cell.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use trawl_telemetry::metrics::{Format, Place, render, trace_of};
 const CALLS: u32 = 2_000_000;
 const RUNS: usize = 5;
 
-/// Nanoseconds a call, the best of some runs.
+/// Nanoseconds per call, the best of several runs.
 fn best(calls: u32, run: impl Fn()) -> f64 {
     let each = || {
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Prints `docs/metrics.md`, from the declarations.
+//! Prints `docs/metrics.md`, generated from the declarations.
 
 fn main() {
     print!("{}", trawl_telemetry::metrics::page());

@@ -1,8 +1,8 @@
-//! How receivers of OTLP are reached: TCP, and rustls with ring where the address begins with `https`.
+//! Connections to OTLP receivers: TCP, with TLS (rustls with ring) where the address begins with `https`.
 //!
-//! The exporters' crate would bring TLS and HTTP clients of its own; it takes these instead. Trusted are Mozilla's
-//! authorities and those of `OTEL_EXPORTER_OTLP_CERTIFICATE`; `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE` and `_CLIENT_KEY` are
-//! shown to receivers that ask.
+//! The exporters' crate would bring TLS and HTTP clients of its own; it is given these instead. Trusted are Mozilla's
+//! certificate authorities and those of `OTEL_EXPORTER_OTLP_CERTIFICATE`; `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE` and
+//! `_CLIENT_KEY` are presented to receivers that request a client certificate.
 
 use std::io;
 use std::path::Path;
@@ -30,12 +30,12 @@ use tonic::codegen::http::Uri;
 
 use crate::environment::Signal;
 
-/// Longest that a connection with its handshake may take.
+/// Timeout of connecting, the TLS handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest answer of a receiver: it says which spans it did not take, and why.
+/// Longest response of a receiver that is read: it says which spans were rejected, and why.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What HTTP/2 and HTTP/1.1 are agreed on by in a handshake.
+/// ALPN names of HTTP/2 and HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Speaks {
     Http1,
@@ -50,7 +50,7 @@ pub(crate) struct Dial {
 
 impl Dial {
     /// # Errors
-    /// A sentence: which variable names a file that is of no use, and why.
+    /// A sentence: which variable names an unusable file, and why it is unusable.
     pub fn new(signal: Signal, speaks: Speaks) -> Result<Self, String> {
         let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         if let Some((name, file)) = signal.variable("CERTIFICATE") {
@@ -71,7 +71,9 @@ impl Dial {
                 trusting.with_client_auth_cert(own, key).map_err(|error| unusable(&name, &file, &error))?
             }
             (Some((name, _)), None) | (None, Some((name, _))) => {
-                return Err(format!("{name} is of no use alone: a client's certificate and its key go together"));
+                return Err(format!(
+                    "{name} cannot be used alone: a client certificate needs its key, and the key its certificate"
+                ));
             }
         };
         tls.alpn_protocols = match speaks {
@@ -92,20 +94,21 @@ impl Dial {
         if !secure {
             return Ok(TokioIo::new(Io::Plain(io)));
         }
-        let name = ServerName::try_from(host).map_err(|_| invalid("a host that no certificate can name"))?;
+        let name =
+            ServerName::try_from(host).map_err(|_| invalid("a host name that cannot appear in a certificate"))?;
         let io = TlsConnector::from(self.tls).connect(name, io).await?;
         Ok(TokioIo::new(Io::Tls(Box::new(io))))
     }
 }
 
 fn unusable(name: &str, file: &str, why: &dyn std::fmt::Display) -> String {
-    format!("{name} names {}, which is of no use: {why}", Path::new(file).display())
+    format!("{name} names {}, which cannot be used: {why}", Path::new(file).display())
 }
 
 fn certificates(name: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = found.map_err(|error| unusable(name, file, &error))?;
-    if found.is_empty() { Err(unusable(name, file, &"there is no certificate in it")) } else { Ok(found) }
+    if found.is_empty() { Err(unusable(name, file, &"it contains no certificate")) } else { Ok(found) }
 }
 
 impl Service<Uri> for Dial {
@@ -126,7 +129,7 @@ impl Service<Uri> for Dial {
     }
 }
 
-/// The exporter's HTTP client. Its timeout is the exporter's.
+/// The exporter's HTTP client. The exporter sets its timeout.
 #[derive(Debug)]
 pub(crate) struct Http {
     client: Client<Dial, Full<Bytes>>,

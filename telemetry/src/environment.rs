@@ -1,8 +1,8 @@
-//! The standard variables, as far as this program reads them itself. Headers are secrets: nothing here shows them.
+//! The standard OTEL variables that this program reads itself. Headers are secrets and are never shown.
 
 use std::time::Duration;
 
-/// What of a process is told.
+/// What a process exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     Traces,
@@ -17,7 +17,7 @@ impl Signal {
         }
     }
 
-    /// A variable of this signal, or else of all signals: its name and its value.
+    /// The variable of this signal, or else the one of all signals: its name and its value.
     pub fn variable(self, what: &str) -> Option<(String, String)> {
         [format!("OTEL_EXPORTER_OTLP_{}_{what}", self.name()), format!("OTEL_EXPORTER_OTLP_{what}")]
             .into_iter()
@@ -25,13 +25,13 @@ impl Signal {
     }
 }
 
-/// Where receivers listen when nothing else is said.
+/// Where receivers listen by default.
 const ENDPOINTS: [(Protocol, &str); 2] =
     [(Protocol::Grpc, "http://localhost:4317"), (Protocol::Http, "http://localhost:4318")];
-/// How long a receiver may take, unless a variable says otherwise.
+/// Default timeout of a request to a receiver.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// How it is sent.
+/// Transport of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// `grpc`.
@@ -40,16 +40,16 @@ pub(crate) enum Protocol {
     Http,
 }
 
-/// What is to be done with a signal.
+/// Whether a signal is exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Nothing.
+    /// Not exported.
     Off,
     /// Exported.
     Otlp(Protocol),
 }
 
-/// A variable that is set, without the space around its value.
+/// The value of a variable, trimmed; `None` when it is unset or empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     let value = std::env::var(name).ok()?;
     let value = value.trim();
@@ -59,7 +59,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 /// Whether and how a signal is exported.
 ///
 /// # Errors
-/// A sentence: which variable says what cannot be.
+/// A sentence: which variable has an invalid value.
 pub(crate) fn wanted(signal: Signal) -> Result<Wanted, String> {
     let disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let exporter_name = format!("OTEL_{}_EXPORTER", signal.name());
@@ -69,7 +69,7 @@ pub(crate) fn wanted(signal: Signal) -> Result<Wanted, String> {
         Some("none") => return Ok(Wanted::Off),
         Some("otlp") => {}
         Some(other) => return Err(format!("{exporter_name} is '{other}'; 'otlp' or 'none' is expected")),
-        // Nobody waits at the default address of most machines.
+        // On most machines no receiver listens at the default address.
         None if signal.variable("ENDPOINT").is_none() => return Ok(Wanted::Off),
         None => {}
     }
@@ -81,7 +81,7 @@ pub(crate) fn wanted(signal: Signal) -> Result<Wanted, String> {
     }
 }
 
-/// Where a signal goes by gRPC; `http/protobuf` has paths, which its exporter knows.
+/// The endpoint of a signal over gRPC; with `http/protobuf` the exporter adds the path itself.
 pub(crate) fn endpoint(signal: Signal, protocol: Protocol) -> String {
     let default = || ENDPOINTS.iter().find(|(p, _)| *p == protocol).map_or("", |(_, url)| url).to_owned();
     let Some((_, url)) = signal.variable("ENDPOINT") else { return default() };
@@ -93,13 +93,13 @@ pub(crate) fn endpoint(signal: Signal, protocol: Protocol) -> String {
     }
 }
 
-/// How long a receiver may take.
+/// Timeout of a request to the receiver.
 pub(crate) fn export_timeout(signal: Signal) -> Duration {
     let ms = signal.variable("TIMEOUT").and_then(|(_, value)| value.parse().ok());
     ms.map_or(TIMEOUT_DEFAULT, Duration::from_millis)
 }
 
-/// An address without what may be a secret in it: user, password, query.
+/// An address without what may be secret in it: user, password, query.
 pub(crate) fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -117,14 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_what_may_be_secret() {
-        for (url, told) in [
+    fn an_address_is_shown_without_its_secret_parts() {
+        for (url, expected) in [
             ("https://user:word@host:4318/v1/traces?key=1", "https://host:4318/v1/traces"),
             ("http://[::1]:4317", "http://[::1]:4317"),
             ("host:4317", "host:4317"),
             ("a@b@host/x#y", "host/x"),
         ] {
-            assert_eq!(shown(url), told);
+            assert_eq!(shown(url), expected);
         }
     }
 }

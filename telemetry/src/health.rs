@@ -1,9 +1,11 @@
-//! Whether a process lives, and whether it takes work: the health protocol of gRPC on a port of its own.
+//! Health probes: whether the process is alive, and whether it accepts work. The gRPC health protocol on a port of its
+//! own.
 //!
-//! A port of its own, in plain text, because the probes of Kubernetes speak no TLS and show no certificate; nothing but these
-//! two words can be asked there. [`LIVE`] means that the process answers: neither the control store nor another process
-//! counts, since restarting this one would help nobody. [`READY`] means that it is registered and does not leave.
-//! It runs on the runtime that serves, so a runtime that is stuck does not answer.
+//! The port is separate and in plain text because the probes of Kubernetes speak no TLS and present no certificate;
+//! nothing but these two services can be queried there. [`LIVE`] means that the process answers; it depends neither on
+//! the control store nor on another process, because restarting this one would not help then. [`READY`] means that the
+//! process is registered and not leaving. Probes are answered by the runtime that serves requests, so a stuck runtime
+//! fails them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,22 +19,22 @@ use tonic_health::server::{HealthReporter, health_reporter};
 
 /// Service name: the process answers. When it does not, restart it.
 pub const LIVE: &str = "live";
-/// Service name: it takes work. The empty name, which stands for the whole server, says the same.
+/// Service name: the process accepts work. The empty name, which means the whole server, has the same status.
 pub const READY: &str = "ready";
-/// Requests of one connection that are answered at once; a probe has one.
+/// Concurrent requests of one connection; a probe sends one.
 const REQUESTS_MAX: usize = 8;
-/// Pings to whoever asked and says nothing more, and how long their answer may take.
+/// Interval of keep-alive pings to idle connections, and how long the reply may take.
 const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
-/// What probes are told; written by the process as it starts and leaves.
+/// The status that probes are given; the process sets it when it is ready and when it leaves.
 #[derive(Debug, Clone)]
 pub struct Health {
     ready: watch::Sender<bool>,
 }
 
 impl Health {
-    /// Answers probes at `address` from now on: alive, not ready. Without an address it only remembers. Call it inside a
-    /// runtime.
+    /// Answers probes at `address` from now on: alive, not ready. Without an address it only stores the status. Call it
+    /// inside a runtime.
     ///
     /// # Errors
     /// Most often: the port is in use.
@@ -42,7 +44,7 @@ impl Health {
         let listener = TcpListener::bind(address).await?;
         let (reporter, service) = health_reporter();
         reporter.set_service_status(LIVE, ServingStatus::Serving).await;
-        tell(&reporter, false).await;
+        report(&reporter, false).await;
         let serving = tonic::transport::Server::builder()
             .concurrency_limit_per_connection(REQUESTS_MAX)
             .http2_keepalive_interval(Some(HTTP2_KEEP_ALIVE.0))
@@ -51,18 +53,18 @@ impl Health {
         tokio::spawn(follow(reporter, changes));
         tokio::spawn(async move {
             if let Err(error) = serving.await {
-                tracing::error!(%error, "probes are answered no longer");
+                tracing::error!(%error, "health probes are no longer answered");
             }
         });
         Ok(Self { ready })
     }
 
-    /// It takes work.
+    /// The process accepts work.
     pub fn ready(&self) {
         self.ready.send_replace(true);
     }
 
-    /// It leaves, and takes no more.
+    /// The process is leaving and accepts no more work.
     pub fn leaving(&self) {
         self.ready.send_replace(false);
     }
@@ -71,11 +73,11 @@ impl Health {
 async fn follow(reporter: HealthReporter, mut changes: watch::Receiver<bool>) {
     while changes.changed().await.is_ok() {
         let ready = *changes.borrow_and_update();
-        tell(&reporter, ready).await;
+        report(&reporter, ready).await;
     }
 }
 
-async fn tell(reporter: &HealthReporter, ready: bool) {
+async fn report(reporter: &HealthReporter, ready: bool) {
     let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
     reporter.set_service_status(READY, status).await;
     reporter.set_service_status("", status).await;

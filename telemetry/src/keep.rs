@@ -1,8 +1,10 @@
-//! Which spans leave the process: those that the head decided for, and those of traces that turned out to matter.
+//! Tail sampling: which spans leave the process. Those of traces that the head sampler chose, and those of traces that
+//! turned out to matter.
 //!
-//! The head decides by `OTEL_TRACES_SAMPLER` when a trace begins. What it decides against is recorded all the same and
-//! waits, bounded, until somebody says that the trace is kept (a shard was slow, failed or was hedged) or it is the oldest
-//! and there is too much of it. `always_off` and `parentbased_always_off` mean what they say: nothing is recorded.
+//! The head decides by `OTEL_TRACES_SAMPLER` when a trace begins. Spans of unsampled traces are recorded all the same
+//! and wait in a bounded buffer until the trace is marked to be kept (a shard was slow, failed or was hedged), or until
+//! the buffer is full and theirs is the oldest trace. With `always_off` and `parentbased_always_off` nothing is
+//! recorded.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +17,12 @@ use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample, S
 
 use crate::queue::Queue;
 
-/// Spans of unsampled traces that wait for a decision; the oldest trace's go first.
+/// Spans of unsampled traces that wait for a decision; when there are more, the oldest trace is dropped first.
 pub const UNDECIDED_SPANS_MAX: usize = 8192;
-/// Traces of which it is remembered that they are kept: spans of them may still end.
+/// Traces that are remembered as kept: further spans of them may still end.
 pub const KEPT_TRACES_MAX: usize = 1024;
 
-/// Takes the head's decision, and records what it decided against.
+/// Applies the head's decision, but also records what the head did not sample.
 #[derive(Debug, Clone)]
 pub(crate) struct Recording(pub Box<dyn ShouldSample>);
 
@@ -42,7 +44,7 @@ impl ShouldSample for Recording {
     }
 }
 
-/// Between the spans that end and the queue that sends them. Clones share everything.
+/// Sits between the spans that end and the queue that sends them. Clones share everything.
 #[derive(Debug, Clone)]
 pub(crate) struct Keeper {
     queue: Queue,
@@ -51,9 +53,9 @@ pub(crate) struct Keeper {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Spans that wait, by trace.
+    /// Undecided spans, by trace.
     undecided: BTreeMap<[u8; 16], Vec<SpanData>>,
-    /// Traces in the order in which they came.
+    /// Traces in order of arrival.
     order: VecDeque<[u8; 16]>,
     spans: usize,
     kept: BTreeSet<[u8; 16]>,
@@ -100,19 +102,19 @@ impl Keeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes so many spans that `make` is to end later.
+    /// Accepts `count` spans that `make` will end later.
     pub fn note(&self, count: usize, make: impl FnOnce() + Send + 'static) {
         self.queue.note(count, make);
     }
 
-    /// Sends what waits of a trace, and what is still to come of it.
+    /// Sends the buffered spans of a trace, and all that are still to come.
     pub fn keep(&self, trace: TraceId) {
         let spans = self.state().keep(trace.to_bytes());
         spans.into_iter().for_each(|span| self.queue.push(sampled(span)));
     }
 }
 
-/// Receivers take a span that is marked as not sampled for a mistake.
+/// Marks a span as sampled: receivers treat one that is marked as not sampled as an error.
 fn sampled(mut span: SpanData) -> SpanData {
     let context = &span.span_context;
     let (flags, state) = (context.trace_flags() | TraceFlags::SAMPLED, context.trace_state().clone());
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_head_decided_against_goes_out_when_it_is_kept_and_not_before() {
+    fn unsampled_spans_are_sent_when_their_trace_is_kept_and_not_before() {
         let (queue, sent) = queue::recorded(64);
         let keeper = Keeper::new(queue);
         let tracer = provider(&keeper, Sampler::TraceIdRatioBased(0.0)).tracer("t");
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_the_oldest_goes_first() {
+    fn undecided_spans_are_bounded_and_the_oldest_trace_is_dropped_first() {
         let (queue, sent) = queue::recorded(UNDECIDED_SPANS_MAX * 2);
         let keeper = Keeper::new(queue);
         let tracer = provider(&keeper, Sampler::AlwaysOff).tracer("t");
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sampled_goes_out_at_once() {
+    fn sampled_spans_are_sent_at_once() {
         let (queue, sent) = queue::recorded(4);
         let keeper = Keeper::new(queue);
         let tracer = provider(&keeper, Sampler::AlwaysOn).tracer("t");

@@ -1,8 +1,8 @@
-//! What Trawl tells about itself: logs, traces, metrics, and to probes whether it lives and takes work.
+//! What Trawl reports about itself: logs, traces, metrics, and health probes.
 //!
-//! `setup` starts logs and traces; `logs` writes lines; `otlp` exports spans, which `keep` lets through and `queue` sends over
-//! connections of `dial`. `spans` is what rooms above use beside the macros of `tracing`, `names` how spans and attributes
-//! are called. `metrics` are declared in their catalogue. Nothing here decides anything of a scan, and nothing of a scan
+//! `setup` starts logs and traces; `logs` writes lines; `otlp` exports spans, which `keep` selects and `queue` sends
+//! over connections from `dial`. `spans` has what crates above use besides the macros of `tracing`, `names` the names
+//! of spans and attributes. `metrics` are declared in their catalogue. Nothing here influences a scan, and no scan
 //! waits for it.
 
 #![forbid(unsafe_code)]

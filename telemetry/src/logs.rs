@@ -1,4 +1,4 @@
-//! Lines of the log on stderr: text for people, JSON for machines, each with the trace it belongs to.
+//! Log lines on stderr: text for people, JSON for machines, each with the trace that it belongs to.
 
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
@@ -15,10 +15,10 @@ use tracing_subscriber::{Layer, fmt as subscriber};
 
 use crate::environment::variable;
 
-/// How lines look.
+/// Variable with the format of log lines.
 const FORMAT_VARIABLE: &str = "TRAWL_LOG_FORMAT";
 
-/// How lines of the log look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LogFormat {
     #[default]
@@ -27,7 +27,7 @@ pub(crate) enum LogFormat {
 }
 
 impl LogFormat {
-    /// As the variable says; with what is wrong about it.
+    /// The format that the variable asks for, and a message when its value is invalid.
     pub fn from_environment() -> (Self, Option<String>) {
         match variable(FORMAT_VARIABLE).as_deref() {
             None | Some("text") => (Self::Text, None),
@@ -50,7 +50,7 @@ where
     }
 }
 
-/// The trace that an event belongs to: its span's, or the one that is entered.
+/// The trace that an event belongs to: that of its span, or of the current context.
 fn trace_of<S, N>(context: &FmtContext<'_, S, N>) -> Option<SpanContext>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -59,12 +59,12 @@ where
     let of_span = context.parent_span().and_then(|span| {
         tracing::dispatcher::get_default(|dispatch| tracing_opentelemetry::get_otel_context(&span.id(), dispatch))
     });
-    // Where the log leaves spans out, the context that is entered tells all the same.
+    // Where the log filter disables spans, the current OpenTelemetry context still has the trace.
     let within = of_span.unwrap_or_else(opentelemetry::Context::current);
     Some(within.span().span_context().clone()).filter(SpanContext::is_valid)
 }
 
-/// The usual line, and the ids behind it.
+/// The usual line, followed by the ids.
 struct Text(Format);
 
 impl<S> FormatEvent<S, DefaultFields> for Text
@@ -85,7 +85,7 @@ where
     }
 }
 
-/// One object a line: timestamp, level, target, message, fields, spans from the outermost in, trace.
+/// One JSON object per line: timestamp, level, target, message, fields, spans (outermost first), trace.
 struct Json;
 
 impl<S> FormatEvent<S, JsonFields> for Json
@@ -117,9 +117,9 @@ where
             let extensions = span.extensions();
             let kept = extensions.get::<FormattedFields<JsonFields>>();
             let kept = kept.and_then(|text| serde_json::from_str::<Map<_, _>>(&text.fields).ok());
-            let mut told = kept.unwrap_or_default();
-            told.insert("name".to_owned(), span.name().into());
-            spans.push(Value::Object(told));
+            let mut entry = kept.unwrap_or_default();
+            entry.insert("name".to_owned(), span.name().into());
+            spans.push(Value::Object(entry));
         }
         if !spans.is_empty() {
             line.insert("spans".to_owned(), Value::Array(spans));
@@ -158,7 +158,7 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let mut text = String::new();
-        // A Debug that fails has nothing to say.
+        // A Debug implementation that fails writes nothing.
         let _ = write!(text, "{value:?}");
         self.0.insert(field.name().to_owned(), text.into());
     }

@@ -1,6 +1,7 @@
-//! How spans and their attributes are called, each declared once. `docs/telemetry.md` lists them; a test compares.
+//! Names of spans and of their attributes, each declared once. `docs/telemetry.md` lists them; a test compares.
 //!
-//! Where OpenTelemetry has a convention its name is taken; Trawl's own begin with `trawl.`. Times are milliseconds.
+//! Where OpenTelemetry has a convention its name is used; Trawl's own names begin with `trawl.`. Times are
+//! milliseconds.
 
 /// Declares names, and a table of them with their meanings.
 macro_rules! names {
@@ -14,7 +15,7 @@ macro_rules! names {
 /// Spans.
 pub mod span {
     names! {
-        /// Every span and what it is about.
+        /// Every span and what it covers.
         ALL:
         SCAN = "scan", "A scan as who asked for it sees it, from the command to the whole answer; the root.";
         UPDATE = "update", "The same of `trawl update`.";
@@ -91,6 +92,6 @@ mod tests {
         }
         let rows = page.lines().skip_while(|l| !l.starts_with("## Spans")).filter(|l| l.starts_with("| `"));
         let known = super::span::ALL.len() + super::attribute::ALL.len();
-        assert_eq!(rows.count(), known, "a row of no name");
+        assert_eq!(rows.count(), known, "a row without a declared name");
     }
 }

@@ -1,4 +1,4 @@
-//! The exporters of OTLP: gRPC or HTTP with protobuf, over connections of ours, set up by the standard variables.
+//! The OTLP exporters: gRPC or HTTP with protobuf, over our own connections, configured by the standard variables.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::keep::{Keeper, Recording};
 use crate::queue::{Bounds, COUNTS, Queue};
 use crate::resource::resource;
 
-/// Characters of an exporter's reason.
+/// Most characters of an exporter's reason that are shown.
 const REASON_CHARS_MAX: usize = 300;
-/// Samplers under which nothing is recorded that the head decided against.
+/// Samplers with which unsampled traces are not recorded at all.
 const OFF_SAMPLERS: [&str; 2] = ["always_off", "parentbased_always_off"];
 
-/// What exports spans, as long as it lives.
+/// Exports spans as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Export {
     provider: SdkTracerProvider,
     keeper: Keeper,
     queue: Queue,
-    /// Where connections to the receiver live, and the task that sends.
+    /// The runtime of the connections to the receiver and of the task that sends.
     runtime: tokio::runtime::Runtime,
 }
 
@@ -39,17 +39,17 @@ impl Export {
             .enable_all()
             .build()
             .map_err(|error| error.to_string())?;
-        // Connections live on the runtime that is entered while they are made.
+        // Connections live on the runtime that is current while they are created.
         let inside = runtime.enter();
         let (mut exporter, resource) = (exporter(protocol)?, resource(role));
-        // The provider tells processors alone of it, and the exporter is behind the queue.
+        // The provider passes the resource to span processors only, and the exporter is behind the queue.
         exporter.set_resource(&resource);
         let queue = Queue::start(exporter, Bounds::from_environment(), &COUNTS);
         drop(inside);
         let mut provider = SdkTracerProvider::builder().with_resource(resource);
         let off = variable("OTEL_TRACES_SAMPLER").is_some_and(|name| OFF_SAMPLERS.contains(&name.as_str()));
         if !off {
-            // The head is what the variables say.
+            // The head sampler is the one that the variables name.
             let recording: Box<dyn ShouldSample> = Box::new(Recording(Config::default().sampler));
             provider = provider.with_sampler(recording);
         }
@@ -66,11 +66,11 @@ impl Export {
         self.keeper.clone()
     }
 
-    /// Sends the last spans, for at most so long.
+    /// Sends the last spans, within `bound`.
     pub fn end(self, bound: Duration) {
         if !self.queue.flush(bound) {
-            let waited = format!("the receiver did not take the last ones within {} s", bound.as_secs_f64());
-            tracing::warn!(why = waited, "traces cannot be delivered; nothing else waits for them");
+            let waited = format!("the receiver did not accept the last spans within {} s", bound.as_secs_f64());
+            tracing::warn!(why = waited, "traces cannot be delivered; scans are not affected");
         }
         self.runtime.shutdown_background();
     }
@@ -83,10 +83,10 @@ fn exporter(protocol: Protocol) -> Result<SpanExporter, String> {
         Connected::Grpc(channel) => SpanExporter::builder().with_tonic().with_channel(channel).build(),
         Connected::Http(client) => SpanExporter::builder().with_http().with_http_client(*client).build(),
     }
-    .map_err(|error| told(Signal::Traces, protocol, &error))
+    .map_err(|error| explained(Signal::Traces, protocol, &error))
 }
 
-/// The exporter of metrics. Call it on the runtime on which its connections are to live.
+/// The metrics exporter. Call it on the runtime that its connections are to live on.
 ///
 /// # Errors
 /// A sentence, without secrets.
@@ -95,10 +95,10 @@ pub(crate) fn metric_exporter(protocol: Protocol) -> Result<MetricExporter, Stri
         Connected::Grpc(channel) => MetricExporter::builder().with_tonic().with_channel(channel).build(),
         Connected::Http(client) => MetricExporter::builder().with_http().with_http_client(*client).build(),
     }
-    .map_err(|error| told(Signal::Metrics, protocol, &error))
+    .map_err(|error| explained(Signal::Metrics, protocol, &error))
 }
 
-/// A way to the receiver.
+/// A channel to the receiver.
 enum Connected {
     Grpc(Channel),
     Http(Box<Http>),
@@ -109,7 +109,7 @@ fn connect(signal: Signal, protocol: Protocol) -> Result<Connected, String> {
         Protocol::Grpc => {
             let url = endpoint(signal, protocol);
             let address = Endpoint::from_shared(url.clone()).map_err(|error| format!("{}: {error}", shown(&url)))?;
-            // The scheme says whether the connection is encrypted; TLS is made by the connector.
+            // The scheme decides whether the connection is encrypted; the connector does TLS.
             Ok(Connected::Grpc(address.connect_with_connector_lazy(Dial::new(signal, Speaks::Http2)?)))
         }
         Protocol::Http => {
@@ -118,8 +118,8 @@ fn connect(signal: Signal, protocol: Protocol) -> Result<Connected, String> {
     }
 }
 
-/// What the exporter says of headers is not passed on: only the first line of a reason, not too long.
-fn told(signal: Signal, protocol: Protocol, error: &ExporterBuildError) -> String {
+/// An exporter's message may contain headers: only the first line of the reason is passed on, truncated.
+fn explained(signal: Signal, protocol: Protocol, error: &ExporterBuildError) -> String {
     let why: String = error.to_string().lines().next().unwrap_or_default().chars().take(REASON_CHARS_MAX).collect();
     format!("{}: {why}", shown(&endpoint(signal, protocol)))
 }

@@ -1,6 +1,7 @@
-//! Spans on their way to the receiver: a bounded queue, and a task that makes spans of what was noted, and sends batches.
+//! The queue of spans on their way to the receiver: bounded, with a task that creates the spans noted earlier and sends
+//! batches.
 //!
-//! Whoever ends a span never waits. What does not fit and what the receiver does not take is counted and lost.
+//! Code that ends a span never waits. Spans that do not fit, and spans that the receiver rejects, are counted and lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -11,41 +12,41 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// What became of spans.
+/// Counts of spans by what happened to them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     dropped: AtomicU64,
     delivered: AtomicU64,
 }
 
-/// Of this process, since it began.
+/// Of this process, since it started.
 pub(crate) static COUNTS: Counts = Counts { dropped: AtomicU64::new(0), delivered: AtomicU64::new(0) };
 
-/// Spans that this process did not deliver: the queue was full, or the receiver away. Never goes back.
+/// Spans that this process did not deliver: the queue was full, or the receiver was away. Never decreases.
 pub fn dropped_spans() -> u64 {
     COUNTS.dropped.load(Ordering::Relaxed)
 }
 
-/// Spans that a receiver took. Never goes back.
+/// Spans that a receiver accepted. Never decreases.
 pub fn delivered_spans() -> u64 {
     COUNTS.delivered.load(Ordering::Relaxed)
 }
 
-/// Bounds of the queue; each follows its standard variable.
+/// Bounds of the queue; each comes from its standard variable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     /// `OTEL_BSP_MAX_QUEUE_SIZE`.
     pub queue_spans_max: usize,
     /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`.
     pub batch_spans_max: usize,
-    /// `OTEL_BSP_SCHEDULE_DELAY`: how long after the last batch what waits goes out, although it is none.
+    /// `OTEL_BSP_SCHEDULE_DELAY`: how long after the last batch an incomplete one is sent.
     pub delay: Duration,
-    /// `OTEL_BSP_EXPORT_TIMEOUT`: how long a batch may take.
+    /// `OTEL_BSP_EXPORT_TIMEOUT`: how long sending a batch may take.
     pub export_timeout: Duration,
 }
 
 impl Bounds {
-    /// From the environment; what cannot be read is as if it were not set.
+    /// From the environment; an invalid value is ignored.
     pub fn from_environment() -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok());
         let count = |name, default: usize| {
@@ -61,10 +62,10 @@ impl Bounds {
     }
 }
 
-/// Spans that are still to be made.
+/// Spans that are still to be created.
 struct Noted {
     count: usize,
-    /// Ends them, which brings them here.
+    /// Ends them, which puts them into the queue.
     make: Box<dyn FnOnce() + Send>,
 }
 
@@ -74,14 +75,14 @@ impl std::fmt::Debug for Noted {
     }
 }
 
-/// What waits, and who waits for it.
+/// The spans that wait, and the callers of `flush` that wait for them.
 #[derive(Debug, Default)]
 struct Waiting {
     spans: Vec<SpanData>,
     noted: Vec<Noted>,
-    /// Of all that is noted.
+    /// Number of spans over all of `noted`.
     noted_spans: usize,
-    /// They are told when what waits now was sent.
+    /// Notified when everything that waits now has been sent.
     flushes: Vec<SyncSender<()>>,
 }
 
@@ -89,8 +90,8 @@ struct Waiting {
 struct Shared {
     bounds: Bounds,
     waiting: Mutex<Waiting>,
-    /// There is a batch, or somebody who waits. A span alone wakes nobody: a scan ends hundreds of them, and waking a thread
-    /// costs more than a span does.
+    /// Signals a complete batch or a flush. A single span wakes nobody: a scan ends hundreds of them, and waking a
+    /// thread costs more than a span does.
     wake: Notify,
 }
 
@@ -106,7 +107,7 @@ impl Shared {
     }
 }
 
-/// The end that spans are put into. Cheap to clone.
+/// The sending end of the queue. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Queue {
     shared: Arc<Shared>,
@@ -114,7 +115,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Starts the task on the runtime that is entered.
+    /// Starts the task on the current runtime.
     pub fn start(exporter: impl SpanExporter + 'static, bounds: Bounds, counts: &'static Counts) -> Self {
         let queue = Self::idle(bounds, counts);
         tokio::spawn(Sending { exporter, shared: Arc::clone(&queue.shared), counts, failing: false }.run());
@@ -123,19 +124,20 @@ impl Queue {
 
     /// Without the task.
     fn idle(bounds: Bounds, counts: &'static Counts) -> Self {
-        // A batch that the queue could not hold would never be complete.
+        // A batch larger than the queue would never be complete.
         let batch_spans_max = bounds.batch_spans_max.min(bounds.queue_spans_max);
         let bounds = Bounds { batch_spans_max, ..bounds };
         let shared = Shared { bounds, waiting: Mutex::default(), wake: Notify::new() };
         Self { shared: Arc::new(shared), counts }
     }
 
-    /// Takes a span, or counts it as lost. Never waits for the receiver.
+    /// Queues a span, or counts it as lost. Never waits for the receiver.
     pub fn push(&self, span: SpanData) {
         self.take(1, |waiting| waiting.spans.push(span));
     }
 
-    /// Takes so many spans that `make` is to end, or counts them as lost: making them is the task's work, not the scan's.
+    /// Queues `count` spans that `make` will end, or counts them as lost: creating them is the task's work, not the
+    /// scan's.
     pub fn note(&self, count: usize, make: impl FnOnce() + Send + 'static) {
         self.take(count, |waiting| {
             waiting.noted.push(Noted { count, make: Box::new(make) });
@@ -160,7 +162,7 @@ impl Queue {
         }
     }
 
-    /// Waits until what is in the queue was sent, or `bound` is over: whether it was sent.
+    /// Waits until what is in the queue has been sent, or for `bound`; returns whether it was sent.
     pub fn flush(&self, bound: Duration) -> bool {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         self.shared.waiting().flushes.push(done);
@@ -174,7 +176,7 @@ struct Sending<E> {
     exporter: E,
     shared: Arc<Shared>,
     counts: &'static Counts,
-    /// Whether the last batch was lost: it is told once, not with every batch.
+    /// Whether the last batch was lost: only the first failure is logged, not every batch.
     failing: bool,
 }
 
@@ -220,14 +222,14 @@ impl<E: SpanExporter> Sending<E> {
             Err(why) => {
                 let lost = self.counts.dropped.fetch_add(count, Ordering::Relaxed) + count;
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(lost, why, "traces cannot be delivered; nothing else waits for them");
+                    tracing::warn!(lost, why, "traces cannot be delivered; scans are not affected");
                 }
             }
         }
     }
 }
 
-/// A queue without a task, and what was put into it so far.
+/// A queue without a task, and a way to see what was put into it so far.
 #[cfg(test)]
 pub(crate) fn recorded(spans_max: usize) -> (Queue, impl Fn() -> Vec<SpanData>) {
     let bounds = Bounds { queue_spans_max: spans_max, ..Bounds::from_environment() };
@@ -245,7 +247,7 @@ mod tests {
     use super::*;
     use crate::keep::Keeper;
 
-    /// What a receiver does with one batch after the other.
+    /// What a receiver does with successive batches.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Does {
         Takes,
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_receiver_that_hangs_and_what_is_lost_is_counted() {
+    fn a_hanging_receiver_delays_nothing_and_lost_spans_are_counted() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let batches = vec![Does::Takes, Does::Refuses, Does::Hangs, Does::Takes];
         let receiver = Receiver(Arc::new(Mutex::new((batches, Vec::new()))));
@@ -341,14 +343,14 @@ mod tests {
         wait(8);
         assert_eq!(batches()[..2], [4, 4], "a batch does not wait");
         wait(9);
-        assert_eq!(batches(), [4, 4, 1], "nobody asks for the last one");
+        assert_eq!(batches(), [4, 4, 1], "the last one is not requested");
         spans(2).into_iter().for_each(|span| queue.push(span));
         wait(11);
         assert_eq!(batches(), [4, 4, 1, 2]);
     }
 
     #[test]
-    fn what_is_noted_is_made_by_the_task_and_counts_as_what_it_will_be() {
+    fn noted_spans_are_created_by_the_task_and_counted_when_noted() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let receiver = Receiver(Arc::default());
         let bounds = Bounds {

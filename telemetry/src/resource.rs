@@ -1,4 +1,4 @@
-//! What a process is, as every span, metric and log of it says: service, version, instance, host, GPUs.
+//! The identity of a process in every span, metric and log line: service, version, instance, host, GPUs.
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
@@ -9,14 +9,14 @@ use crate::Role;
 use crate::environment::variable;
 use crate::names::attribute;
 
-/// Where NVIDIA's driver tells of its devices.
+/// Where NVIDIA's driver describes its devices.
 const NVIDIA_DEVICES: &str = "/proc/driver/nvidia/gpus";
-/// Which devices a container was given.
+/// Variables with the devices that a container was given.
 const NVIDIA_VISIBLE: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"];
-/// Most devices that are named.
+/// Most devices that are listed.
 const GPUS_MAX: usize = 16;
 
-/// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` count before what is found here.
+/// `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` take precedence over what is found here.
 pub(crate) fn resource(role: Role) -> Resource {
     let mut found = vec![
         KeyValue::new(attribute::SERVICE_NAME, role.service_name()),
@@ -47,13 +47,13 @@ fn instance() -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The node of an orchestrator if it says so, else the host's name.
+/// The node of an orchestrator if it is set, else the host's name.
 fn node() -> Option<String> {
     let of_file = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
     variable("TRAWL_NODE").or_else(of_file).or_else(|| variable("HOSTNAME")).filter(|name| !name.is_empty())
 }
 
-/// UUIDs of the devices that this process may use, as far as somebody tells.
+/// UUIDs of the devices that this process may use, as far as they are known.
 pub fn gpus() -> Vec<String> {
     for name in NVIDIA_VISIBLE {
         let Some(value) = variable(name) else { continue };
@@ -63,8 +63,9 @@ pub fn gpus() -> Vec<String> {
         }
     }
     let Ok(devices) = std::fs::read_dir(NVIDIA_DEVICES) else { return Vec::new() };
-    let told = devices.flatten().filter_map(|device| std::fs::read_to_string(device.path().join("information")).ok());
-    let mut found: Vec<String> = told.filter_map(|text| uuid_in(&text)).take(GPUS_MAX).collect();
+    let descriptions =
+        devices.flatten().filter_map(|device| std::fs::read_to_string(device.path().join("information")).ok());
+    let mut found: Vec<String> = descriptions.filter_map(|text| uuid_in(&text)).take(GPUS_MAX).collect();
     found.sort();
     found
 }
@@ -73,7 +74,7 @@ fn is_uuid(text: &str) -> bool {
     text.starts_with("GPU-") || text.starts_with("MIG-")
 }
 
-/// Out of lines such as `GPU UUID:   GPU-…`.
+/// Extracts the UUID from lines such as `GPU UUID:   GPU-…`.
 fn uuid_in(information: &str) -> Option<String> {
     let line = information.lines().find(|line| line.starts_with("GPU UUID"))?;
     line.split_whitespace().last().filter(|word| is_uuid(word)).map(str::to_owned)
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_says_what_it_is() {
+    fn a_process_reports_its_identity() {
         let resource = resource(Role::Coordinator);
         let of = |key| resource.get(&Key::from_static_str(key)).map(|value| value.to_string());
         assert_eq!(of(attribute::SERVICE_NAME).as_deref(), Some("trawl-coordinator"));
@@ -97,9 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn the_drivers_word_for_a_device_is_read() {
-        let told = "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-12345678-aaaa-bbbb-cccc-123456789abc\nBus Type: PCIe\n";
-        assert_eq!(uuid_in(told).as_deref(), Some("GPU-12345678-aaaa-bbbb-cccc-123456789abc"));
+    fn the_drivers_description_of_a_device_is_parsed() {
+        let information =
+            "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-12345678-aaaa-bbbb-cccc-123456789abc\nBus Type: PCIe\n";
+        assert_eq!(uuid_in(information).as_deref(), Some("GPU-12345678-aaaa-bbbb-cccc-123456789abc"));
         assert_eq!(uuid_in("GPU UUID: ????"), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Starts logging and the export of spans, once per process.
 //!
-//! Without an address of a receiver no exporter exists and no span has an id. With it, spans wait in a bounded queue and go
-//! out in batches on a thread of their own: a receiver that is slow or away costs spans, never a scan, and at the end of
-//! the process at most [`Role::flush_timeout`].
+//! Without the address of a receiver no exporter exists and no span has an id. With it, spans wait in a bounded queue
+//! and are sent in batches on a thread of their own: a slow or absent receiver costs spans, never a scan, and at the
+//! end of the process at most [`Role::flush_timeout`].
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use crate::otlp::Export;
 use crate::resource::resource;
 use crate::spans;
 
-/// What is logged, in the syntax of tracing's filters.
+/// Variable with the log filter, in the syntax of tracing's filters.
 const LOG_VARIABLE: &str = "TRAWL_LOG";
-/// How long the last spans of a command may take to leave: a person waits.
+/// How long a command may take to send its last spans: a person waits for it.
 const COMMAND_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
-/// The same of a server.
+/// The same for a server.
 const SERVER_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the process is, by which its spans are found.
+/// What the process is; decides the service name of its spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A command of a person.
+    /// A command run by a person.
     Command,
     /// `trawl coordinator`.
     Coordinator,
@@ -37,7 +37,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// `service.name` of its spans, unless `OTEL_SERVICE_NAME` says another.
+    /// `service.name` of its spans, unless `OTEL_SERVICE_NAME` is set.
     pub(crate) fn service_name(self) -> &'static str {
         match self {
             Self::Command => "trawl",
@@ -46,7 +46,7 @@ impl Role {
         }
     }
 
-    /// Whose metrics it has; a command has none.
+    /// Which metrics it has; a command has none.
     fn place(self) -> Option<Place> {
         match self {
             Self::Command => None,
@@ -55,7 +55,7 @@ impl Role {
         }
     }
 
-    /// What is logged when [`LOG_VARIABLE`] says nothing: servers tell operators who comes and goes.
+    /// The default log filter without [`LOG_VARIABLE`]: servers log which processes join and leave.
     fn default_filter(self) -> &'static str {
         match self {
             Self::Command => "warn,opentelemetry=off",
@@ -77,7 +77,7 @@ impl Role {
 #[must_use = "spans are lost without it"]
 pub struct Guard {
     export: Option<Export>,
-    /// Sends the last metrics when it goes.
+    /// Sends the last metrics when dropped.
     _metrics: Option<metrics::Export>,
     role: Role,
 }
@@ -119,12 +119,13 @@ pub fn init(role: Role) -> Guard {
             .with_threads(false)
             .with_target(false)
             .with_tracked_inactivity(false)
-            // Nobody asks the SDK which span is current: putting it there costs at each poll of a future.
+            // Nothing asks the SDK for the current span, and setting it costs time at each poll of a future.
             .with_context_activation(false)
-            // Known for each callsite from the start: a function would be asked at every one that the libraries pass.
+            // A static filter is evaluated once per callsite; a function would be called at every callsite that the
+            // libraries pass.
             .with_filter(Targets::new().with_target("trawl", LevelFilter::INFO))
     });
-    // Refused only when it was called before: then the first call counts.
+    // It only fails when it was called before: the first call wins.
     let _ = tracing_subscriber::registry().with(logs::layer(format).with_filter(filter)).with(traces).try_init();
     for mistake in mistakes {
         tracing::warn!("{mistake}");

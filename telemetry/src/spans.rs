@@ -1,4 +1,4 @@
-//! Spans beyond what the macros of `tracing` make: with times that are past, with links, with a decision at their end.
+//! Spans that the macros of `tracing` cannot make: with past times, with links, with a sampling decision at their end.
 //!
 //! Without an exporter every function here returns at once.
 
@@ -16,12 +16,12 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use crate::keep::Keeper;
 use crate::names::attribute;
 
-/// Longest that reading both clocks may take for the pair to count; else it is read again.
+/// Longest that reading both clocks may take for the pair to be used; otherwise they are read again.
 const ANCHOR_WINDOW: Duration = Duration::from_micros(50);
-/// How often it is read again.
+/// How many times they are read again.
 const ANCHOR_TRIES: u32 = 4;
 
-/// What spans go through, once export has begun.
+/// The pipeline of finished spans, once export has started.
 static EXPORT: OnceLock<(SdkTracer, Keeper)> = OnceLock::new();
 
 pub(crate) fn install(tracer: SdkTracer, keeper: Keeper) {
@@ -33,7 +33,7 @@ pub fn exporting() -> bool {
     EXPORT.get().is_some()
 }
 
-/// A span that is over.
+/// A finished span.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// One of [`crate::names::span`].
@@ -46,7 +46,7 @@ pub struct Finished {
     pub attributes: Vec<KeyValue>,
 }
 
-/// Both clocks at one moment: spans of the past are told in the host's time of day.
+/// Both clocks at one moment: past spans are given in the host's time of day.
 #[derive(Debug, Clone, Copy)]
 struct Anchor {
     instant: Instant,
@@ -79,8 +79,8 @@ impl Anchor {
     }
 }
 
-/// Exports `count` spans that are over as children of `parent`. They are made later and elsewhere: who ends a shard has
-/// better things to do.
+/// Exports `count` finished spans as children of `parent`. They are created later on another thread, so that ending a
+/// shard does not wait for it.
 pub fn emit<S: IntoIterator<Item = Finished>>(
     parent: &tracing::Span,
     count: usize,
@@ -100,7 +100,7 @@ pub fn emit<S: IntoIterator<Item = Finished>>(
     });
 }
 
-/// A count as spans have it: the macros of `tracing` make text of one without a sign.
+/// A count as an attribute: the macros of `tracing` turn an unsigned integer into text.
 pub fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -112,7 +112,7 @@ pub fn set(span: &tracing::Span, attributes: impl IntoIterator<Item = KeyValue>)
     }
 }
 
-/// Where a span is to be found by others; `None` when nothing is exported.
+/// The span context for other processes; `None` when nothing is exported.
 pub fn context(span: &tracing::Span) -> Option<SpanContext> {
     exporting().then(|| span.context().span().span_context().clone()).filter(SpanContext::is_valid)
 }
@@ -130,17 +130,17 @@ pub fn fail(span: &tracing::Span, error_type: &'static str, message: String) {
     }
 }
 
-/// Whether a span goes out whatever becomes of it.
+/// Whether a span is exported regardless of later decisions.
 pub fn is_sampled(span: &tracing::Span) -> bool {
     context(span).is_some_and(|context| context.is_sampled())
 }
 
-/// The trace id of a span in hex, as backends are asked for it.
+/// The trace id of a span in hex, as tracing backends expect it.
 pub fn trace_id(span: &tracing::Span) -> Option<String> {
     context(span).map(|context| context.trace_id().to_string())
 }
 
-/// Exports the whole trace of a span as far as this process knows it, although the head decided against it.
+/// Exports the whole trace of a span as far as this process has it, although the head sampler did not sample it.
 pub fn keep(span: &tracing::Span) {
     if let (Some((_, keeper)), Some(context)) = (EXPORT.get(), context(span))
         && !context.is_sampled()
@@ -166,6 +166,6 @@ mod tests {
         let span = tracing::info_span!("anything");
         assert!(!exporting() && !is_sampled(&span) && context(&span).is_none() && trace_id(&span).is_none());
         keep(&span);
-        emit(&span, 1, || -> [Finished; 1] { unreachable!("nobody would take them") });
+        emit(&span, 1, || -> [Finished; 1] { unreachable!("nothing would receive them") });
     }
 }

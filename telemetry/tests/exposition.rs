@@ -1,4 +1,4 @@
-//! The catalogue, and the text that scrapes get, as any reader of it would see them.
+//! The catalogue and the text of a scrape, as any reader would see them.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use trawl_telemetry::metrics::catalogue::coordinator::{SCAN_DURATION, ScanEnd};
 use trawl_telemetry::metrics::{About, Format, Kind, Place, SECONDS_BOUNDS, declared, page, render, trace_of};
 
-/// Labels that would grow with what is scanned, or with who asks.
+/// Labels that would grow with the data scanned or with the callers.
 const UNBOUNDED: [&str; 8] = ["symbol", "scan", "scan_id", "user", "caller", "dataset", "path", "trace_id"];
 /// Series of one process, at most.
 const SERIES_MAX: usize = 1000;
@@ -34,11 +34,11 @@ fn every_metric_is_declared_well_and_once() {
 }
 
 #[test]
-fn no_label_grows_with_what_is_scanned_or_who_asks() {
+fn labels_do_not_grow_with_the_data_or_the_callers() {
     for about in declared() {
         for (label, values) in about.labels {
             assert!(is_name(label) && !UNBOUNDED.contains(label), "{}: {label}", about.name);
-            // Only infos are told by the machine.
+            // Only the values of info metrics come from the machine.
             assert_eq!(values.is_empty(), about.kind == Kind::Info, "{}: {label}", about.name);
             assert!(values.len() < 16 && values.iter().all(|value| is_name(value)), "{}: {values:?}", about.name);
         }
@@ -133,7 +133,7 @@ fn a_metric_is_shown_where_it_belongs_and_from_the_start() {
 }
 
 #[test]
-fn the_page_of_the_docs_is_the_one_that_the_declarations_give() {
+fn the_page_of_the_docs_matches_the_declarations() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
     let written = std::fs::read_to_string(path).unwrap();
     assert!(written == page(), "docs/metrics.md is old: run 'just docs'");

@@ -1,6 +1,6 @@
-//! How a number points to a trace: the id of the trace in which the newest value of a bucket was seen.
+//! Exemplars: the id of the trace in which the newest value of a bucket was observed.
 //!
-//! Only traces that are sampled are pointed to. Whether the collector keeps one is its own decision.
+//! Only sampled traces are referenced. Whether the collector keeps a trace is its own decision.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use opentelemetry::trace::TraceContextExt as _;
 pub use opentelemetry::trace::TraceId;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// A value that was seen.
+/// An observed value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Exemplar {
     pub trace: TraceId,
@@ -25,7 +25,7 @@ impl Exemplar {
     }
 }
 
-/// The trace of the present span; `None` when it is not sampled, or nothing is exported.
+/// The trace of the current span; `None` when it is not sampled, or nothing is exported.
 pub fn current_trace() -> Option<TraceId> {
     let context = tracing::Span::current().context();
     let span = context.span();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_sampled_trace_is_pointed_to() {
+    fn only_a_sampled_trace_becomes_an_exemplar() {
         let id = "4bf92f3577b34da6a3ce929d0e0e4736";
         let of = |flags: &str| trace_of(&format!("00-{id}-00f067aa0ba902b7-{flags}")).map(|id| id.to_string());
         assert_eq!(of("01").as_deref(), Some(id));

@@ -1,6 +1,7 @@
-//! How metrics count: atomics in arrays with a place for each value of their label.
+//! Kinds of metrics: atomics in arrays with one cell per value of the label.
 //!
-//! Counting never waits: only a histogram's exemplar is behind a lock, and one that is taken is passed by.
+//! Counting never waits: only a histogram's exemplar is behind a lock, and when the lock is taken the exemplar is
+//! skipped.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -12,67 +13,74 @@ use super::exemplar::{Exemplar, TraceId};
 use super::labels::Label;
 use super::{About, Kind, Place, Unit};
 
-/// Upper bounds of every histogram's buckets, in seconds; one more has none. The same everywhere, so that any two can be
-/// put beside each other.
+/// Upper bounds of every histogram's buckets, in seconds; a last bucket has no bound. The same everywhere, so that any
+/// two histograms can be compared.
 pub const SECONDS_BOUNDS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 const BUCKETS: usize = SECONDS_BOUNDS.len() + 1;
-/// Rows that an info keeps: devices of a machine, at most.
+/// Most rows of an info metric, such as the devices of a machine.
 const FACTS_MAX: usize = 64;
-/// Characters of one of its values.
+/// Most characters of one of its values.
 const FACT_CHARS_MAX: usize = 128;
 
 /// Labels of one cell.
 pub(super) type Labels = Vec<(&'static str, Cow<'static, str>)>;
 
-/// What a cell says.
+/// The value of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Number(f64),
     Buckets(Box<Buckets>),
 }
 
-/// What a histogram's cell says.
+/// The value of a histogram's cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Buckets {
-    /// Each bucket's own, the unbounded one last.
+    /// Counts of each bucket, not cumulative; the unbounded one last.
     pub counts: [u64; BUCKETS],
     pub sum: f64,
     pub exemplars: [Option<Exemplar>; BUCKETS],
 }
 
-/// One cell as it was read.
+/// One cell, as read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
     pub labels: Labels,
     pub value: Value,
 }
 
-/// What the writers need of a metric.
+/// What the exporters need from a metric.
 pub(super) trait Metric: Sync {
     fn about(&self) -> About;
     /// Every cell; those of a label in the order of its values.
     fn read(&self) -> Vec<Sample>;
-    /// Where a histogram's values go besides: one for each cell.
+    /// Where a histogram also forwards its values: one for each cell.
     fn forward(&self) -> Option<&OnceLock<Vec<Forward>>> {
         None
     }
 }
 
-/// One cell of a histogram of OTLP. Bound to its labels: looking them up took longer than all else that is counted.
+/// One cell of an OTLP histogram, bound to its labels: looking them up took longer than everything else in counting.
 pub(super) type Forward = opentelemetry::metrics::BoundHistogram<f64>;
 
 /// What is declared of a metric, before its kind and label are added.
 #[derive(Debug, Clone, Copy)]
-pub struct Said {
+pub struct Declared {
     pub(super) name: &'static str,
     pub(super) meaning: &'static str,
     pub(super) unit: Unit,
     pub(super) place: Place,
 }
 
-const fn about<L: Label>(said: Said, kind: Kind) -> About {
-    About { name: said.name, meaning: said.meaning, unit: said.unit, place: said.place, kind, labels: L::LABELS }
+const fn about<L: Label>(declared: Declared, kind: Kind) -> About {
+    About {
+        name: declared.name,
+        meaning: declared.meaning,
+        unit: declared.unit,
+        place: declared.place,
+        kind,
+        labels: L::LABELS,
+    }
 }
 
 fn labels_of(about: &About, index: usize) -> Labels {
@@ -89,22 +97,22 @@ fn nanos(time: Duration) -> u64 {
 pub struct Tally(AtomicU64);
 
 impl Tally {
-    /// One more.
+    /// Adds one.
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// So many more.
+    /// Adds `count`.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// More time, of a metric in seconds.
+    /// Adds a duration, for a metric in seconds.
     pub fn add_time(&self, more: Duration) {
         self.add(nanos(more));
     }
 
-    /// As it is kept: nanoseconds, bytes, things.
+    /// The stored value: nanoseconds, bytes, or a count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -115,27 +123,27 @@ impl Tally {
 pub struct Level(AtomicI64);
 
 impl Level {
-    /// It is this now: nanoseconds, bytes, things.
+    /// Sets the stored value: nanoseconds, bytes, or a count.
     pub fn set(&self, now: i64) {
         self.0.store(now, Ordering::Relaxed);
     }
 
-    /// The same of a count.
+    /// Sets a count.
     pub fn set_count(&self, now: impl TryInto<i64>) {
         self.set(now.try_into().unwrap_or(i64::MAX));
     }
 
-    /// The same of a time, of a metric in seconds.
+    /// Sets a duration, for a metric in seconds.
     pub fn set_time(&self, now: Duration) {
         self.set_count(now.as_nanos());
     }
 
-    /// It is so much more, or less.
+    /// Adds the difference, which may be negative.
     pub fn add(&self, more: i64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// As it is kept.
+    /// The stored value.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -144,7 +152,7 @@ impl Level {
 /// A counter for each value of a label.
 #[derive(Debug)]
 pub struct Counter<L = (), const N: usize = 1> {
-    said: Said,
+    declared: Declared,
     cells: [Tally; N],
     label: PhantomData<fn() -> L>,
 }
@@ -152,23 +160,23 @@ pub struct Counter<L = (), const N: usize = 1> {
 /// A gauge for each value of a label.
 #[derive(Debug)]
 pub struct Gauge<L = (), const N: usize = 1> {
-    said: Said,
+    declared: Declared,
     cells: [Level; N],
     label: PhantomData<fn() -> L>,
 }
 
 impl<L: Label, const N: usize> Counter<L, N> {
-    pub(super) const fn new(said: Said) -> Self {
+    pub(super) const fn new(declared: Declared) -> Self {
         const { assert!(N == L::COUNT, "a cell for each value") };
-        Self { said, cells: [const { Tally(AtomicU64::new(0)) }; N], label: PhantomData }
+        Self { declared, cells: [const { Tally(AtomicU64::new(0)) }; N], label: PhantomData }
     }
 
-    /// The one of this value.
+    /// The cell of this value.
     pub fn of(&self, label: L) -> &Tally {
         &self.cells[label.index()]
     }
 
-    /// Of all values together.
+    /// The sum over all values.
     pub fn sum(&self) -> u64 {
         self.cells.iter().map(Tally::get).sum()
     }
@@ -183,12 +191,12 @@ impl std::ops::Deref for Counter {
 }
 
 impl<L: Label, const N: usize> Gauge<L, N> {
-    pub(super) const fn new(said: Said) -> Self {
+    pub(super) const fn new(declared: Declared) -> Self {
         const { assert!(N == L::COUNT, "a cell for each value") };
-        Self { said, cells: [const { Level(AtomicI64::new(0)) }; N], label: PhantomData }
+        Self { declared, cells: [const { Level(AtomicI64::new(0)) }; N], label: PhantomData }
     }
 
-    /// The one of this value.
+    /// The cell of this value.
     pub fn of(&self, label: L) -> &Level {
         &self.cells[label.index()]
     }
@@ -204,7 +212,7 @@ impl std::ops::Deref for Gauge {
 
 impl<L: Label, const N: usize> Metric for Counter<L, N> {
     fn about(&self) -> About {
-        about::<L>(self.said, Kind::Counter)
+        about::<L>(self.declared, Kind::Counter)
     }
 
     fn read(&self) -> Vec<Sample> {
@@ -219,7 +227,7 @@ impl<L: Label, const N: usize> Metric for Counter<L, N> {
 
 impl<L: Label, const N: usize> Metric for Gauge<L, N> {
     fn about(&self) -> About {
-        about::<L>(self.said, Kind::Gauge)
+        about::<L>(self.declared, Kind::Gauge)
     }
 
     fn read(&self) -> Vec<Sample> {
@@ -243,17 +251,17 @@ struct Spread {
 /// Durations for each value of a label, in buckets up to [`SECONDS_BOUNDS`].
 #[derive(Debug)]
 pub struct Histogram<L = (), const N: usize = 1> {
-    said: Said,
+    declared: Declared,
     cells: [Spread; N],
     forward: OnceLock<Vec<Forward>>,
     label: PhantomData<fn() -> L>,
 }
 
 impl<L: Label, const N: usize> Histogram<L, N> {
-    pub(super) const fn new(said: Said) -> Self {
+    pub(super) const fn new(declared: Declared) -> Self {
         const { assert!(N == L::COUNT, "a cell for each value") };
         Self {
-            said,
+            declared,
             cells: [const {
                 Spread {
                     counts: [const { AtomicU64::new(0) }; BUCKETS],
@@ -266,7 +274,7 @@ impl<L: Label, const N: usize> Histogram<L, N> {
         }
     }
 
-    /// Something of this value took so long; `trace` is where it can be looked at.
+    /// Observes a duration for this value; `trace` becomes the bucket's exemplar.
     pub fn observe(&self, label: L, took: Duration, trace: Option<TraceId>) {
         let (cell, seconds) = (&self.cells[label.index()], took.as_secs_f64());
         let bucket = SECONDS_BOUNDS.partition_point(|bound| *bound < seconds);
@@ -282,7 +290,7 @@ impl<L: Label, const N: usize> Histogram<L, N> {
         }
     }
 
-    /// How many were seen, of all values together.
+    /// The number of observations, over all values.
     pub fn count(&self) -> u64 {
         self.cells.iter().flat_map(|cell| &cell.counts).map(|count| count.load(Ordering::Relaxed)).sum()
     }
@@ -290,7 +298,7 @@ impl<L: Label, const N: usize> Histogram<L, N> {
 
 impl<L: Label, const N: usize> Metric for Histogram<L, N> {
     fn about(&self) -> About {
-        about::<L>(self.said, Kind::Histogram)
+        about::<L>(self.declared, Kind::Histogram)
     }
 
     fn read(&self) -> Vec<Sample> {
@@ -311,17 +319,17 @@ impl<L: Label, const N: usize> Metric for Histogram<L, N> {
     }
 }
 
-/// What is asked for when it is read; `None`: it cannot be had here.
+/// Sampled when it is read; `None`: not available on this system.
 #[derive(Debug)]
 pub struct Sampled {
-    pub(super) said: Said,
+    pub(super) declared: Declared,
     pub(super) kind: Kind,
     pub(super) ask: fn() -> Option<f64>,
 }
 
 impl Metric for Sampled {
     fn about(&self) -> About {
-        about::<()>(self.said, self.kind)
+        about::<()>(self.declared, self.kind)
     }
 
     fn read(&self) -> Vec<Sample> {
@@ -329,18 +337,19 @@ impl Metric for Sampled {
     }
 }
 
-/// What is told by labels alone, with values that only the machine knows; set by this program, never by what it is asked.
+/// A metric that consists of labels alone, whose values only the machine knows; set by this program, never from a
+/// request.
 #[derive(Debug)]
 pub struct Facts {
-    pub(super) said: Said,
-    /// Names of the labels, each without known values.
+    pub(super) declared: Declared,
+    /// Names of the labels; their values are not known in advance.
     pub(super) labels: &'static [(&'static str, &'static [&'static str])],
     pub(super) rows: Mutex<Vec<Labels>>,
 }
 
 impl Facts {
-    /// One more row: the labels' values in their order, cut where they are long. Past [`FACTS_MAX`], and told twice, it is
-    /// left out.
+    /// Adds a row: the labels' values in their order, truncated where they are long. It is dropped past [`FACTS_MAX`]
+    /// rows and when it is there already.
     pub fn add(&self, values: &[&str]) {
         let cut = |value: &&str| Cow::Owned(value.chars().filter(|c| !c.is_control()).take(FACT_CHARS_MAX).collect());
         let row: Labels = self.labels.iter().map(|(name, _)| *name).zip(values.iter().map(cut)).collect();
@@ -353,7 +362,7 @@ impl Facts {
 
 impl Metric for Facts {
     fn about(&self) -> About {
-        About { labels: self.labels, ..about::<()>(self.said, Kind::Info) }
+        About { labels: self.labels, ..about::<()>(self.declared, Kind::Info) }
     }
 
     fn read(&self) -> Vec<Sample> {

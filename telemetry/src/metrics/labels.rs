@@ -1,13 +1,13 @@
-//! Labels with values that are known: a metric has a cell for each, and can have no other.
+//! Labels with a fixed set of values: a metric has one cell for each value, and can have no others.
 
-/// A label of a metric; its values are an enumeration's.
+/// A label of a metric; its values are those of an enumeration.
 pub trait Label: Copy + 'static {
     /// The label with its values, in the order of the enumeration; none for a metric without a label.
     const LABELS: &'static [(&'static str, &'static [&'static str])];
-    /// How many cells a metric with it has.
+    /// How many cells a metric with this label has.
     const COUNT: usize;
 
-    /// Which of the values it is, below [`Self::COUNT`].
+    /// The index of the value, below [`Self::COUNT`].
     fn index(self) -> usize;
 }
 
@@ -38,7 +38,7 @@ macro_rules! label {
                 match self { $(Self::$variant => $value),+ }
             }
 
-            /// The one that is shown so.
+            /// The value with this name.
             pub fn named(value: &str) -> Option<Self> {
                 match value { $($value => Some(Self::$variant),)+ _ => None }
             }

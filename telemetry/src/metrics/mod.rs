@@ -1,11 +1,10 @@
-//! What a process counts: metrics, each declared once, shown on `/metrics` and sent by OTLP.
+//! Metrics of a process, each declared once, shown on `/metrics` and sent by OTLP.
 //!
-//! `catalogue` declares them, `kinds` is how they count (atomics in fixed arrays: nothing is looked up, nothing is
-//! allocated), `labels` which values a label may have, `exemplar` how a number points to a trace. `text` writes them for
-//! Prometheus, `serve` answers scrapes, `otlp` sends them, `page` writes their page of the docs, `process` asks the
-//! operating system.
+//! `catalogue` declares them; `kinds` counts (atomics in fixed arrays: no look-up, no allocation); `labels` defines
+//! which values a label may have; `exemplar` links a value to a trace. `text` writes the Prometheus formats, `serve`
+//! answers scrapes, `otlp` sends metrics, `page` writes their documentation, `process` queries the operating system.
 //!
-//! A label's values are known when the program is compiled: no symbol, scan, user or dataset can become one.
+//! The values of a label are known at compile time: a symbol, scan, user or dataset can never become one.
 
 pub mod catalogue;
 mod exemplar;
@@ -28,7 +27,7 @@ pub use text::{Format, render};
 
 use kinds::Metric;
 
-/// Where a metric is: which processes have it.
+/// Which processes have a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// `trawl coordinator`.
@@ -39,19 +38,19 @@ pub enum Place {
     Every,
 }
 
-/// What is counted, and so how a name ends.
+/// Unit of a metric, which decides the end of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// A plain count.
     None,
-    /// Kept in whole nanoseconds, shown in seconds.
+    /// Stored in whole nanoseconds, shown in seconds.
     Seconds,
     /// Bytes.
     Bytes,
 }
 
 impl Unit {
-    /// What names of this unit end with, before `_total`.
+    /// Suffix of names of this unit, before `_total`.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::None => "",
@@ -60,7 +59,7 @@ impl Unit {
         }
     }
 
-    /// What is kept for one of it.
+    /// The stored value of one unit.
     const fn scale(self) -> f64 {
         match self {
             Self::Seconds => 1e9,
@@ -76,18 +75,18 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// How often values were at most so large.
+    /// Counts of observations up to each bound.
     Histogram,
-    /// Always 1; its labels are what it tells.
+    /// Always 1; its labels are the information.
     Info,
 }
 
 /// What is declared of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
-    /// Without what its kind adds (`_total`, `_info`).
+    /// Without the suffix that its kind adds (`_total`, `_info`).
     pub name: &'static str,
-    /// What it says, a sentence.
+    /// Its description, a sentence.
     pub meaning: &'static str,
     /// See [`Unit`].
     pub unit: Unit,
@@ -95,12 +94,12 @@ pub struct About {
     pub place: Place,
     /// See [`Kind`].
     pub kind: Kind,
-    /// Names of its labels, and the values of each; of an info they are not known before.
+    /// Names of its labels with the values of each; those of an info metric are not known in advance.
     pub labels: &'static [(&'static str, &'static [&'static str])],
 }
 
 impl About {
-    /// As queries name it: a histogram's buckets, sum and count have this name with `_bucket`, `_sum`, `_count`.
+    /// The name in queries: a histogram's series are this name with `_bucket`, `_sum` and `_count`.
     pub fn full_name(&self) -> String {
         match self.kind {
             Kind::Counter => format!("{}_total", self.name),
@@ -118,12 +117,12 @@ impl About {
     }
 }
 
-/// What is declared of every metric, in the order of the catalogue.
+/// The declarations of all metrics, in the order of the catalogue.
 pub fn declared() -> Vec<About> {
     catalogue::all().map(|metric| metric.about()).collect()
 }
 
-/// What a process in this place has.
+/// The metrics of a process in this place.
 fn of(place: Place) -> impl Iterator<Item = &'static dyn Metric> {
     catalogue::all()
         .filter(move |metric| place == Place::Every || [place, Place::Every].contains(&metric.about().place))

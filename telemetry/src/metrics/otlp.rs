@@ -1,7 +1,7 @@
-//! Metrics by OTLP: the SDK asks for them at intervals and sends them where the OTEL variables say.
+//! Metrics by OTLP: the SDK reads them at intervals and sends them to the endpoint of the OTEL variables.
 //!
-//! Counters and gauges are read when they are sent; histograms are handed each value, because the SDK knows no histogram
-//! that is read. It sends no exemplars: those are on `/metrics` (docs/adr/0015). A receiver that is slow or away costs
+//! Counters and gauges are read when they are sent; histograms forward each value, because the SDK has no observable
+//! histogram. The SDK sends no exemplars: those are on `/metrics` (docs/adr/0015). A slow or absent receiver costs
 //! metrics, and at the end of the process at most [`FLUSH_TIMEOUT`].
 
 use std::sync::mpsc;
@@ -18,7 +18,7 @@ use super::{Kind, Place, Unit, of};
 use crate::environment::{Signal, Wanted, wanted};
 use crate::otlp::metric_exporter;
 
-/// How long the last metrics may take to leave.
+/// How long sending the last metrics may take.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Sends the last metrics when it is dropped.
@@ -32,11 +32,11 @@ pub(crate) struct Export {
 impl Drop for Export {
     fn drop(&mut self) {
         if let Some(provider) = self.provider.take() {
-            // The SDK knows no bound: on a thread of its own it may take as long as it likes.
-            let (tell, told) = mpsc::channel();
+            // The SDK's shutdown has no timeout: it runs on a thread of its own, which may take longer than we wait.
+            let (done, finished) = mpsc::channel();
             let flushing = std::thread::Builder::new().name("trawl-otlp-flush".to_owned());
-            let started = flushing.spawn(move || tell.send(provider.shutdown()));
-            if started.is_err() || !matches!(told.recv_timeout(FLUSH_TIMEOUT), Ok(Ok(()))) {
+            let started = flushing.spawn(move || done.send(provider.shutdown()));
+            if started.is_err() || !matches!(finished.recv_timeout(FLUSH_TIMEOUT), Ok(Ok(()))) {
                 tracing::debug!("the last metrics could not be exported");
             }
         }
@@ -46,11 +46,11 @@ impl Drop for Export {
     }
 }
 
-/// Sends the metrics of this place from now on, every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000 without it), when
+/// Sends the metrics of this place from now on, every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (default 60,000), when
 /// the variables ask for it. Once per process.
 ///
 /// # Errors
-/// Why that cannot be done.
+/// Why metrics cannot be exported.
 pub(crate) fn export(place: Place, resource: impl FnOnce() -> Resource) -> Result<Option<Export>, String> {
     let protocol = match wanted(Signal::Metrics)? {
         Wanted::Off => return Ok(None),
@@ -62,7 +62,7 @@ pub(crate) fn export(place: Place, resource: impl FnOnce() -> Resource) -> Resul
         .enable_all()
         .build()
         .map_err(|error| error.to_string())?;
-    // The connection lives on the runtime that is entered while it is made.
+    // The connection lives on the runtime that is current while it is created.
     let exporter = {
         let _entered = runtime.enter();
         metric_exporter(protocol)?
@@ -110,7 +110,7 @@ fn register(meter: &Meter, metric: &'static dyn Metric) {
             let histogram = meter.f64_histogram(about.name).with_unit(unit).with_description(about.meaning);
             let histogram = histogram.with_boundaries(SECONDS_BOUNDS.to_vec()).build();
             if let Some(forward) = metric.forward() {
-                // Set before only when it was called before: then the first call counts.
+                // It can only be set already when this was called before: the first call wins.
                 let bound = |sample: Sample| histogram.bind(&attributes(sample.labels));
                 let _ = forward.set(metric.read().into_iter().map(bound).collect());
             }

@@ -1,4 +1,4 @@
-//! The page of the docs that says what every metric means, written from the declarations.
+//! The documentation page with the meaning of every metric, generated from the declarations.
 
 use std::fmt::Write as _;
 

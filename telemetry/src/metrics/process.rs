@@ -1,4 +1,4 @@
-//! What the operating system says of this process. Where it says nothing (no `/proc`), the metric is left out.
+//! What the operating system reports about this process. Where it reports nothing (no `/proc`), the metric is left out.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::catalogue::process::BUILD;
 
-/// Clock ticks in a second, as `/proc` counts them on every Linux.
+/// Clock ticks per second, as `/proc` counts them on every Linux.
 const TICKS_PER_S: f64 = 100.0;
-/// When this process began to count.
+/// When this process started counting.
 static BEGAN_S: OnceLock<f64> = OnceLock::new();
 
-/// The process begins; the first call counts. Tells what it was built from.
+/// Records the start of the process (the first call wins) and what it was built from.
 pub fn begin() {
     BEGAN_S.get_or_init(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
     BUILD.add(&[env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS]);
@@ -55,7 +55,7 @@ pub(super) fn open_files_max() -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What the control group allows, else what the machine has.
+/// The limit of the control group, else the machine's memory.
 pub(super) fn memory_limit_bytes() -> Option<f64> {
     let machine = read("/proc/meminfo").and_then(|text| kib_of(&text, "MemTotal"));
     let group = read("/proc/self/cgroup").and_then(|text| group_limit(&text, |path| read(&path.to_string_lossy())));
@@ -65,7 +65,7 @@ pub(super) fn memory_limit_bytes() -> Option<f64> {
     }
 }
 
-/// The least limit on the way from the process's group (of version 2) to the root.
+/// The smallest limit on the path from the process's group (cgroup v2) to the root.
 fn group_limit(cgroup: &str, read: impl Fn(&Path) -> Option<String>) -> Option<f64> {
     let group = cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let folder = Path::new("/sys/fs/cgroup").join(group);

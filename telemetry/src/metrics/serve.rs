@@ -1,6 +1,7 @@
-//! Answers scrapes: `GET /metrics` and nothing else, over HTTP/1.1, one request a connection.
+//! Answers scrapes: `GET /metrics` and nothing else, over HTTP/1.1, one request per connection.
 //!
-//! Who listens on more than loopback was told so; here is only what bounds a stranger: connections, bytes, time.
+//! Whether to listen beyond loopback is decided, and warned about, by the caller. This file only bounds what a stranger
+//! can use: connections, bytes, time.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,34 +20,34 @@ use tokio::sync::Semaphore;
 use super::Place;
 use super::text::{Format, render};
 
-/// The port that the documentation names; Prometheus' list of default ports has it for OpenTelemetry's exporters.
+/// The default port in the documentation; Prometheus' list of default ports assigns it to OpenTelemetry's exporters.
 pub const METRICS_PORT: u16 = 9464;
-/// Connections at once; further ones wait in the operating system.
+/// Concurrent connections; further ones wait in the operating system.
 const CONNECTIONS_MAX: usize = 16;
-/// Longest that a connection may take from its beginning to its end.
+/// Longest that a connection may last.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest that a request's head may take.
+/// Longest that the head of a request may take to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a request's head: the least that hyper takes.
+/// Bytes of a request's head: the smallest limit that hyper accepts.
 const HEAD_BYTES_MAX: usize = 8192;
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Wait after the operating system had no connection to give, for instance for want of file descriptors.
+/// Pause after accepting a connection failed, for instance for want of file descriptors.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
 
 /// A port on which scrapes will be answered.
 #[derive(Debug)]
 pub struct Scrapes {
     listener: TcpListener,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
 }
 
 impl Scrapes {
-    /// Takes the port; nobody is answered yet.
+    /// Binds the port; requests are not answered yet.
     ///
     /// # Errors
-    /// Most often: it is in use.
+    /// Most often: the port is in use.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -54,10 +55,10 @@ impl Scrapes {
         Ok(Self { listener, address })
     }
 
-    /// Answers until the runtime that it is called in ends.
+    /// Answers until the current runtime ends.
     ///
     /// # Errors
-    /// The runtime does not take the listener.
+    /// The runtime does not accept the listener.
     pub fn serve(self, place: Place) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         super::process::begin();
@@ -88,24 +89,24 @@ async fn accept(listener: tokio::net::TcpListener, place: Place) {
                 .max_headers(HEADERS_MAX)
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service_fn(move |request| answer(request, place)));
-            // Whoever sends nonsense, or nothing, is hung up on.
+            // An invalid or silent client is disconnected.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, answering).await;
         });
     }
 }
 
 async fn answer(request: Request<Incoming>, place: Place) -> Result<Response<Full<Bytes>>, Infallible> {
-    let says = |status: StatusCode, text: &'static str| {
+    let reply = |status: StatusCode, text: &'static str| {
         let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response
     };
     if request.uri().path() != "/metrics" {
-        return Ok(says(StatusCode::NOT_FOUND, "there is only /metrics here\n"));
+        return Ok(reply(StatusCode::NOT_FOUND, "there is only /metrics here\n"));
     }
     if request.method() != Method::GET {
-        let mut response = says(StatusCode::METHOD_NOT_ALLOWED, "metrics are read with GET\n");
+        let mut response = reply(StatusCode::METHOD_NOT_ALLOWED, "metrics are read with GET\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return Ok(response);
     }

@@ -1,4 +1,5 @@
-//! The text that Prometheus reads: OpenMetrics 1.0 for who asks for it, else its own older format, without exemplars.
+//! The Prometheus text formats: OpenMetrics 1.0 for clients that accept it, else the older text format, without
+//! exemplars.
 
 use std::fmt::Write as _;
 
@@ -6,7 +7,7 @@ use super::exemplar::Exemplar;
 use super::kinds::{Buckets, Labels, SECONDS_BOUNDS, Value};
 use super::{About, Kind, Place, of};
 
-/// How metrics are written.
+/// Format of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text 0.0.4.
@@ -16,7 +17,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the header `accept` asks for.
+    /// The format that the header `accept` asks for.
     pub fn accepted(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Prometheus }
     }
@@ -30,7 +31,7 @@ impl Format {
     }
 }
 
-/// Every metric of a process in this place, as it is now.
+/// Every metric of a process in this place, with its current value.
 pub fn render(place: Place, format: Format) -> String {
     let mut text = String::new();
     for metric in of(place) {
@@ -55,7 +56,7 @@ pub fn render(place: Place, format: Format) -> String {
 }
 
 fn head(text: &mut String, about: &About, format: Format) {
-    // The older format calls a family by the names of its samples, and knows no infos.
+    // The older format names a family after its samples, and has no info metrics.
     let (name, kind) = match (about.kind, format) {
         (Kind::Counter, Format::OpenMetrics) => (about.name.to_owned(), "counter"),
         (Kind::Counter, Format::Prometheus) => (about.full_name(), "counter"),
@@ -81,7 +82,7 @@ fn buckets(text: &mut String, name: &str, labels: &Labels, read: &Buckets, exemp
         labels.push(("le", bound.into()));
         line(text, &format!("{name}_bucket"), &labels, seen as f64, exemplar.filter(|_| exemplars));
     }
-    // Of the very buckets above, so that they agree whatever was counted meanwhile.
+    // Summed from the very buckets above, so that they agree whatever was counted meanwhile.
     line(text, &format!("{name}_count"), labels, seen as f64, None);
     line(text, &format!("{name}_sum"), labels, read.sum, None);
 }

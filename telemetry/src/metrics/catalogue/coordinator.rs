@@ -1,45 +1,46 @@
-//! What a coordinator counts. Scans, shards and workers are those of the terms in which it led.
+//! Metrics of a coordinator. Scans, shards and workers are those of the terms in which it led.
 
 use crate::metrics::labels::label;
 use crate::metrics::{Counter, Gauge, Histogram};
 
 label! {
-    /// Who brought a scan.
+    /// Where a scan came from.
     pub enum Origin("origin") {
         Client = "client",
-        /// A coordinator that led before.
+        /// Taken over from a previous leader.
         Predecessor = "predecessor",
     }
 }
 
 label! {
-    /// How a scan ended here.
+    /// How a scan ended at this coordinator.
     pub enum ScanEnd("state") {
         Done = "done",
         Failed = "failed",
         Cancelled = "cancelled",
-        /// The term was over: another coordinator goes on with it.
+        /// The leader's term ended: another coordinator continues the scan.
         HandedOver = "handed_over",
     }
 }
 
 label! {
-    /// Why a submission was turned down.
+    /// Why a submission was refused.
     pub enum Refusal("reason") {
-        /// More bytes, or a longer key, than are taken.
+        /// More bytes, or a longer key, than are accepted.
         TooLarge = "too_large",
         /// The caller has too many scans running.
         CallerScans = "caller_scans",
         /// The caller submits too often.
         CallerRate = "caller_rate",
-        /// Too many callers at once.
+        /// Too many concurrent callers.
         Callers = "callers",
-        /// Too many scans wait.
+        /// Too many scans are waiting.
         QueueFull = "queue_full",
         Version = "version",
         /// The key belongs to another request.
         KeyReused = "key_reused",
-        /// It was taken in, and is none: it does not compile, its dataset is not there, it could not be recorded.
+        /// Accepted for checking, then refused: it does not compile, its dataset is missing, or it could not be
+        /// recorded.
         NotAccepted = "not_accepted",
     }
 }
@@ -48,13 +49,13 @@ label! {
     /// Why a shard was sent.
     pub enum DispatchPurpose("purpose") {
         Work = "work",
-        /// Some of it was sent before.
+        /// Part of it was sent before.
         Retry = "retry",
-        /// Under suspicion of killing workers.
+        /// Suspected of killing workers.
         Isolation = "isolation",
         /// Another worker has it too, and is late.
         Hedge = "hedge",
-        /// To find out which of different results is right.
+        /// To find out which of several different results is right.
         Vote = "vote",
     }
 }
@@ -67,13 +68,13 @@ label! {
         Refused = "refused",
         /// The connection broke: the worker counts as lost.
         Broken = "broken",
-        /// Nobody waited for it any more.
+        /// Its result was no longer needed.
         Stopped = "stopped",
     }
 }
 
 label! {
-    /// What became of a segment, or of a part of one that was bisected.
+    /// How a segment ended, or a part of one that was bisected.
     pub enum SegmentEnd("outcome") {
         Result = "result",
         Failed = "failed",
@@ -83,11 +84,11 @@ label! {
 }
 
 label! {
-    /// Where a worker stands.
+    /// State of a worker.
     pub enum WorkerState("state") {
         Serving = "serving",
         Draining = "draining",
-        /// Registered, but it does not answer.
+        /// Registered, but not answering.
         Lost = "lost",
         /// Its results proved wrong.
         Quarantined = "quarantined",
@@ -95,7 +96,7 @@ label! {
 }
 
 label! {
-    /// Why a worker is gone.
+    /// Why a worker left the cluster.
     pub enum WorkerLoss("reason") {
         Died = "died",
         Left = "left",
@@ -109,7 +110,7 @@ label! {
         ClientGone = "client_gone",
         /// It read nothing for too long.
         Stalled = "stalled",
-        /// This coordinator had no more of the scan.
+        /// This coordinator no longer held the scan.
         Broken = "broken",
     }
 }
@@ -139,13 +140,13 @@ super::metrics! { Coordinator;
     SHARD_DURATION: Histogram<ShardEnd, { ShardEnd::COUNT }> = "trawl_shard_duration_seconds", Seconds;
     /// Shards at workers now.
     SHARDS_IN_FLIGHT: Gauge = "trawl_shards_in_flight", None;
-    /// Segments, and parts of bisected ones, that ended; each counts once a step, whoever ran it how often.
+    /// Segments, and parts of bisected ones, that ended; each counts once per step, however often it ran.
     SEGMENTS_ENDED: Counter<SegmentEnd, { SegmentEnd::COUNT }> = "trawl_segments_ended", None;
     /// Segments of which workers gave different results.
     DISPUTES: Counter = "trawl_disputes", None;
     /// Accepted results that proved wrong in time and were replaced.
     RESULTS_REPLACED: Counter = "trawl_results_replaced", None;
-    /// Scans that ended and of which a result came to be in doubt afterwards.
+    /// Ended scans of which a result became unconfirmed afterwards.
     SCANS_DOUBTED: Counter = "trawl_scans_doubted", None;
     /// Registered workers.
     WORKERS: Gauge<WorkerState, { WorkerState::COUNT }> = "trawl_workers", None;
@@ -155,7 +156,7 @@ super::metrics! { Coordinator;
     WORKERS_JOINED: Counter = "trawl_workers_joined", None;
     /// Workers that are gone.
     WORKERS_LOST: Counter<WorkerLoss, { WorkerLoss::COUNT }> = "trawl_workers_lost", None;
-    /// Workers whose results proved wrong: they are given nothing more.
+    /// Workers whose results proved wrong: they are given no more work.
     WORKERS_QUARANTINED: Counter = "trawl_workers_quarantined", None;
     /// 1 where this coordinator leads.
     LEADER: Gauge = "trawl_leader", None;

@@ -1,7 +1,7 @@
 //! Every metric, declared once: its name, kind, unit, label and meaning, by the process that has it.
 //!
-//! What is added here is on `/metrics`, goes out by OTLP, and wants `just docs`; nothing else lists metrics. Whoever counts
-//! names the static.
+//! A metric that is added here appears on `/metrics` and is sent by OTLP; run `just docs` to update its page. Nothing
+//! else lists metrics. Code that counts names the static.
 
 pub mod coordinator;
 pub mod process;
@@ -9,17 +9,17 @@ pub mod worker;
 
 use super::kinds::Metric;
 
-/// All of them.
+/// All metrics.
 pub(super) fn all() -> impl Iterator<Item = &'static dyn Metric> {
     [coordinator::ALL, worker::ALL, worker::MORE, process::ALL, process::MORE].into_iter().flatten().copied()
 }
 
-/// Declares metrics of one place: what it means, `NAME: KIND = "name", UNIT;`.
+/// Declares metrics of one place: the meaning as a doc comment, then `NAME: KIND = "name", UNIT;`.
 macro_rules! metrics {
     ($place:ident; $($(#[doc = $meaning:literal])+ $name:ident: $type:ty = $text:literal, $unit:ident;)+) => {
         $(
             $(#[doc = $meaning])+
-            pub static $name: $type = <$type>::new($crate::metrics::kinds::Said {
+            pub static $name: $type = <$type>::new($crate::metrics::kinds::Declared {
                 name: $text,
                 meaning: concat!($($meaning),+).trim_ascii(),
                 unit: $crate::metrics::Unit::$unit,
@@ -27,7 +27,7 @@ macro_rules! metrics {
             });
         )+
 
-        /// In this order they are shown.
+        /// In the order in which they are shown.
         pub(super) static ALL: &[&dyn $crate::metrics::kinds::Metric] = &[$(&$name),+];
     };
 }

@@ -1,14 +1,15 @@
-//! What every server counts: of itself, of etcd, of who knocks. Names that begin with `process_` are Prometheus' own.
+//! Metrics of every server: about itself, etcd, and clients that were refused. Names that begin with `process_` are
+//! Prometheus' conventions.
 
 use std::sync::Mutex;
 
-use crate::metrics::kinds::{Facts, Metric, Said, Sampled};
+use crate::metrics::kinds::{Declared, Facts, Metric, Sampled};
 use crate::metrics::labels::label;
 use crate::metrics::process;
 use crate::metrics::{Counter, Gauge, Histogram, Kind, Place, Unit};
 
 label! {
-    /// What was asked of etcd.
+    /// Kind of a call to etcd.
     pub enum EtcdCall("call") {
         Put = "put",
         Delete = "delete",
@@ -23,7 +24,7 @@ label! {
 }
 
 label! {
-    /// What went wrong with a call on etcd, after its own retries.
+    /// How a call to etcd failed, after its own retries.
     pub enum EtcdFailure("reason") {
         Unreachable = "unreachable",
         LeaseOver = "lease_over",
@@ -32,7 +33,7 @@ label! {
 }
 
 label! {
-    /// Why somebody was not let in.
+    /// Why a client was refused.
     pub enum AuthFailure("reason") {
         /// TLS: no certificate, another CA, expired, too slow.
         Handshake = "handshake",
@@ -40,7 +41,7 @@ label! {
         Unauthenticated = "unauthenticated",
         /// Certificate or token without the right.
         Denied = "denied",
-        /// There is no such call.
+        /// The method does not exist.
         UnknownCall = "unknown_call",
     }
 }
@@ -56,21 +57,21 @@ super::metrics! { Every;
     CERTIFICATE_EXPIRY: Gauge = "trawl_certificate_expiry_timestamp_seconds", Seconds;
 }
 
-const fn said(name: &'static str, unit: Unit, meaning: &'static str) -> Said {
-    Said { name, meaning, unit, place: Place::Every }
+const fn declared(name: &'static str, unit: Unit, meaning: &'static str) -> Declared {
+    Declared { name, meaning, unit, place: Place::Every }
 }
 
 const fn gauge(name: &'static str, unit: Unit, ask: fn() -> Option<f64>, meaning: &'static str) -> Sampled {
-    Sampled { said: said(name, unit, meaning), kind: Kind::Gauge, ask }
+    Sampled { declared: declared(name, unit, meaning), kind: Kind::Gauge, ask }
 }
 
 const fn counter(name: &'static str, unit: Unit, ask: fn() -> Option<f64>, meaning: &'static str) -> Sampled {
-    Sampled { said: said(name, unit, meaning), kind: Kind::Counter, ask }
+    Sampled { declared: declared(name, unit, meaning), kind: Kind::Counter, ask }
 }
 
 /// What this process was built from.
 pub static BUILD: Facts = Facts {
-    said: said("trawl_build", Unit::None, "What this process was built from."),
+    declared: declared("trawl_build", Unit::None, "What this process was built from."),
     labels: &[("version", &[]), ("architecture", &[]), ("system", &[])],
     rows: Mutex::new(Vec::new()),
 };
@@ -84,7 +85,7 @@ static SAMPLED: [Sampled; 7] = [
         "Memory that this process may have: its control group's limit, else the machine's.",
     ),
     gauge("process_resident_memory_bytes", Unit::Bytes, process::resident_bytes, "Memory that is resident."),
-    counter("process_cpu_seconds", Unit::Seconds, process::cpu_s, "Time of processors, by user and system."),
+    counter("process_cpu_seconds", Unit::Seconds, process::cpu_s, "CPU time, user and system."),
     gauge("process_open_fds", Unit::None, process::open_files, "Open file descriptors."),
     gauge("process_max_fds", Unit::None, process::open_files_max, "File descriptors that may be open."),
     gauge("process_start_time_seconds", Unit::Seconds, process::start_time_s, "When it began, in seconds since 1970."),
@@ -94,6 +95,6 @@ fn spans_dropped() -> Option<f64> {
     Some(crate::dropped_spans() as f64)
 }
 
-/// What the macro cannot declare.
+/// Metrics that the macro cannot declare.
 pub(super) static MORE: &[&dyn Metric] =
     &[&BUILD, &SAMPLED[0], &SAMPLED[1], &SAMPLED[2], &SAMPLED[3], &SAMPLED[4], &SAMPLED[5], &SAMPLED[6]];

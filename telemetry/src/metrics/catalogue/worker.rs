@@ -1,8 +1,8 @@
-//! What a worker counts.
+//! Metrics of a worker.
 
 use std::sync::Mutex;
 
-use crate::metrics::kinds::{Facts, Metric, Said};
+use crate::metrics::kinds::{Declared, Facts, Metric};
 use crate::metrics::labels::label;
 use crate::metrics::{Counter, Gauge, Histogram, Place, Unit};
 
@@ -11,15 +11,15 @@ label! {
     pub enum RunEnd("outcome") {
         Result = "result",
         Failed = "failed",
-        /// Nobody waited for it any more.
+        /// Its result was no longer needed.
         Cancelled = "cancelled",
-        /// A mistake of the program.
+        /// A bug in the program.
         Panicked = "panicked",
     }
 }
 
 label! {
-    /// A part of a segment's way through the engine, as in traces.
+    /// A stage of a segment in the engine, as in traces.
     pub enum StageName("stage") {
         Load = "load",
         HostToDevice = "h2d",
@@ -40,13 +40,13 @@ label! {
 }
 
 label! {
-    /// Why a worker turned a shard down.
+    /// Why a worker refused a shard.
     pub enum ShardRefusal("reason") {
         Leaving = "leaving",
         Full = "full",
-        /// Of a leader that another has followed.
+        /// From a leader that has been replaced.
         OldEpoch = "old_epoch",
-        /// It cannot be run here.
+        /// This worker cannot run it.
         Invalid = "invalid",
     }
 }
@@ -84,7 +84,7 @@ super::metrics! { Worker;
     LEASE_RENEWALS: Counter = "trawl_lease_renewals", None;
     /// Renewals that failed, and are tried again.
     LEASE_FAILURES: Counter = "trawl_lease_failures", None;
-    /// Times that the lease was over and the worker registered anew.
+    /// Times that the lease had expired and the worker registered again.
     LEASES_LOST: Counter = "trawl_leases_lost", None;
     /// 1 while this worker is leaving.
     DRAINING: Gauge = "trawl_draining", None;
@@ -94,7 +94,7 @@ super::metrics! { Worker;
 
 /// The devices of this worker, by the id that NVIDIA's DCGM calls `UUID`.
 pub static DEVICES: Facts = Facts {
-    said: Said {
+    declared: Declared {
         name: "trawl_device",
         meaning: "A device of this worker; `gpu_uuid` is the `UUID` of NVIDIA's DCGM exporter.",
         unit: Unit::None,
@@ -104,5 +104,5 @@ pub static DEVICES: Facts = Facts {
     rows: Mutex::new(Vec::new()),
 };
 
-/// What the macro cannot declare.
+/// Metrics that the macro cannot declare.
 pub(super) static MORE: &[&dyn Metric] = &[&DEVICES];
