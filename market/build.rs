@@ -1,4 +1,5 @@
-//! Lists the calendars: every `data/calendars/*.txt` becomes one of `Calendar::named`, in the order of their names.
+//! Lists the calendars: every `data/calendars/*.txt` becomes one that `Calendar::named` finds, in the order of their
+//! names.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -23,8 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let names: Vec<&str> = calendars.iter().map(|(name, _)| name.as_str()).collect();
     let texts = calendars.iter().map(|(_, path)| format!("    include_str!({path:?}),\n")).collect::<String>();
     let code = format!(
-        "/// Names that [`Calendar::named`] knows.\npub const CALENDARS: [&str; {count}] = {names:?};\n\
-         /// The file of each.\npub(super) const TEXTS: [&str; {count}] = [\n{texts}];\n",
+        "/// Names that [`Calendar::named`] accepts.\npub const CALENDARS: [&str; {count}] = {names:?};\n\
+         /// The content of each one's file.\npub(super) const TEXTS: [&str; {count}] = [\n{texts}];\n",
         count = calendars.len(),
     );
     fs::write(Path::new(&env::var("OUT_DIR")?).join("calendars.rs"), code)?;

@@ -1,4 +1,4 @@
-//! Times the making and the loading of a synthetic market: `synth_speed DIRECTORY SYMBOLS BARS`.
+//! Measures how long it takes to generate and to load a synthetic market: `synth_speed DIRECTORY SYMBOLS BARS`.
 
 use std::time::Instant;
 

@@ -21,10 +21,10 @@ use crate::time::TimeMicros;
 const SYMBOL: &str = "symbol";
 const TIME: &str = "time";
 
-/// One symbol's bars, columns in the order asked for; times strictly increasing.
+/// One symbol's bars, columns in the requested order; times strictly increasing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SymbolBars {
-    /// As the manifest has it.
+    /// As in the manifest.
     pub symbol: Arc<str>,
     /// One per bar.
     pub times: Vec<TimeMicros>,
@@ -80,16 +80,16 @@ fn encode(schema: Schema, arrays: Vec<ArrayRef>) -> Result<Vec<u8>, ArrowError> 
     Ok(bytes)
 }
 
-/// What [`decode`] found: times and the columns asked for, all symbols behind each other.
+/// The result of [`decode`]: the times and the requested columns, one symbol after the other.
 pub(crate) struct Decoded {
     pub times: Vec<TimeMicros>,
     pub columns: Vec<Vec<f64>>,
 }
 
-/// Reads the times and some columns; the others are not decoded. Says what is wrong with the bytes.
+/// Decodes the times and some columns; the other columns are skipped. The error says what is wrong with the bytes.
 pub(crate) fn decode(bytes: &[u8], columns: &[String]) -> Result<Decoded, String> {
-    let told = |e: ArrowError| e.to_string();
-    let schema = FileReader::try_new(Cursor::new(bytes), None).map_err(told)?.schema();
+    let message = |e: ArrowError| e.to_string();
+    let schema = FileReader::try_new(Cursor::new(bytes), None).map_err(message)?.schema();
     let index = |name: &str| schema.index_of(name).map_err(|_| format!("it has no column '{name}'"));
     let mut projection = vec![index(TIME)?];
     for column in columns {
@@ -97,10 +97,10 @@ pub(crate) fn decode(bytes: &[u8], columns: &[String]) -> Result<Decoded, String
     }
     projection.sort_unstable();
     projection.dedup();
-    let reader = FileReader::try_new(Cursor::new(bytes), Some(projection)).map_err(told)?;
+    let reader = FileReader::try_new(Cursor::new(bytes), Some(projection)).map_err(message)?;
     let mut decoded = Decoded { times: Vec::new(), columns: vec![Vec::new(); columns.len()] };
     for batch in reader {
-        let batch = batch.map_err(told)?;
+        let batch = batch.map_err(message)?;
         let times = column_of::<TimestampMicrosecondArray>(&batch, TIME)?;
         decoded.times.extend_from_slice(times.values());
         for (values, name) in decoded.columns.iter_mut().zip(columns) {

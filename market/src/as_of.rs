@@ -1,9 +1,9 @@
-//! Which bar a scan answers for: what a user may ask for, and the bar that it means in a snapshot.
+//! Which bar a scan answers for: what a user may ask for, and the bar of a snapshot that it selects.
 //!
 //! A bar is visible once it is closed, that is when it ends no later than the instant up to which the snapshot is
 //! complete. An as-of is an instant, and selects bars by their END; a date means the end of that day on the exchange's
-//! clock. Resolved once, by [`Dataset::resolve_as_of`] alone, for every command and for the cluster. A clock is asked
-//! only for `now` and `today`.
+//! clock. [`Dataset::resolve_as_of`] alone resolves it, once, for every command and for the cluster. The system clock
+//! is read only for `now` and `today`.
 
 mod request;
 
@@ -16,29 +16,29 @@ use crate::manifest::Manifest;
 use crate::name::{TimeUnit, Timeframe};
 use crate::time::{DAY, TimeMicros, add_months, format_time};
 
-/// The bar that an as-of means.
+/// The bar that an as-of selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedAsOf {
     /// The bar's time, that is its start.
     pub bar: TimeMicros,
-    /// Set when the bar is not the newest closed one, or when the as-of lies beyond the data: both times, in words.
+    /// Set when the bar is not the newest closed one, or when the as-of is after the data: both times, in words.
     pub warning: Option<String>,
 }
 
 impl Dataset {
-    /// The bar that is meant:
+    /// The selected bar:
     /// - [`AsOf::Newest`]: the newest closed bar, also in the middle of a session;
-    /// - [`AsOf::LastSession`]: the last bar of the last regular session that the snapshot completes; of bars of a day
-    ///   and longer the newest closed one;
+    /// - [`AsOf::LastSession`]: the last bar of the last regular session that the snapshot covers completely; for bars
+    /// of a day or longer the newest closed one;
     /// - a date or a time: the newest closed bar that ends at or before it;
-    /// - with `forming`: closed or not, the newest bar (that begins before the time).
+    /// - with `forming`: the newest bar, closed or not (that begins before the time).
     ///
-    /// `clock` is the present, for `now` and `today`. `None` when there is no such bar.
+    /// `clock` is the current time, for `now` and `today`. `None` when there is no such bar.
     ///
     /// # Errors
     /// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for the file of times, which is read
-    /// only where the manifest does not tell; [`MarketError::BadName`] for a clock's abbreviation that the exchange's
-    /// zone does not use.
+    /// only where the manifest is not sufficient; [`MarketError::BadName`] for a time zone abbreviation that the
+    /// exchange's zone does not use.
     pub fn resolve_as_of(
         &self,
         as_of: &AsOf,
@@ -63,7 +63,8 @@ impl Dataset {
         self.manifest.bar_end(time) > self.manifest.complete_to()
     }
 
-    /// The last of the snapshot's times that is wanted; what is wanted of a time is wanted of all earlier ones.
+    /// The last of the snapshot's times that fulfils `wanted`, which must hold for all times before one that fulfils
+    /// it.
     fn newest(&self, wanted: impl Fn(TimeMicros) -> bool) -> Result<Option<TimeMicros>, MarketError> {
         let manifest = &*self.manifest;
         if wanted(manifest.last_time) {
@@ -84,7 +85,7 @@ impl Dataset {
         while let Some(&newest) = left.last() {
             let session = match calendar.session_at(newest) {
                 Some(session) => session,
-                // The first session whose date is two days on closes after it on every clock.
+                // In every time zone the session dated two days later closes after this bar: the search starts there.
                 None => {
                     let mut before = calendar.previous_session(day(newest).saturating_add(2 * DAY));
                     while let Some(session) = before.filter(|s| s.open > newest) {
@@ -110,7 +111,7 @@ impl Dataset {
         bar: TimeMicros,
         wanted: Option<TimeMicros>,
     ) -> Result<Option<String>, MarketError> {
-        // What is gone on from has been said when it began.
+        // A bar that was resolved before was warned about then.
         if matches!(as_of, AsOf::Bar(_)) {
             return Ok(None);
         }
@@ -123,7 +124,7 @@ impl Dataset {
         let missed = manifest.expected_after(bar);
         Ok(match (wanted, missed) {
             (Some(at), Some(missed)) if missed <= at => Some(format!(
-                "the as-of {} lies beyond the data: the answer is as of {}, the newest closed bar",
+                "the as-of {} is after the data: the answer is as of {}, the newest closed bar",
                 as_of.shown(manifest.calendar(), at),
                 manifest.shown_as_of(bar)
             )),
@@ -133,8 +134,8 @@ impl Dataset {
 }
 
 impl Manifest {
-    /// The as-of of a bar as identities and files have it, which given back as an as-of means the same bar: its end in
-    /// RFC 3339 UTC, of bars of a day and longer the last date that they cover.
+    /// The as-of of a bar in identities and files; used as an as-of again it selects the same bar: its end in RFC 3339
+    /// UTC, for bars of a day or longer the last date that they cover.
     pub fn as_of_text(&self, bar: TimeMicros) -> String {
         // An instant at midnight is not a date.
         if self.is_dated() { format_time(self.last_date(bar)) } else { AsOf::Instant(self.bar_end(bar)).to_string() }
@@ -149,7 +150,7 @@ impl Manifest {
         }
     }
 
-    /// Whether a bar is of a day or longer, so that it is labelled by a date.
+    /// Whether a bar covers a day or longer, and is therefore labelled by a date.
     pub fn is_dated(&self) -> bool {
         self.timeframe.parse::<Timeframe>().is_ok_and(Timeframe::is_dated)
     }
@@ -160,7 +161,7 @@ impl Manifest {
         day(self.calendar().zone().wall(before_end)).max(day(bar))
     }
 
-    /// When a bar begins: dated ones with their first session, those without one with their day.
+    /// When a bar begins: dated ones with their first session, those without a session with their day.
     fn bar_begin(&self, start: TimeMicros) -> TimeMicros {
         if !self.is_dated() {
             return start;
@@ -171,7 +172,7 @@ impl Manifest {
         first.filter(|s| s.open < end).map_or_else(|| calendar.zone().to_utc(start), |s| s.open)
     }
 
-    /// When the bar that should come after one ends, by the calendar; `None` beyond the calendar's years.
+    /// When the bar that should follow a given one ends, by the calendar; `None` beyond the calendar's years.
     fn expected_after(&self, bar: TimeMicros) -> Option<TimeMicros> {
         let timeframe: Timeframe = self.timeframe.parse().ok()?;
         let calendar = self.calendar();

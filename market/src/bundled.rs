@@ -1,8 +1,8 @@
-//! The datasets that come with the program: `us5`, daily bars of AAPL, FB, GOOG, IBM and MSFT, 2000-03 to 2013-03, and
-//! `demo` and `demo-1m`, a made-up market (see `demo`).
+//! The bundled datasets: `us5`, daily bars of AAPL, FB, GOOG, IBM and MSFT, 2000-03 to 2013-03, and `demo` and
+//! `demo-1m`, an invented market (see `demo`).
 //!
-//! Of `us5`, real, public-domain bars: raw prices, and the adjusted close as a column of its own. They pass through the
-//! same reading as any import. Each is built once per process and stays in memory.
+//! `us5` has real, public-domain bars: raw prices, and the adjusted close as a column of its own. They are read by the
+//! same code as any import. Each dataset is built once per process and stays in memory.
 
 use std::sync::OnceLock;
 
@@ -19,14 +19,14 @@ use crate::sources::decompress;
 
 /// Five real stocks.
 pub const US5: &str = "us5";
-/// A made-up market with sectors, daily.
+/// An invented market with sectors, daily.
 pub const DEMO: &str = "demo";
 /// Its minutes.
 pub const DEMO_1M: &str = "demo-1m";
-/// Names of the bundled datasets; no other may have them.
+/// Names of the bundled datasets; other datasets may not have them.
 pub(crate) const BUNDLED: [&str; 3] = [US5, DEMO, DEMO_1M];
 
-/// Whether a dataset of this name comes with the program.
+/// Whether a dataset of this name is bundled.
 pub fn is_bundled(name: &str) -> bool {
     BUNDLED.contains(&name)
 }
@@ -39,7 +39,7 @@ const FILES: [(&str, &[u8]); 5] = [
     ("MSFT", include_bytes!("../data/us5/MSFT.csv.gz")),
 ];
 
-/// A bundled dataset, built at its first use; `None` for names of others.
+/// A bundled dataset, built at its first use; `None` for other names.
 pub(crate) fn open(name: &str) -> Option<Result<Dataset, MarketError>> {
     static BUILT: [OnceLock<Dataset>; BUNDLED.len()] = [const { OnceLock::new() }; BUNDLED.len()];
     let at = BUNDLED.iter().position(|b| *b == name)?;

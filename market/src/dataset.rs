@@ -1,6 +1,6 @@
-//! An opened snapshot: which bar an as-of means, and the bars of a group.
+//! An opened snapshot: the bar that an as-of selects, and the bars of a group.
 //!
-//! Every byte is checked against the manifest's sha256 before it is believed.
+//! Every file's sha256 is compared with the manifest before its content is used.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::time::TimeMicros;
 pub(crate) enum Files {
     /// The dataset's directory.
     Directory(PathBuf),
-    /// Bundled with the program, or made by its caller.
+    /// Bundled with the program, or created by the caller.
     Memory(Arc<MemoryFiles>),
 }
 
@@ -31,9 +31,9 @@ pub struct Dataset {
     /// Table of contents.
     pub manifest: Arc<Manifest>,
     files: Files,
-    /// Read at the first use; every clone sees them.
+    /// Read at first use; shared by all clones.
     tables: Arc<Tables>,
-    /// The manifest's file, locked: nobody deletes the snapshot meanwhile.
+    /// The manifest's file, locked so that the snapshot is not deleted meanwhile.
     _reading: Option<Arc<fs::File>>,
 }
 
@@ -48,12 +48,12 @@ impl Dataset {
         Self { manifest, files, tables: Arc::default(), _reading: None }
     }
 
-    /// Keeps a file open, and with it its lock, as long as the dataset is.
+    /// Keeps a file open, and with it its lock, as long as the dataset exists.
     pub(crate) fn reading(self, file: fs::File) -> Self {
         Self { _reading: Some(Arc::new(file)), ..self }
     }
 
-    /// Whether it comes with the program.
+    /// Whether it is bundled with the program.
     pub fn is_bundled(&self) -> bool {
         matches!(self.files, Files::Memory(_)) && is_bundled(&self.manifest.name)
     }
@@ -67,12 +67,12 @@ impl Dataset {
         let decoded = decode(&self.read(&file.sha256, &file_path(&file.sha256))?, &[])
             .map_err(|why| self.corrupt(&file.sha256, why))?;
         if decoded.times.len() as u64 != file.rows || !decoded.times.is_sorted_by(|a, b| a < b) {
-            return Err(self.corrupt(&file.sha256, "its times are not those the manifest counts".to_owned()));
+            return Err(self.corrupt(&file.sha256, "it does not have the times that the manifest lists".to_owned()));
         }
         Ok(decoded.times)
     }
 
-    /// The bars of one group, symbols sorted by name, only `columns` decoded; none for a group without symbols.
+    /// The bars of one group, symbols sorted by name, with only `columns` decoded; empty for a group without symbols.
     ///
     /// # Errors
     /// [`MarketError::UnknownGroup`], [`MarketError::UnknownColumn`]; [`MarketError::Checksum`],
@@ -100,7 +100,7 @@ impl Dataset {
         }
         let mut bars = Vec::new();
         for entry in manifest.symbols.iter().filter(|s| s.group == group) {
-            // Within `rows`, which is a usize: the manifest's ranges were checked to add up to it.
+            // Within `rows`, which is a usize: the ranges of the manifest were checked to add up to it.
             let range = entry.row_start as usize..(entry.row_start + entry.rows) as usize;
             let times = decoded.times[range.clone()].to_vec();
             let ends = (times.first(), times.last());
@@ -113,12 +113,12 @@ impl Dataset {
         Ok(bars)
     }
 
-    /// Like [`Dataset::load_group`], adjusted for splits and dividends: open, high, low, close and vwap to the terms of
-    /// the newest event that `adjustment` knows, volume to its number of shares; other columns as they are.
+    /// Like [`Dataset::load_group`], adjusted for splits and dividends: open, high, low, close and vwap in the terms of
+    /// the newest event that `adjustment` includes, volume in its number of shares; other columns are unchanged.
     ///
     /// # Errors
-    /// Those of [`Dataset::load_group`], also for the tables of factors and symbols; [`MarketError::UnknownColumn`] when
-    /// dividends are asked for and there is no close to set them against.
+    /// Those of [`Dataset::load_group`], also for the tables of factors and symbols; [`MarketError::UnknownColumn`]
+    /// when dividends are requested and there is no close to compare them with.
     pub fn load_group_adjusted(
         &self,
         group: u32,
@@ -143,7 +143,7 @@ impl Dataset {
         Ok(group)
     }
 
-    /// The columns, with the close behind them where dividends are set against it, and where that is.
+    /// The columns, with the close appended where dividends need it, and the index of the close.
     pub(crate) fn with_close(&self, columns: &[String], adjustment: &Adjustment) -> (Vec<String>, Option<usize>) {
         const CLOSE: &str = "close";
         let mut wanted = columns.to_vec();
@@ -181,7 +181,7 @@ impl Dataset {
         }
     }
 
-    /// The table of symbols as it is stored.
+    /// The symbol table as stored.
     pub(crate) fn listing(&self) -> Result<Listing, MarketError> {
         match &self.manifest.symbol_table {
             Some(file) => self.read_table(file, decode_listing, |l| l.rows.len()),
@@ -228,7 +228,7 @@ impl Dataset {
         group.into_iter().find(|b| *b.symbol == *symbol).ok_or_else(unknown)
     }
 
-    /// Reads every file and compares its checksum; the errors found, by group order.
+    /// Reads every file and compares its checksum; the errors found, in group order.
     pub fn verify(&self) -> Vec<MarketError> {
         let manifest = &*self.manifest;
         let bars = manifest.files.iter().map(|f| &f.sha256).chain([&manifest.times.sha256]);
@@ -237,14 +237,14 @@ impl Dataset {
         bars.chain(tables.filter_map(|sha256| self.read(sha256, &table_path(sha256)).err())).collect()
     }
 
-    /// A file's bytes, checked.
+    /// A file's content, verified.
     fn read(&self, sha256: &str, relative: &str) -> Result<Arc<Vec<u8>>, MarketError> {
         let file = format!("{}/{relative}", self.manifest.name);
         let bytes = match &self.files {
             Files::Directory(path) => Arc::new(fs::read(path.join(relative)).map_err(MarketError::io("read", &file))?),
             Files::Memory(files) => {
                 let files = files.lock().unwrap_or_else(PoisonError::into_inner);
-                // Built in, so already trusted.
+                // Built in, therefore already trusted.
                 return files.get(sha256).cloned().ok_or_else(|| MarketError::Corrupt {
                     file,
                     why: "it is missing from the dataset in memory".to_owned(),

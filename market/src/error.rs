@@ -1,23 +1,23 @@
-//! What can go wrong with market data. Files are named relative to the data root, so that a message is the same on
-//! every machine and may become part of an answer.
+//! Errors of market data. Files are named relative to the data root, so that a message is the same on every machine and
+//! may become part of an answer.
 
 use std::io;
 
-/// Who can mend an error, and whether trying again may help.
+/// Who can correct an error, and whether a retry may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarketErrorKind {
     /// The user's mistake: a name, an option, an input file.
     Invalid,
-    /// Stored data are damaged or missing: the same on every attempt.
+    /// Stored data are damaged or missing: every attempt gives the same result.
     Permanent,
-    /// The machine failed to read or write, or another import is running: may pass.
+    /// Reading or writing failed, or another import is running: a retry may help.
     Retryable,
 }
 
 /// What can go wrong with market data; [`MarketError::kind`] decides retry.
 #[derive(Debug, thiserror::Error)]
 pub enum MarketError {
-    /// No such dataset; carries the nearest name.
+    /// The dataset does not exist; contains the nearest name.
     #[error("no dataset '{name}' under {root}{}", did_you_mean(suggestion))]
     UnknownDataset {
         /// What was asked for.
@@ -27,7 +27,7 @@ pub enum MarketError {
         /// Nearest existing name.
         suggestion: Option<String>,
     },
-    /// A text that cannot name a dataset, a snapshot, a symbol or a timeframe.
+    /// A text that is not a valid name of a dataset, a snapshot, a symbol or a timeframe.
     #[error("'{text}' is not a {what}: {expected}")]
     BadName {
         /// The text, shortened.
@@ -45,7 +45,7 @@ pub enum MarketError {
         /// What was asked for.
         prefix: String,
     },
-    /// Several snapshots begin so.
+    /// Several snapshots begin with these digits.
     #[error("dataset '{dataset}' has {count} snapshots that begin with '{prefix}': give more digits")]
     AmbiguousSnapshot {
         /// Name.
@@ -78,7 +78,7 @@ pub enum MarketError {
         suggestion: Option<String>,
     },
     /// The snapshot has no such group.
-    #[error("dataset '{dataset}' has {groups} groups, so no group {group}")]
+    #[error("dataset '{dataset}' has {groups} groups: there is no group {group}")]
     UnknownGroup {
         /// Name.
         dataset: String,
@@ -87,18 +87,18 @@ pub enum MarketError {
         /// How many there are.
         groups: u32,
     },
-    /// A file's bytes are not those that were written.
+    /// The content of a file is not what was written.
     #[error("{file} is damaged: its sha256 should be {expected}, but is {found}")]
     Checksum {
         /// Relative to the data root.
         file: String,
         /// From the manifest.
         expected: String,
-        /// Of the bytes there are.
+        /// Of the file's current content.
         found: String,
     },
-    /// A file does not hold what it should.
-    #[error("{file} is not as it should be: {why}")]
+    /// A file has invalid content.
+    #[error("{file} is invalid: {why}")]
     Corrupt {
         /// Relative to the data root.
         file: String,
@@ -146,12 +146,12 @@ pub enum MarketError {
         /// What is expected.
         expected: String,
     },
-    /// A named limit was met.
+    /// A named limit was exceeded.
     #[error("{what}: {found}, at most {limit} are supported")]
     Limit {
-        /// Of what.
+        /// What is limited.
         what: String,
-        /// How many there are.
+        /// The number found.
         found: u64,
         /// The limit.
         limit: u64,
@@ -159,7 +159,7 @@ pub enum MarketError {
 }
 
 impl MarketError {
-    /// Who can mend it.
+    /// Who can correct it.
     pub fn kind(&self) -> MarketErrorKind {
         match self {
             Self::UnknownDataset { .. }
@@ -194,9 +194,9 @@ fn did_you_mean(suggestion: &Option<String>) -> String {
     suggestion.as_ref().map(|s| format!(" (did you mean '{s}'?)")).unwrap_or_default()
 }
 
-/// The candidate nearest to `text`, when it is near enough to be what was meant.
+/// The candidate most similar to `text`, when it is similar enough to be what was meant.
 pub(crate) fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    /// Jaro-Winkler similarity from which a name is worth suggesting.
+    /// Jaro-Winkler similarity from which a name is suggested.
     const NEAR_ENOUGH: f64 = 0.75;
     let text = text.to_lowercase();
     let mut best: Option<(f64, &str)> = None;

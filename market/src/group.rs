@@ -1,11 +1,11 @@
-//! Which group a symbol belongs to: a function of the symbol's bytes and the dataset's number of groups, for ever.
+//! The group of a symbol: a fixed function of the symbol's bytes and the dataset's number of groups.
 //!
-//! Changing this function would tear every stored dataset apart; a test pins its values.
+//! Changing this function would make every stored dataset unreadable; a test fixes its values.
 
 use crate::limits::SYMBOLS_PER_GROUP;
 
-/// FNV-1a over 64 bits, then the finaliser of MurmurHash3 (FNV alone leaves short names unevenly spread in the low
-/// bits that the modulus looks at).
+/// FNV-1a over 64 bits, then the finaliser of MurmurHash3 (FNV alone distributes short names unevenly in the low bits,
+/// which the modulus uses).
 pub fn stable_hash(symbol: &str) -> u64 {
     let mut h: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in symbol.bytes() {
@@ -24,7 +24,7 @@ pub fn group_of(symbol: &str, groups: u32) -> u32 {
     (stable_hash(symbol) % u64::from(groups.max(1))) as u32
 }
 
-/// Number of groups of a dataset that is created with so many symbols.
+/// Number of groups for a new dataset with this number of symbols.
 pub fn groups_for(symbols: usize) -> u32 {
     u32::try_from(symbols.div_ceil(SYMBOLS_PER_GROUP)).unwrap_or(u32::MAX).max(1)
 }

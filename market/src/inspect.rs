@@ -1,4 +1,4 @@
-//! What is in a snapshot, for people and for `--output json`.
+//! The content of a snapshot, for people and for `--json`.
 
 use crate::dataset::Dataset;
 use crate::error::MarketError;
@@ -26,7 +26,7 @@ pub struct Inspection {
     pub bundled: bool,
     /// Generated, not a real market.
     pub synthetic: bool,
-    /// How the bars came to be.
+    /// Where the bars come from.
     pub origin: String,
     /// Id of the snapshot.
     pub snapshot: String,
@@ -40,7 +40,7 @@ pub struct Inspection {
     pub times: u64,
     /// Name of the exchange calendar.
     pub calendar: String,
-    /// Up to which instant the data are complete; a bar that ends later is forming.
+    /// The instant up to which the data are complete; a bar that ends later is forming.
     pub complete_to: TimeMicros,
     /// Names of the labels of symbols.
     pub labels: Vec<String>,
@@ -66,9 +66,9 @@ pub struct Inspection {
     pub bytes: u64,
     /// The files of the groups.
     pub files: Vec<GroupFile>,
-    /// The result of the checks, when asked for.
+    /// The result of the checks, if requested.
     pub checks: Option<Checks>,
-    /// The symbol asked for.
+    /// The requested symbol.
     pub symbol: Option<SymbolInspection>,
 }
 
@@ -77,9 +77,9 @@ pub struct Inspection {
 pub struct Checks {
     /// Files read, those of the times and of the tables included.
     pub files: u64,
-    /// What is wrong, in words; empty when all is well.
+    /// Problems found, in words; empty when there are none.
     pub problems: Vec<String>,
-    /// Number of jumps of the close by more than three times.
+    /// Number of jumps of the close by more than a factor of three.
     pub jumps: u64,
     /// The first of them.
     pub jumps_listed: Vec<Jump>,
@@ -94,7 +94,7 @@ pub struct SymbolInspection {
     pub bars_missing: u64,
     /// One per column.
     pub columns: Vec<ColumnSummary>,
-    /// Number of jumps of the close by more than three times.
+    /// Number of jumps of the close by more than a factor of three.
     pub jumps: u64,
     /// The first of them.
     pub jumps_listed: Vec<Jump>,
@@ -131,11 +131,11 @@ pub struct BarSample {
 /// Bars shown from each end of a symbol's history.
 const SAMPLE_BARS: usize = 3;
 
-/// Describes a snapshot. Reads its bars only for a symbol or when asked to verify.
+/// Describes a snapshot. Reads its bars only for a symbol or when verification is requested.
 ///
 /// # Errors
-/// [`MarketError::UnknownSymbol`]; reading errors for the symbol asked for. Damage found by `verify` is no error but
-/// told in [`Checks::problems`].
+/// [`MarketError::UnknownSymbol`]; reading errors for the requested symbol. Damage found by `verify` is not an error
+/// but reported in [`Checks::problems`].
 pub fn inspect(dataset: &Dataset, options: InspectOptions<'_>) -> Result<Inspection, MarketError> {
     let manifest = &*dataset.manifest;
     let rows = || manifest.symbols.iter().map(|s| s.rows);

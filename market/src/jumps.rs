@@ -1,4 +1,4 @@
-//! Jumps of the close: unadjusted splits, or real. They are reported and never removed.
+//! Jumps of the close: unadjusted splits, or real moves. They are reported and never removed.
 
 use crate::dataset::Dataset;
 use crate::error::MarketError;
@@ -6,7 +6,7 @@ use crate::limits::{JUMP_FACTOR, SPLIT_RATIOS, SPLIT_TOLERANCE};
 use crate::reference::known_from;
 use crate::time::TimeMicros;
 
-/// A close over three times the one before, or under a third of it; or one that a split of a usual ratio explains.
+/// A close over three times the previous one, or under a third of it; or one that a usual split ratio explains.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Jump {
     /// Whose.
@@ -22,18 +22,18 @@ pub struct Jump {
 }
 
 impl Jump {
-    /// Later close over the earlier one.
+    /// Ratio of the later close to the earlier one.
     pub fn factor(&self) -> f64 {
         self.close / self.before
     }
 
-    /// The split that it looks like: new shares and old ones, such as `(2, 1)`, or `(1, 10)` for a reverse split.
+    /// The split that the jump looks like: new and old shares, such as `(2, 1)`, or `(1, 10)` for a reverse split.
     pub fn split(&self) -> Option<(u32, u32)> {
         split_of(self.factor())
     }
 }
 
-/// The usual split nearest to a ratio of closes, within what a price moves from one bar to the next.
+/// The usual split ratio nearest to a ratio of closes, within what a price moves from one bar to the next.
 fn split_of(factor: f64) -> Option<(u32, u32)> {
     let near = |ratio: f64| (factor * ratio - 1.0).abs() <= SPLIT_TOLERANCE;
     SPLIT_RATIOS.into_iter().find_map(|(new, old)| {
@@ -43,7 +43,7 @@ fn split_of(factor: f64) -> Option<(u32, u32)> {
 }
 
 impl Dataset {
-    /// Leaves out the jumps that the dataset's splits explain: those across an ex-date with a split.
+    /// Removes the jumps that the dataset's splits explain: those across an ex-date with a split.
     pub(crate) fn retain_unadjusted(&self, jumps: &mut Vec<Jump>) -> Result<(), MarketError> {
         if jumps.is_empty() || self.manifest.factors.is_none() {
             return Ok(());
@@ -61,7 +61,7 @@ impl Dataset {
     }
 }
 
-/// Jumps at bars not before `since`, by time. Missing closes are passed over.
+/// Jumps at bars not before `since`, by time. Missing closes are skipped.
 pub(crate) fn find_jumps(symbol: &str, times: &[TimeMicros], closes: &[f64], since: TimeMicros) -> Vec<Jump> {
     let mut jumps = Vec::new();
     let (mut before, mut before_time) = (f64::NAN, TimeMicros::MIN);
@@ -86,8 +86,8 @@ mod tests {
     fn more_than_three_times_is_a_jump_and_so_is_a_usual_split() {
         let closes = [3.0, 7.8, 28.0, f64::NAN, 9.0, 4.4, 100.0];
         let found = find_jumps("X", &[0, 1, 2, 3, 4, 5, 6], &closes, 1);
-        let told: Vec<_> = found.iter().map(|j| (j.before_time, j.time, j.split())).collect();
-        assert_eq!(told, [(1, 2, None), (2, 4, Some((3, 1))), (4, 5, Some((2, 1))), (5, 6, None)]);
+        let jumps: Vec<_> = found.iter().map(|j| (j.before_time, j.time, j.split())).collect();
+        assert_eq!(jumps, [(1, 2, None), (2, 4, Some((3, 1))), (4, 5, Some((2, 1))), (5, 6, None)]);
         assert!(find_jumps("X", &[0, 1], &[1.0, 9.0], 2).is_empty());
     }
 

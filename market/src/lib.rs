@@ -1,7 +1,7 @@
 //! Bars: import, datasets and snapshots, synthetic markets. Knows nothing of plans, scans or networks.
 //!
-//! Start at [`Store`]: it opens a [`Dataset`] by name, which tells what bar an as-of means and loads groups of bars.
-//! [`import_files`] and [`synthesise`] make snapshots, [`inspect`] tells what is in one.
+//! Start at [`Store`]: it opens a [`Dataset`] by name, which resolves an as-of to a bar and loads groups of bars.
+//! [`import_files`] and [`synthesise`] create snapshots, [`inspect`] describes one.
 
 #![forbid(unsafe_code)]
 

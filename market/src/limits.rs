@@ -1,4 +1,4 @@
-//! Every bound of this room, by name. A limit that is met is an error that names it, never a silent cut.
+//! Every bound of this crate, by name. Exceeding a limit is an error that names it, never a silent truncation.
 
 /// Bytes of a dataset's name.
 pub const DATASET_NAME_BYTES_MAX: usize = 64;
@@ -10,7 +10,7 @@ pub const COLUMN_NAME_BYTES_MAX: usize = 64;
 pub const COLUMNS_MAX: usize = 64;
 /// Symbols of a snapshot.
 pub const SYMBOLS_MAX: usize = 200_000;
-/// About how many symbols share a group when a dataset is created.
+/// Approximate number of symbols per group when a dataset is created.
 pub const SYMBOLS_PER_GROUP: usize = 64;
 /// Groups of a snapshot.
 pub const GROUPS_MAX: u32 = 65_536;
@@ -22,38 +22,38 @@ pub const CSV_FILE_BYTES_MAX: u64 = 2 << 30;
 pub const CSV_LINE_BYTES_MAX: usize = 1 << 20;
 /// Cells of a line of a table that has columns of several symbols.
 pub const WIDE_CELLS_MAX: usize = 65_536;
-/// Lines before a header that are passed over.
+/// Lines before a header that are skipped.
 pub const PREAMBLE_LINES_MAX: usize = 10;
 /// Rows of one batch of a source.
 pub const SOURCE_BATCH_ROWS: usize = 8_192;
-/// Different distances between bars that are counted to tell the timeframe.
+/// Different distances between bars that are counted to infer the timeframe.
 pub const SPACINGS_MAX: usize = 10_000;
-/// Bars that are looked at to tell which calendar or zone fits better.
+/// Bars that are checked to decide which calendar or zone fits better.
 pub const FIT_BARS_MAX: usize = 20_000;
-/// First bars that a preview lists.
+/// Bars that a preview lists.
 pub const PREVIEW_BARS_MAX: usize = 3;
 /// Rows in quarantine that a preview lists.
 pub const PREVIEW_BAD_ROWS_MAX: usize = 10;
 /// Bytes of a bad row that the quarantine file keeps.
 pub const QUARANTINED_ROW_BYTES_MAX: usize = 4 << 10;
-/// Rows that are looked at to tell whether a further column holds numbers or text.
+/// Rows that are checked to decide whether a further column contains numbers or text.
 pub const CLASSIFY_ROWS: usize = 1_000;
 /// Rows of one import, which are held in memory.
 pub const IMPORT_ROWS_MAX: u64 = 200_000_000;
 /// Jumps that a report lists; all are counted.
 pub const JUMPS_LISTED_MAX: usize = 100;
-/// A close over this many times the one before, or under one over it, is reported as a jump.
+/// A close over this many times the previous one, or under its reciprocal, is reported as a jump.
 pub const JUMP_FACTOR: f64 = 3.0;
-/// Splits that a jump of the close is compared with, new shares and old ones, and their reverse.
+/// Split ratios that a jump of the close is compared with, new and old shares, and their reverse.
 pub const SPLIT_RATIOS: [(u32, u32); 12] =
     [(2, 1), (5, 2), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (10, 1), (15, 1), (20, 1), (25, 1)];
-/// How far a close may be from one before a split, in its terms, and still look like it.
+/// How far a close may be from the previous one, adjusted for the split, and still look like a split.
 pub const SPLIT_TOLERANCE: f64 = 0.04;
 /// Rows of one Arrow record batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 20;
 /// Bytes of a manifest that is read.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
-/// Hex digits that a snapshot's prefix has at least.
+/// Least number of hex digits in a snapshot's prefix.
 pub const SNAPSHOT_PREFIX_MIN: usize = 8;
 /// Rows of a symbol table.
 pub const LISTING_ROWS_MAX: usize = 1_000_000;
@@ -63,11 +63,11 @@ pub const LABELS_MAX: usize = 32;
 pub const LABEL_BYTES_MAX: usize = 128;
 /// Rows of a factor table.
 pub const FACTOR_ROWS_MAX: usize = 5_000_000;
-/// New shares for an old one at most, and old ones for a new one.
+/// Largest ratio of new to old shares of a split, and of old to new ones.
 pub const SPLIT_RATIO_MAX: f64 = 1e6;
 /// Bars per symbol of a synthetic market.
 pub const SYNTH_BARS_MAX: u32 = 2_000_000;
 /// Bars of a synthetic market.
 pub const SYNTH_ROWS_MAX: u64 = 2_000_000_000;
-/// Bars of a synthetic market that one group may hold, as a group is built in memory.
+/// Bars of a synthetic market in one group, which is built in memory.
 pub const SYNTH_GROUP_ROWS_MAX: u64 = 64_000_000;

@@ -1,7 +1,7 @@
 //! A snapshot's table of contents, and the id that follows from it.
 //!
 //! The id is the sha256 of a canonical text of everything but the dataset's name, so the same bars have the same id
-//! under any name, on any machine, on any day. A manifest proves itself: reading it computes the id again.
+//! under any name, on any machine, on any day. Reading a manifest computes the id again and compares it.
 
 use std::fmt::Write as _;
 
@@ -14,16 +14,16 @@ use crate::name::{Timeframe, is_column, is_digest, is_symbol};
 use crate::reference::check_labels;
 use crate::time::TimeMicros;
 
-/// Newest version of the layout that this build writes and reads. A snapshot that says nothing which version 1 could not
-/// say is written as version 1, so that its id stays what it was.
+/// Newest version of the layout that this build writes and reads. A snapshot that uses nothing beyond version 1 is
+/// written as version 1, so that its id remains unchanged.
 pub const MANIFEST_VERSION: u32 = 2;
 
 /// One symbol of a snapshot.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SymbolEntry {
-    /// As it was imported.
+    /// As imported.
     pub symbol: String,
-    /// Stable group: hash(symbol) mod groups.
+    /// Fixed group: hash(symbol) mod groups.
     pub group: u32,
     /// First row inside the group's file.
     pub row_start: u64,
@@ -78,19 +78,19 @@ pub struct TableFile {
 pub struct Manifest {
     /// 1 to [`MANIFEST_VERSION`].
     pub version: u32,
-    /// Dataset it was opened under (no part of the id).
+    /// Name of the dataset it was opened as (not part of the id).
     pub name: String,
-    /// Content-derived id, 64 hex digits; `NAME@` takes any unambiguous prefix of at least 8.
+    /// Id derived from the content, 64 hex digits; `NAME@` takes any unambiguous prefix of at least 8.
     pub snapshot: String,
     /// Length of a bar, such as `1d`.
     pub timeframe: String,
     /// True for generated markets: shown wherever the data are shown.
     pub synthetic: bool,
-    /// How the bars came to be: `import`, or the words of the generator.
+    /// Where the bars come from: `import`, or the generator's description.
     pub origin: String,
     /// Number of groups, fixed when the dataset was created.
     pub groups: u32,
-    /// Numeric columns, lower case: open, high, low, close, volume as far as there are, then the others by name.
+    /// Numeric columns, lower case: open, high, low, close, volume as far as they exist, then the others by name.
     pub columns: Vec<String>,
     /// Bars of all symbols.
     pub bars: u64,
@@ -98,10 +98,10 @@ pub struct Manifest {
     pub first_time: TimeMicros,
     /// Latest bar.
     pub last_time: TimeMicros,
-    /// Name of the exchange calendar; `None` is the usual one, see [`Manifest::calendar`].
+    /// Name of the exchange calendar; `None` is the default, see [`Manifest::calendar`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calendar: Option<String>,
-    /// Up to which instant the data are complete, where that was said; see [`Manifest::complete_to`].
+    /// The instant up to which the data are complete, if it was given; see [`Manifest::complete_to`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_to: Option<TimeMicros>,
     /// Splits and dividends.
@@ -112,14 +112,14 @@ pub struct Manifest {
     pub symbol_table: Option<TableFile>,
     /// Distinct bar times.
     pub times: TimesFile,
-    /// Groups that hold a symbol, ascending.
+    /// Groups that contain a symbol, ascending.
     pub files: Vec<GroupFile>,
     /// Sorted by symbol.
     pub symbols: Vec<SymbolEntry>,
 }
 
 impl Manifest {
-    /// Where a symbol's bars are.
+    /// The entry of a symbol.
     pub fn symbol(&self, symbol: &str) -> Option<&SymbolEntry> {
         let at = self.symbols.binary_search_by(|e| e.symbol.as_str().cmp(symbol)).ok()?;
         self.symbols.get(at)
@@ -131,14 +131,14 @@ impl Manifest {
         self.files.get(at)
     }
 
-    /// The exchange calendar: the one that was named, else `weekdays` for synthetic markets and `XNYS` for others.
+    /// The exchange calendar: the one that was given, else `weekdays` for synthetic markets and `XNYS` for others.
     pub fn calendar(&self) -> Calendar {
         let usual = if self.synthetic { Calendar::WEEKDAYS } else { Calendar::XNYS };
         // The name was checked when the manifest was read.
         self.calendar.as_deref().and_then(|name| Calendar::named(name).ok()).unwrap_or(usual)
     }
 
-    /// The calendar as a manifest keeps it: `None` for the usual one, so that one fact has one spelling.
+    /// The calendar as stored in a manifest: `None` for the default, so that equal content has one form.
     pub(crate) fn calendar_to_keep(calendar: Calendar, synthetic: bool) -> Option<String> {
         let usual = if synthetic { Calendar::WEEKDAYS } else { Calendar::XNYS };
         (calendar != usual).then(|| calendar.name().to_owned())
@@ -152,7 +152,7 @@ impl Manifest {
         }
     }
 
-    /// Up to which instant the data are complete: as was said at the import, else the end of the last bar. A bar that
+    /// The instant up to which the data are complete: as given at the import, else the end of the last bar. A bar that
     /// ends later is forming.
     pub fn complete_to(&self) -> TimeMicros {
         self.complete_to.unwrap_or_else(|| self.bar_end(self.last_time))
@@ -163,7 +163,7 @@ impl Manifest {
         self.symbol_table.as_ref().map_or(&[], |t| &t.labels)
     }
 
-    /// The version that says all of this.
+    /// The lowest version that can represent all of this.
     pub(crate) fn version_needed(&self) -> u32 {
         let plain = self.calendar.is_none()
             && self.complete_to.is_none()
@@ -211,25 +211,25 @@ impl Manifest {
         hex(&hasher.finalize())
     }
 
-    /// Checks all that reading relies on; says what is wrong.
+    /// Checks everything that reading relies on; the error says what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         let wrong = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_owned()) };
-        wrong(self.version == self.version_needed(), "its version is not that of what it says")?;
+        wrong(self.version == self.version_needed(), "its version does not match its content")?;
         if let Some(name) = self.calendar.as_deref().filter(|c| !Calendar::named(c).is_ok_and(|k| k.name() == *c)) {
             let (name, known) = (crate::name::shortened(name), CALENDARS.join(", "));
             return Err(format!(
                 "its calendar '{name}' is none that this program knows ({known}): use the version of trawl that wrote it, \
-                 or a newer one; 'trawl --version' tells which this is"
+                 or a newer one; 'trawl --version' shows this program's"
             ));
         }
         check_labels(self.labels(), &self.columns)?;
         wrong(self.labels().is_sorted_by(|a, b| a < b), "its labels are not sorted")?;
         wrong(is_digest(&self.snapshot), "its snapshot id is not 64 hex digits")?;
-        wrong(self.timeframe.parse::<Timeframe>().is_ok(), "its timeframe is none")?;
+        wrong(self.timeframe.parse::<Timeframe>().is_ok(), "its timeframe is invalid")?;
         wrong(!self.origin.contains('\n'), "its origin has several lines")?;
         wrong((1..=GROUPS_MAX).contains(&self.groups), "its number of groups is out of bounds")?;
         wrong(self.columns.len() <= COLUMNS_MAX, "it has too many columns")?;
-        wrong(self.columns.iter().all(|c| is_column(c)), "a column's name is none")?;
+        wrong(self.columns.iter().all(|c| is_column(c)), "a column's name is invalid")?;
         let unique: std::collections::BTreeSet<_> = self.columns.iter().collect();
         wrong(unique.len() == self.columns.len(), "a column appears twice")?;
         wrong(!self.symbols.is_empty() && self.symbols.len() <= SYMBOLS_MAX, "its number of symbols is out of bounds")?;
@@ -240,14 +240,14 @@ impl Manifest {
         wrong(digests.into_iter().all(|d| is_digest(d)), "a file's name is not a sha256")?;
         let mut rows: std::collections::BTreeMap<u32, u64> = Default::default();
         for s in &self.symbols {
-            wrong(is_symbol(&s.symbol), "a symbol's name is none")?;
-            wrong(s.group == group_of(&s.symbol, self.groups), "a symbol is in another group than its own")?;
+            wrong(is_symbol(&s.symbol), "a symbol's name is invalid")?;
+            wrong(s.group == group_of(&s.symbol, self.groups), "a symbol is in the wrong group")?;
             let filled = rows.entry(s.group).or_default();
-            wrong(s.row_start == *filled && s.rows > 0, "the row ranges of a group do not follow each other")?;
+            wrong(s.row_start == *filled && s.rows > 0, "the row ranges of a group are not consecutive")?;
             *filled = filled.checked_add(s.rows).ok_or("its row counts overflow")?;
         }
         let counted = self.files.iter().map(|f| (f.group, f.rows));
-        wrong(counted.eq(rows.iter().map(|(&g, &r)| (g, r))), "its files and its symbols count different rows")?;
+        wrong(counted.eq(rows.iter().map(|(&g, &r)| (g, r))), "the row counts of its files and its symbols differ")?;
         let total = rows.values().try_fold(0u64, |a, &r| a.checked_add(r));
         wrong(total == Some(self.bars), "its number of bars is wrong")?;
         let first = self.symbols.iter().map(|s| s.first_time).min();

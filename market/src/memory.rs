@@ -1,6 +1,7 @@
-//! Datasets in memory: what comes with the program, and markets that a test or an embedding program makes up.
+//! Datasets in memory: the bundled ones, and markets that a test or an embedding program creates.
 //!
-//! They pass the same checks and have the same kind of snapshot id as stored ones; only their files are nowhere else.
+//! They pass the same checks and have the same kind of snapshot id as stored ones; only their files are kept in memory
+//! alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub struct MemoryMarket {
     pub synthetic: bool,
     /// Numeric columns, lower case.
     pub columns: Vec<String>,
-    /// Symbols in any order, none twice; times ascend strictly; a vector per column. Symbols without bars are left out.
+    /// Symbols in any order, without duplicates; times strictly ascending; a vector per column. Symbols without bars
+    /// are left out.
     pub bars: Vec<SymbolBars>,
     /// Names and labels, in any order.
     pub symbols: Vec<ListingRow>,
@@ -37,11 +39,11 @@ pub struct MemoryMarket {
     pub factors: Vec<FactorRow>,
     /// Number of groups; `None` for one per 64 symbols.
     pub groups: Option<u32>,
-    /// Up to which instant the bars are complete; `None` for the end of the last.
+    /// The instant up to which the bars are complete; `None` for the end of the last.
     pub complete_to: Option<TimeMicros>,
 }
 
-/// Makes a dataset in memory. The same market has the same snapshot id.
+/// Creates a dataset in memory. The same market has the same snapshot id.
 ///
 /// # Errors
 /// [`MarketError::BadName`]; [`MarketError::Refused`] that says what is wrong with the bars or tables;
@@ -50,7 +52,7 @@ pub fn memory_dataset(market: MemoryMarket) -> Result<Dataset, MarketError> {
     build("memory", market)
 }
 
-/// The same with words for how the bars came to be.
+/// The same with a description of where the bars come from.
 pub(crate) fn build(origin: &str, mut market: MemoryMarket) -> Result<Dataset, MarketError> {
     check_dataset_name(&market.name)?;
     let timeframe: Timeframe = market.timeframe.parse()?;
@@ -115,15 +117,15 @@ fn check_bars(market: &MemoryMarket) -> Result<(), MarketError> {
         return refused("it has no bars");
     }
     if let Some(column) = market.columns.iter().find(|c| !is_column(c)) {
-        return refused(&format!("'{column}' cannot name a column"));
+        return refused(&format!("'{column}' is not a valid column name"));
     }
     let mut seen = BTreeSet::new();
     for b in &market.bars {
         if !is_symbol(&b.symbol) || !seen.insert(&b.symbol) {
-            return refused(&format!("symbol '{}' cannot be one, or is there twice", b.symbol));
+            return refused(&format!("symbol '{}' is invalid, or appears twice", b.symbol));
         }
         if b.columns.len() != market.columns.len() || b.columns.iter().any(|c| c.len() != b.times.len()) {
-            return refused(&format!("the columns of '{}' have not one value per bar", b.symbol));
+            return refused(&format!("the columns of '{}' do not have one value per bar", b.symbol));
         }
         if !b.times.is_sorted_by(|x, y| x < y) {
             return refused(&format!("the times of '{}' do not ascend", b.symbol));

@@ -1,4 +1,4 @@
-//! Uniting bars of one symbol: from several files of one import, and with those a dataset has.
+//! Merges the bars of one symbol: from several files of one import, and with those of a dataset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
@@ -13,7 +13,7 @@ pub(crate) struct SymbolRows {
     pub lines: Vec<u64>,
 }
 
-/// What became of the good rows of an import.
+/// What happened to the good rows of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct MergeCounts {
     pub added: u64,
@@ -29,8 +29,8 @@ impl AddAssign for MergeCounts {
     }
 }
 
-/// Unites each symbol's bars over files, which come in file order. Of two bars with one time the first is kept; the
-/// lines of the others are returned by file.
+/// Merges each symbol's bars over files, which are given in file order. Of two bars with one time the first is kept;
+/// the lines of the others are returned by file.
 pub(crate) fn combine_files(
     by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>>,
 ) -> (BTreeMap<Arc<str>, SymbolBars>, BTreeMap<usize, BTreeSet<u64>>) {
@@ -41,7 +41,7 @@ pub(crate) fn combine_files(
             combined.extend(parts.pop().map(|(_, rows)| (symbol, rows.bars)));
             continue;
         }
-        // (time, part, row): parts are in file order, so that the first of equal times is the one to keep.
+        // (time, part, row): parts are in file order, so that the first of equal times is kept.
         let mut order = Vec::new();
         for (part, (_, rows)) in parts.iter().enumerate() {
             order.extend(rows.bars.times.iter().enumerate().map(|(row, &time)| (time, part, row)));
@@ -69,7 +69,7 @@ pub(crate) fn combine_files(
     (combined, duplicates)
 }
 
-/// Unites a symbol's known bars with new ones; both have the same columns and ascending times.
+/// Merges a symbol's known bars with new ones; both have the same columns and ascending times.
 ///
 /// Where both have a bar the new values win, but a NaN never replaces a number.
 pub(crate) fn merge_bars(known: SymbolBars, new: SymbolBars, counts: &mut MergeCounts) -> SymbolBars {
@@ -91,7 +91,7 @@ pub(crate) fn merge_bars(known: SymbolBars, new: SymbolBars, counts: &mut MergeC
             to.push(match (has_old, has_new) {
                 (true, true) => {
                     let (old, new) = (old[k], new[n]);
-                    // Bits, so that -0.0 for 0.0 counts as a revision: the file would change.
+                    // Compared as bits, so that -0.0 for 0.0 counts as a revision: the file would change.
                     let differs = !new.is_nan() && new.to_bits() != old.to_bits();
                     revised |= differs;
                     if differs { new } else { old }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn new_values_win_and_a_missing_one_takes_nothing_away() {
+    fn new_values_win_and_a_missing_one_does_not_replace_a_known_one() {
         let mut counts = MergeCounts::default();
         let known = bars(&[(1, 10.0), (2, 20.0), (4, 40.0), (5, f64::NAN)]);
         let new = bars(&[(0, 1.0), (1, 10.0), (2, 21.0), (4, f64::NAN), (5, 50.0), (6, f64::NAN)]);

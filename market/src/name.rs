@@ -1,6 +1,6 @@
-//! What may be called what: datasets, references to snapshots, symbols, columns, timeframes.
+//! Valid names: of datasets, references to snapshots, symbols, columns, timeframes.
 //!
-//! Every name that becomes part of a path passes here, so no path can leave the data root.
+//! Every name that becomes part of a path is checked here, so a path can never leave the data root.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ pub(crate) fn shortened(text: &str) -> String {
 /// Refuses all but `[a-z0-9][a-z0-9_-]{0,63}`.
 ///
 /// # Errors
-/// [`MarketError::BadName`], which says so apart for paths and URLs.
+/// [`MarketError::BadName`], with a message of its own for paths and URLs.
 pub fn check_dataset_name(name: &str) -> Result<(), MarketError> {
     let tail = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_' || c == b'-';
     let first = name.bytes().next().is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -62,24 +62,24 @@ fn is_lower_hex(c: u8) -> bool {
     c.is_ascii_digit() || (b'a'..=b'f').contains(&c)
 }
 
-/// Whether a text is a whole sha256 in lower-case hex, and so fit to be a file's name.
+/// Whether a text is a whole sha256 in lower-case hex, and therefore valid as a file's name.
 pub(crate) fn is_digest(text: &str) -> bool {
     text.len() == HEX_DIGITS && text.bytes().all(is_lower_hex)
 }
 
-/// Whether a text may be a symbol: 1 to 64 bytes, no control characters, no white space at its ends.
+/// Whether a text is a valid symbol: 1 to 64 bytes, no control characters, no white space at its ends.
 pub(crate) fn is_symbol(text: &str) -> bool {
     !text.is_empty() && text.len() <= SYMBOL_BYTES_MAX && text.trim() == text && !text.chars().any(char::is_control)
 }
 
-/// Whether a text may be a column's name as it stands: lower snake case, no name with another meaning.
+/// Whether a text is a valid column name as it is: lower snake case, not a name with another meaning.
 pub(crate) fn is_column(text: &str) -> bool {
     let first = text.bytes().next().is_some_and(|c| c.is_ascii_lowercase());
     let rest = text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
     first && rest && text.len() <= COLUMN_NAME_BYTES_MAX && text != "symbol" && text != "time"
 }
 
-/// `Adj Close` as `adj_close`; `None` when nothing is left that may name a column.
+/// Normalises `Adj Close` to `adj_close`; `None` when nothing is left that could name a column.
 pub(crate) fn column_name(header: &str) -> Option<String> {
     let mut name = String::new();
     for c in header.chars() {
@@ -113,7 +113,7 @@ pub enum TimeUnit {
 pub struct Timeframe {
     /// 1 to 9999.
     pub count: u32,
-    /// Of what.
+    /// The unit.
     pub unit: TimeUnit,
 }
 
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_urls_and_odd_names_are_no_datasets() {
+    fn paths_urls_and_odd_names_are_not_datasets() {
         for bad in
             ["", "..", "../us5", "a/b", "/etc", "c:\\x", "https://x", "US5", "-a", "a b", "a\0", "é", &"a".repeat(65)]
         {
@@ -185,8 +185,8 @@ mod tests {
         for good in ["a", "us5", "0-1_x", &"a".repeat(64)] {
             assert!(check_dataset_name(good).is_ok(), "{good:?}");
         }
-        let told = check_dataset_name("../../etc/passwd").unwrap_err().to_string();
-        assert!(told.contains("paths and URLs are not accepted"), "{told}");
+        let message = check_dataset_name("../../etc/passwd").unwrap_err().to_string();
+        assert!(message.contains("paths and URLs are not accepted"), "{message}");
     }
 
     #[test]

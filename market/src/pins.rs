@@ -1,8 +1,8 @@
-//! Pins: what keeps a snapshot from being deleted while a scan reads it.
+//! Pins: they keep a snapshot from being deleted while a scan reads it.
 //!
-//! A pin is a file `NAME/pins/<snapshot>.<holder>` that holds the instant at which it ends, in microseconds since 1970. Its
-//! holder writes it anew before that; one whose holder died ends by itself. Whoever deletes snapshots (`removal`) asks
-//! [`Store::pinned`] after the manifest is out of the way, and who pins looks for the manifest afterwards.
+//! A pin is a file `NAME/pins/<snapshot>.<holder>` that contains the instant at which it expires, in microseconds since
+//! 1970. Its holder renews it before that; the pin of a dead holder expires. Deleting a snapshot (`removal`) checks
+//! [`Store::pinned`] after the manifest was moved away, and pinning checks for the manifest after the pin was written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +23,8 @@ pub const PIN_HOLDER_BYTES_MAX: usize = 64;
 const PIN_BYTES_MAX: u64 = 64;
 
 impl Store {
-    /// Pins `NAME@SNAPSHOT` (the snapshot in full) for `holder` until `until`, or moves the end of its pin. The datasets that come
-    /// with the program need none.
+    /// Pins `NAME@SNAPSHOT` (the snapshot in full) for `holder` until `until`, or extends its pin. Bundled datasets
+    /// need no pins.
     ///
     /// # Errors
     /// [`MarketError::BadName`] for a reference without a whole snapshot and for a holder that cannot name a file;
@@ -41,12 +41,12 @@ impl Store {
         if manifest.is_file() {
             return Ok(());
         }
-        // Somebody deletes it right now, and may not have seen the pin.
+        // It is being deleted right now, perhaps without having seen the pin.
         self.unpin(reference, holder)?;
         Err(unknown())
     }
 
-    /// Ends a pin, if it is there.
+    /// Removes a pin, if it exists.
     ///
     /// # Errors
     /// Those of [`Store::pin`].
@@ -60,17 +60,17 @@ impl Store {
         }
     }
 
-    /// The snapshots of a dataset that are pinned at `now`, each with the latest end. A pin whose end cannot be read holds for good
-    /// (the largest time): what is in doubt is kept.
+    /// The snapshots of a dataset that are pinned at `now`, each with the latest expiry. A pin whose expiry cannot be
+    /// read never expires (the largest time), so that nothing in use is deleted.
     ///
     /// # Errors
-    /// [`MarketError::BadName`]; [`MarketError::Io`] when the pins are there and cannot be listed.
+    /// [`MarketError::BadName`]; [`MarketError::Io`] when the pins exist and cannot be listed.
     pub fn pinned(&self, name: &str, now: TimeMicros) -> Result<BTreeMap<String, TimeMicros>, MarketError> {
         let (name, _) = split_reference(name)?;
         pinned_in(&self.directory(name), name, now)
     }
 
-    /// Deletes the pins of a dataset that were over at `now`: their holders died. Returns how many.
+    /// Deletes the pins of a dataset that had expired at `now`: their holders died. Returns how many.
     ///
     /// # Errors
     /// Those of [`Store::pinned`].
@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-/// The snapshots pinned at `now` in a dataset's directory, each with the latest end.
+/// The snapshots pinned at `now` in a dataset's directory, each with the latest expiry.
 pub(crate) fn pinned_in(
     dataset: &Path,
     name: &str,
@@ -100,7 +100,7 @@ pub(crate) fn pinned_in(
     Ok(pinned)
 }
 
-/// Snapshot, file and end of every pin.
+/// Snapshot, file and expiry of every pin.
 fn pins_in(dataset: &Path, name: &str) -> Result<Vec<(String, String, TimeMicros)>, MarketError> {
     let directory = dataset.join(PINS);
     let shown = format!("{name}/{PINS}");
@@ -113,7 +113,7 @@ fn pins_in(dataset: &Path, name: &str) -> Result<Vec<(String, String, TimeMicros
     for entry in entries {
         let entry = entry.map_err(MarketError::io("list", &shown))?;
         let Ok(file) = entry.file_name().into_string() else { continue };
-        // Temporary files of whoever is writing one, and strangers.
+        // Temporary files of a pin being written, and unrelated files.
         let Some((snapshot, _)) = file.split_once('.').filter(|(snapshot, _)| is_digest(snapshot)) else {
             continue;
         };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leaves_the_folder_and_bundled_datasets_need_no_pin() {
+    fn names_cannot_leave_the_folder_and_bundled_datasets_need_no_pin() {
         let (_root, store, snapshot) = store();
         let reference = format!("d@{snapshot}");
         for holder in ["", "..", "a/b", "a.b", &"x".repeat(65)] {

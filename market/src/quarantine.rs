@@ -1,4 +1,5 @@
-//! The quarantine: bad rows as they stood, with file, line and reason, beside the snapshot they did not get into.
+//! The quarantine: bad rows in their original text, with file, line and reason, beside the snapshot that they are not
+//! part of.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -56,15 +57,15 @@ pub(crate) struct BadRow {
     /// Counted from 1, the header included.
     pub line: u64,
     pub reason: Reason,
-    /// As it stands, shortened when very long, what is no UTF-8 replaced.
+    /// The original text, truncated when very long, with invalid UTF-8 replaced.
     pub row: String,
 }
 
-/// A row as the quarantine keeps it.
+/// A row as stored in the quarantine.
 pub(crate) fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(QUARANTINED_ROW_BYTES_MAX)]).into_owned()
 }
-/// A bad row and the name of the file it stood in.
+/// A bad row and the name of its file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QuarantinedRow {
     pub file: String,
@@ -73,8 +74,8 @@ pub(crate) struct QuarantinedRow {
 
 const HEADER: [&str; 4] = ["file", "line", "reason", "row"];
 
-/// Adds rows to `NAME/quarantine/<snapshot>.csv`; rows that are there already are not added again. Returns the file's
-/// path relative to the data root, `None` when there is nothing to write.
+/// Adds rows to `NAME/quarantine/<snapshot>.csv`, except those that it already contains. Returns the file's path
+/// relative to the data root, `None` when there is nothing to write.
 pub(crate) fn write_quarantine(
     directory: &Path,
     name: &str,
@@ -88,19 +89,19 @@ pub(crate) fn write_quarantine(
     let shown = format!("{name}/{relative}");
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut present: BTreeSet<Vec<String>> = BTreeSet::new();
-    let told = |e: csv::Error| MarketError::Corrupt { file: shown.clone(), why: e.to_string() };
-    writer.write_record(HEADER).map_err(told)?;
-    // A file that cannot be read as CSV any more is begun anew.
+    let corrupt = |e: csv::Error| MarketError::Corrupt { file: shown.clone(), why: e.to_string() };
+    writer.write_record(HEADER).map_err(corrupt)?;
+    // A file that can no longer be read as CSV is started again.
     if let Ok(bytes) = fs::read(directory.join(&relative)) {
         for record in csv::Reader::from_reader(bytes.as_slice()).records().map_while(Result::ok) {
-            writer.write_record(&record).map_err(told)?;
+            writer.write_record(&record).map_err(corrupt)?;
             present.insert(record.iter().map(str::to_owned).collect());
         }
     }
     for QuarantinedRow { file, row } in rows {
         let record = vec![file.clone(), row.line.to_string(), row.reason.text().to_owned(), row.row.clone()];
         if !present.contains(&record) {
-            writer.write_record(&record).map_err(told)?;
+            writer.write_record(&record).map_err(corrupt)?;
         }
     }
     let bytes = writer.into_inner().map_err(|e| MarketError::io("write", &shown)(e.into_error()))?;

@@ -1,8 +1,8 @@
-//! Deleting snapshots and datasets: what nobody reads, in an order that a crash at any point leaves whole.
+//! Deleting unused snapshots and datasets, in an order that leaves consistent data after a crash at any point.
 //!
-//! A snapshot goes manifest first, so that nobody can open it, then the files that no remaining manifest names; what a
-//! crash leaves is nobody's and goes with the next removal. A snapshot that a scan of a cluster pinned, or that a process
-//! of this machine has open (it holds a lock on the manifest), stays. No import runs meanwhile.
+//! A snapshot's manifest is deleted first, so that nobody can open it, then the files that no remaining manifest names;
+//! what a crash leaves behind is deleted by the next removal. A snapshot that a scan of a cluster has pinned, or that a
+//! process of this machine has open (it holds a lock on the manifest), is kept. Removals exclude imports.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,27 +18,27 @@ use crate::snapshot::{HEAD, WriteLock, file_path, manifest_path, table_path, wri
 use crate::store::{Store, read_manifest, snapshots};
 use crate::time::{TimeMicros, format_time};
 
-/// Behind the name of a manifest that is being deleted.
+/// Suffix of the name of a manifest that is being deleted.
 const GOING: &str = ".removed";
-/// Before the name of a dataset's directory that is being deleted; no dataset's name begins so.
+/// Prefix of the name of a dataset's directory that is being deleted; dataset names never begin with it.
 const GOING_DATASET: &str = ".removed-";
 
-/// What a removal did.
+/// The result of a removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemovalReport {
     /// Name.
     pub dataset: String,
-    /// The dataset is gone, with all of its snapshots.
+    /// The dataset was deleted, with all of its snapshots.
     pub whole: bool,
     /// Snapshots that were deleted.
     pub removed: Vec<String>,
-    /// Snapshots that were to be deleted and are in use.
+    /// Snapshots that were to be deleted but are in use.
     pub kept_in_use: Vec<InUse>,
-    /// Snapshots that are left.
+    /// Number of remaining snapshots.
     pub snapshots: usize,
     /// Files that were deleted.
     pub files: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
 }
 
@@ -47,24 +47,24 @@ pub struct RemovalReport {
 pub struct InUse {
     /// Its id.
     pub snapshot: String,
-    /// By whom.
+    /// What uses it.
     pub why: String,
 }
 
-/// A manifest that nobody has open, locked until it is gone.
+/// A manifest that nobody has open, locked until it is deleted.
 struct Held {
     snapshot: String,
     _lock: Option<fs::File>,
 }
 
 impl Store {
-    /// Deletes a dataset (`NAME`) or one of its snapshots (`NAME@SNAPSHOT`; of the newest, the one before becomes the
-    /// newest). `now` decides which pins hold.
+    /// Deletes a dataset (`NAME`) or one of its snapshots (`NAME@SNAPSHOT`; after the newest is deleted, the one before
+    /// it is the newest). `now` decides which pins are valid.
     ///
     /// # Errors
-    /// [`MarketError::Refused`] for bundled datasets, for what is in use and for the only snapshot of a dataset;
+    /// [`MarketError::Refused`] for bundled datasets, for data in use and for the only snapshot of a dataset;
     /// [`MarketError::UnknownDataset`], [`MarketError::UnknownSnapshot`], [`MarketError::AmbiguousSnapshot`],
-    /// [`MarketError::Busy`], [`MarketError::Io`]; [`MarketError::Corrupt`] where a manifest that stays cannot be read.
+    /// [`MarketError::Busy`], [`MarketError::Io`]; [`MarketError::Corrupt`] where a remaining manifest cannot be read.
     pub fn remove(&self, reference: &str, now: TimeMicros) -> Result<RemovalReport, MarketError> {
         let (name, prefix) = split_reference(reference)?;
         let directory = self.own_directory(name)?;
@@ -98,10 +98,10 @@ impl Store {
     }
 
     /// Deletes all snapshots of a dataset but the newest `keep` and those in use, and the files that only they had. The
-    /// newest is the one that the dataset's name opens; the others by when they were made.
+    /// newest is the one that the dataset's name opens; the others are ordered by the time they were made.
     ///
     /// # Errors
-    /// Those of [`Store::remove`]; what is in use is kept and told.
+    /// Those of [`Store::remove`]; snapshots in use are kept and reported.
     pub fn prune(&self, name: &str, keep: usize, now: TimeMicros) -> Result<RemovalReport, MarketError> {
         let directory = self.own_directory(name)?;
         let _lock = WriteLock::take(&directory, name)?;
@@ -135,11 +135,11 @@ impl Store {
         if !used.is_empty() {
             return Err(refusal(name, &used));
         }
-        // From here on nobody can open or pin it; who pinned it right before keeps it.
+        // From here on it can be neither opened nor pinned; a pin written just before keeps it.
         let going = self.root.join(format!("{GOING_DATASET}{name}-{}", std::process::id()));
         fs::rename(directory, &going).map_err(MarketError::io("delete", name))?;
         if let Some((snapshot, until)) = pinned_in(&going, name, now)?.into_iter().next() {
-            fs::rename(&going, directory).map_err(MarketError::io("bring back", name))?;
+            fs::rename(&going, directory).map_err(MarketError::io("restore", name))?;
             return Err(refusal(name, &[pinned_until(snapshot, until)]));
         }
         let mut report = RemovalReport { dataset: name.to_owned(), whole: true, removed, ..RemovalReport::default() };
@@ -149,7 +149,7 @@ impl Store {
         Ok(report)
     }
 
-    /// Deletes directories of datasets that were on their way out, also those that a crash left.
+    /// Deletes directories of datasets whose deletion had begun, also those that a crash left.
     fn delete_old_datasets(&self, shown: &str) -> Result<(), MarketError> {
         let entries = fs::read_dir(&self.root).map_err(MarketError::io("list the data root of", shown))?;
         for entry in entries.flatten() {
@@ -160,11 +160,11 @@ impl Store {
         Ok(())
     }
 
-    /// The directory of a dataset that is there and is the user's.
+    /// The directory of an existing dataset of the user's.
     fn own_directory(&self, name: &str) -> Result<PathBuf, MarketError> {
         check_writable_name(name).map_err(|error| match error {
             MarketError::Refused(_) => MarketError::Refused(format!(
-                "dataset '{name}' is bundled: it comes with the program, takes no room in the data root and cannot be deleted"
+                "dataset '{name}' is bundled with the program: it uses no space in the data root and cannot be deleted"
             )),
             error => error,
         })?;
@@ -176,7 +176,7 @@ impl Store {
         }
     }
 
-    /// Ends removals that a crash cut short: what was pinned meanwhile comes back.
+    /// Completes removals that a crash interrupted: snapshots pinned meanwhile are restored.
     fn finish_removals(&self, name: &str, directory: &Path, now: TimeMicros) -> Result<(), MarketError> {
         let Ok(entries) = fs::read_dir(directory.join("snapshots")) else { return Ok(()) };
         let pinned = self.pinned(name, now)?;
@@ -195,7 +195,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a snapshot that nobody uses; says who does otherwise.
+    /// Locks a snapshot that is not in use; otherwise the error says what uses it.
     fn hold(
         &self,
         name: &str,
@@ -207,7 +207,7 @@ impl Store {
             return Ok(Err(used));
         }
         let shown = format!("{name}/{}", manifest_path(snapshot));
-        // Some file systems lock only what is open for writing.
+        // Some file systems allow locks only on files opened for writing.
         let file = fs::File::options().read(true).write(true).open(directory.join(manifest_path(snapshot)));
         let file = file.map_err(MarketError::io("open", &shown))?;
         Ok(match file.try_lock() {
@@ -216,12 +216,12 @@ impl Store {
                 let why = "a process on this machine is reading it".to_owned();
                 Err(InUse { snapshot: snapshot.to_owned(), why })
             }
-            // A file system without locks: pins are all there is.
+            // A file system without locks: only the pins can be checked.
             Err(fs::TryLockError::Error(_)) => Ok(Held { snapshot: snapshot.to_owned(), _lock: None }),
         })
     }
 
-    /// Deletes a manifest; brings it back when a pin came between, and says so.
+    /// Deletes a manifest; restores it, and says so, when a pin was written meanwhile.
     fn delete_manifest(
         &self,
         name: &str,
@@ -233,9 +233,9 @@ impl Store {
         let (from, going) =
             (directory.join(manifest_path(&held.snapshot)), directory.join(manifest_path(&held.snapshot) + GOING));
         fs::rename(&from, &going).map_err(MarketError::io("delete", &shown))?;
-        // Whoever pins looks for the manifest after writing the pin, so one of the two sees the other.
+        // Pinning checks the manifest after writing the pin, so one of the two notices the other.
         if let Some(used) = self.pin_of(name, &held.snapshot, now)? {
-            fs::rename(&going, &from).map_err(MarketError::io("bring back", &shown))?;
+            fs::rename(&going, &from).map_err(MarketError::io("restore", &shown))?;
             return Ok(Some(used));
         }
         fs::remove_file(&going).map_err(MarketError::io("delete", &shown))?;
@@ -251,7 +251,7 @@ impl Store {
 fn pinned_until(snapshot: String, until: TimeMicros) -> InUse {
     let why = match until {
         TimeMicros::MAX => "a scan of a cluster pins it, by a pin that cannot be read".to_owned(),
-        // Whole seconds are enough.
+        // Whole seconds are precise enough.
         until => {
             format!("a scan of a cluster pins it until {} at most", format_time(until - until.rem_euclid(1_000_000)))
         }
@@ -265,10 +265,10 @@ fn short(snapshot: &str) -> &str {
 
 fn refusal(name: &str, used: &[InUse]) -> MarketError {
     let each: Vec<String> = used.iter().map(|u| format!("{name}@{}: {}", short(&u.snapshot), u.why)).collect();
-    MarketError::Refused(format!("nothing was deleted, as it is in use: {}", each.join("; ")))
+    MarketError::Refused(format!("nothing was deleted, because it is in use: {}", each.join("; ")))
 }
 
-/// The snapshots there are, the newest first: HEAD's, then by when their manifests were written.
+/// The existing snapshots, the newest first: HEAD's, then by when their manifests were written.
 fn newest_first(directory: &Path, head: Option<&str>) -> Vec<String> {
     let written = |id: &String| {
         let written = fs::metadata(directory.join(manifest_path(id))).and_then(|m| m.modified());
@@ -308,7 +308,7 @@ fn sweep(name: &str, directory: &Path, report: &mut RemovalReport) -> Result<(),
     Ok(())
 }
 
-/// Counts what is in a dataset's directory.
+/// Counts the files of a dataset's directory.
 fn measure(directory: &Path, report: &mut RemovalReport) {
     let mut folders = vec![directory.to_path_buf()];
     while let Some(folder) = folders.pop() {

@@ -15,7 +15,7 @@ fn store(snapshots: usize) -> (tempfile::TempDir, Store, Vec<String>) {
         fs::write(&file, "Date,Open,High,Low,Close,Volume\n2020-01-02,1,2,1,2,5\n2020-01-03,2,3,2,3,5\n").unwrap();
         let options = ImportOptions { dataset: "d".to_owned(), files: vec![file.clone()], ..ImportOptions::default() };
         let id = import_files(&store, &options).unwrap().snapshot;
-        // Clocks of files may be coarse.
+        // The clock of the file system may be coarse.
         let manifest = fs::File::options().write(true).open(directory(&store).join(manifest_path(&id))).unwrap();
         manifest.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + i as u64)).unwrap();
         id
@@ -64,7 +64,7 @@ fn pruning_keeps_the_newest_snapshots_and_the_files_that_they_share() {
 }
 
 #[test]
-fn what_a_scan_pins_or_a_process_reads_is_kept_and_told() {
+fn a_snapshot_that_a_scan_pins_or_a_process_reads_is_kept_and_reported() {
     let (_root, store, ids) = store(3);
     let pinned = format!("d@{}", ids[0]);
     store.pin(&pinned, "scan-1", 2_000_000).unwrap();
@@ -78,13 +78,13 @@ fn what_a_scan_pins_or_a_process_reads_is_kept_and_told() {
         assert!(error.contains("nothing was deleted") && error.contains("a scan of a cluster pins it"), "{error}");
     }
     assert!(is_whole(&open));
-    // The clone reads on.
+    // The clone can still read.
     let clone = open.clone();
     drop(open);
     assert_eq!(store.prune("d", 1, 3_000_000).unwrap().removed, [ids[0].clone()]);
     drop(clone);
     assert_eq!(store.prune("d", 1, 3_000_000).unwrap().removed, [ids[1].clone()]);
-    // A pin comes after the manifest is gone: whoever pins is told.
+    // A pin written after the manifest is gone: pinning reports an error.
     assert!(matches!(store.pin(&pinned, "scan-1", 9_000_000), Err(MarketError::UnknownSnapshot { .. })));
 }
 
@@ -110,16 +110,16 @@ fn a_removed_dataset_is_gone_with_all_its_files() {
     assert!(report.whole && report.removed.len() == ids.len() && report.files > 4 && report.bytes > 0);
     assert!(!directory(&store).exists() && !left.exists());
     assert!(matches!(store.open("d"), Err(MarketError::UnknownDataset { .. })));
-    for (name, told) in [("us5", "is bundled"), ("d", "no dataset 'd'"), ("../d", "not a dataset name")] {
+    for (name, expected) in [("us5", "is bundled"), ("d", "no dataset 'd'"), ("../d", "not a dataset name")] {
         let error = store.remove(name, 0).unwrap_err().to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
         assert!(store.prune(name, 1, 0).is_err());
     }
     assert!(!directory(&store).exists(), "asking makes nothing");
 }
 
 #[test]
-fn what_a_crash_left_goes_with_the_next_removal() {
+fn what_a_crash_left_is_deleted_by_the_next_removal() {
     let (_root, store, ids) = store(3);
     let manifest = |id: &str| directory(&store).join(manifest_path(id));
     let going = |id: &str| directory(&store).join(manifest_path(id) + GOING);
@@ -138,7 +138,7 @@ fn what_a_crash_left_goes_with_the_next_removal() {
 }
 
 #[test]
-fn nothing_is_swept_while_a_manifest_cannot_be_read() {
+fn files_are_kept_while_a_manifest_cannot_be_read() {
     let (_root, store, ids) = store(3);
     fs::write(directory(&store).join(manifest_path(&ids[1])), b"{").unwrap();
     let before = files(&store);
@@ -150,7 +150,7 @@ fn nothing_is_swept_while_a_manifest_cannot_be_read() {
 }
 
 #[test]
-fn no_import_runs_meanwhile() {
+fn removals_exclude_imports() {
     let (_root, store, _) = store(2);
     let _import = WriteLock::take(&directory(&store), "d").unwrap();
     assert!(matches!(store.prune("d", 1, 0), Err(MarketError::Busy { .. })));

@@ -2,15 +2,15 @@
 //!
 //! Labels are canonical starts of periods, so that two symbols' higher bars match by label:
 //! - minutes and hours: session open + k times the length (the last one is cut off by the close); after a break they
-//!   begin anew at its end, and the last one before it is cut off by its beginning;
+//! start over at its end, and the last one before the break is cut off by its start;
 //! - days: the session's date; `3d` counts sessions, from the first session of 1970 or of the calendar;
 //! - weeks: Monday 00:00 UTC; `2w` counts from Monday 1970-01-05;
 //! - months: the first of the month; `3mo` are the quarters of the calendar, `12mo` its years.
 //!
-//! Whether a higher bar is complete is said by the calendar and by the end of the base bar that looks, never by later
-//! bars: what a base bar sees does not change when more bars come. A base bar enters the period that holds its START.
-//! Bars outside regular sessions enter no higher bar but still read the last completed one. Beyond the calendar's years
-//! each date with a bar is a session, and a week or month is complete when it is over.
+//! Whether a higher bar is complete depends on the calendar and on the end of the base bar that reads it, never on
+//! later bars: what a base bar sees does not change when more bars are added. A base bar belongs to the period that
+//! contains its START. Bars outside regular sessions belong to no higher bar but can read the last completed one.
+//! Beyond the calendar's years each date with a bar is a session, and a week or month is complete at its end.
 
 use std::ops::Range;
 
@@ -19,9 +19,9 @@ use crate::error::MarketError;
 use crate::name::{TimeUnit, Timeframe};
 use crate::time::{DAY, MINUTE, TimeMicros, month_index, month_start};
 
-/// Minutes of the longest bar that may be written in minutes or hours.
+/// Minutes of the longest bar whose length may be written in minutes or hours.
 const INTRADAY_MINUTES_MAX: i64 = 24 * 60;
-/// Monday 1970-01-05, where weeks are counted from.
+/// Monday 1970-01-05, from which weeks are counted.
 const FIRST_MONDAY: TimeMicros = 4 * DAY;
 
 /// Higher bars of one symbol.
@@ -31,14 +31,15 @@ pub struct HigherBars {
     pub times: Vec<TimeMicros>,
     /// Per BASE bar: how many of the higher bars are complete when this base bar closes. Never falls.
     pub completed: Vec<usize>,
-    /// Base bars that enter a higher bar, ascending. Others lie between them: pre-market bars inside a week.
+    /// Base bars that belong to a higher bar, ascending. Other bars may lie between them: pre-market bars inside a
+    /// week.
     members: Vec<usize>,
-    /// Of `members`, one per higher bar, without gaps.
+    /// Ranges of `members`, one per higher bar, without gaps.
     ranges: Vec<Range<usize>>,
 }
 
 impl HigherBars {
-    /// Base bars (their indices, ascending) that make up a higher bar. Not always neighbours.
+    /// The base bars (their indices, ascending) of a higher bar. Not always consecutive.
     pub fn base_bars(&self, higher: usize) -> &[usize] {
         self.ranges.get(higher).and_then(|r| self.members.get(r.clone())).unwrap_or(&[])
     }
@@ -55,8 +56,8 @@ impl HigherBars {
         self.ranges.iter().map(|r| aggregate(column, members, r.clone())).collect()
     }
 
-    /// The higher bar that a base bar enters and its base bars so far, this one the last: the forming bar. `None` for
-    /// base bars outside regular sessions.
+    /// The higher bar that a base bar belongs to and its base bars up to and including this one: the forming bar.
+    /// `None` for base bars outside regular sessions.
     pub fn forming(&self, base: usize) -> Option<(usize, &[usize])> {
         let at = self.members.binary_search(&base).ok()?;
         let higher = self.ranges.partition_point(|r| r.end <= at);
@@ -64,7 +65,7 @@ impl HigherBars {
     }
 }
 
-/// How the values of a column become one.
+/// How the values of a column are aggregated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     First,
@@ -84,12 +85,12 @@ fn rule(column: &str) -> Rule {
     }
 }
 
-/// One value of a column from those of a range of bars: open the first, high the greatest, low the smallest, volume
-/// (and transactions, trades, turnover, amount, quote_volume) the sum, close and anything else the last. A NaN among what
-/// it is made of makes it NaN: never a smaller sum, never an extreme of fewer bars. Sums add in time order.
+/// One value of a column from those of a range of bars: open is the first, high the greatest, low the smallest, volume
+/// (and transactions, trades, turnover, amount, quote_volume) the sum, close and anything else the last. If one of the
+/// values used is NaN, the result is NaN: never a smaller sum, never an extreme of fewer bars. Sums add in time order.
 pub fn aggregate(column: &str, values: &[f64], range: Range<usize>) -> f64 {
     let values = values.get(range).unwrap_or(&[]);
-    // NaN is greatest and smallest alike.
+    // NaN counts as both greatest and smallest.
     let extreme = |better: fn(f64, f64) -> bool| {
         values.iter().copied().reduce(|a, b| if a.is_nan() || (!b.is_nan() && !better(b, a)) { a } else { b })
     };
@@ -103,7 +104,7 @@ pub fn aggregate(column: &str, values: &[f64], range: Range<usize>) -> f64 {
     found.unwrap_or(f64::NAN)
 }
 
-/// Checks that bars of `higher` can be built from bars of `base`; returns `higher` in its canonical spelling (`60m` is
+/// Checks that bars of `higher` can be built from bars of `base`; returns `higher` in its canonical form (`60m` is
 /// `1h`). The length of the base bars themselves is allowed.
 ///
 /// # Errors
@@ -123,10 +124,10 @@ fn check(base: Timeframe, higher: Timeframe) -> Result<Timeframe, String> {
             Err(format!("bars of {higher} are shorter than the dataset's, which are of {base}"))
         }
         (Some(short), Some(long)) if long % short != 0 => Err(format!(
-            "bars of {higher} cannot be built from bars of {base}: {long} minutes are no multiple of {short}"
+            "bars of {higher} cannot be built from bars of {base}: {long} minutes are not a multiple of {short}"
         )),
         (Some(_), Some(minutes)) if minutes % 60 == 0 => {
-            // At most a day, so far below a u32.
+            // At most a day, therefore far below a u32.
             Ok(Timeframe { count: (minutes / 60) as u32, unit: TimeUnit::Hour })
         }
         (Some(_), Some(minutes)) => Ok(Timeframe { count: minutes as u32, unit: TimeUnit::Minute }),
@@ -151,11 +152,11 @@ fn check(base: Timeframe, higher: Timeframe) -> Result<Timeframe, String> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Period {
     label: TimeMicros,
-    /// When its higher bar is complete; never, where the calendar ends inside one of several days.
+    /// When its higher bar is complete; never, if the calendar ends inside a period of several days.
     end: TimeMicros,
 }
 
-/// Finds periods, and the ends of base bars; bars of one session or period come one after the other.
+/// Finds periods and the ends of base bars; consecutive bars are mostly of one session or period.
 struct Periods<'a> {
     calendar: &'a Calendar,
     base: Timeframe,
@@ -195,7 +196,7 @@ impl Periods<'_> {
         }
     }
 
-    /// The period that a regular base bar lies in.
+    /// The period that contains a regular base bar.
     fn period(&mut self, time: TimeMicros, session: Session) -> Period {
         if let Some(minutes) = self.higher.minutes() {
             let (from, to) = session.stretch(time);
@@ -231,7 +232,7 @@ impl Periods<'_> {
         period
     }
 
-    /// Close of the last session in a span of dates; its end, when the calendar ends before it.
+    /// Close of the last session in a range of dates; the end of the range, when the calendar ends before it.
     fn last_close(&self, start: TimeMicros, end: TimeMicros) -> TimeMicros {
         if !self.calendar.covers(end.saturating_sub(1)) {
             return end;
@@ -249,9 +250,8 @@ fn week(date: TimeMicros, count: i64) -> TimeMicros {
 
 /// Builds the higher bars of one symbol from the times of its base bars, which ascend strictly.
 ///
-/// # Errors
-/// [`MarketError::Refused`] when `higher` cannot be built from `base`, and for a bar outside the calendar's range of which
-/// the session must be known: one of minutes or hours, or one whose days are counted.
+/// [`MarketError::Refused`] when `higher` cannot be built from `base`, and for a bar outside the calendar's range whose
+/// session is needed: one of minutes or hours, or one whose days are counted.
 pub fn higher_bars(
     calendar: &Calendar,
     base: Timeframe,
@@ -261,7 +261,7 @@ pub fn higher_bars(
     let higher = check(base, higher).map_err(MarketError::Refused)?;
     let session_needed = !base.is_dated() || (higher.unit == TimeUnit::Day && higher.count > 1);
     for &time in times.first().into_iter().chain(times.last()) {
-        // Dates alone will do in all years that a bar may have.
+        // Dates alone are sufficient in all years that a bar may have.
         if session_needed || !Calendar::ALWAYS.covers(time) {
             calendar.check_known(time)?;
         }
@@ -280,7 +280,7 @@ pub fn higher_bars(
     let mut seen = TimeMicros::MIN;
     for (i, &time) in times.iter().enumerate() {
         let session = periods.session(time);
-        // A period that an earlier bar saw complete takes no further bar (possible only where base bars overlap).
+        // A period that an earlier bar saw complete accepts no further bar (possible only where base bars overlap).
         if let Some(period) = session.map(|s| periods.period(time, s)).filter(|p| p.end > seen) {
             let at = bars.members.len();
             bars.members.push(i);

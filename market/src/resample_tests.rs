@@ -52,7 +52,7 @@ fn a_week_without_its_friday_is_complete_at_the_next_bar() {
 }
 
 #[test]
-fn a_week_of_minutes_leaves_out_what_lies_between_its_sessions() {
+fn a_week_of_minutes_leaves_out_bars_between_its_sessions() {
     let times: Vec<TimeMicros> =
         ["2024-11-26", "2024-11-27", "2024-11-29", "2024-12-02"].iter().flat_map(|d| minutes(d)).collect();
     let bars = built(Calendar::XNYS, "1m", "1w", &times);
@@ -134,12 +134,12 @@ fn counts_over_one_begin_at_a_fixed_date_whatever_the_history() {
 }
 
 #[test]
-fn values_become_one_by_the_meaning_of_their_column() {
+fn values_are_aggregated_by_the_meaning_of_their_column() {
     let v = [f64::NAN, 3.0, 1.0, 2.0, f64::NAN];
     let one = |column: &str, range| aggregate(column, &v, range);
     assert_eq!(["open", "high", "low", "close"].map(|c| one(c, 1..4)), [3.0, 3.0, 1.0, 2.0]);
     assert_eq!(["volume", "transactions", "adj_close"].map(|c| one(c, 1..4)), [6.0, 6.0, 2.0]);
-    // What is missing in a part is missing in the whole, unless the whole does not need that part.
+    // A missing value in a part makes the whole missing, unless the whole does not use that part.
     for column in ["high", "low", "volume"] {
         assert!(one(column, 0..4).is_nan() && one(column, 1..5).is_nan(), "{column}");
     }
@@ -149,19 +149,19 @@ fn values_become_one_by_the_meaning_of_their_column() {
 }
 
 #[test]
-fn what_cannot_be_built_is_told_in_a_sentence() {
-    for (base, higher, told) in [
+fn a_higher_bar_that_cannot_be_built_is_refused_with_the_reason() {
+    for (base, higher, expected) in [
         ("1d", "1h", "shorter than the dataset's"),
         ("1h", "30m", "shorter than the dataset's"),
         ("1w", "1d", "shorter than the dataset's"),
-        ("15m", "20m", "no multiple of 15"),
+        ("15m", "20m", "not a multiple of 15"),
         ("1m", "48h", "write their length in days"),
         ("2d", "1w", "only bars of 1d, 1w or 1mo"),
         ("1w", "1mo", "a week may lie in two months"),
         ("1d", "weekly", "is not a timeframe"),
     ] {
         let error = check_resampling(base, higher).unwrap_err();
-        assert!(error.contains(told), "{base} {higher}: {error}");
+        assert!(error.contains(expected), "{base} {higher}: {error}");
     }
     for (base, higher, canonical) in
         [("1m", "60m", "1h"), ("1m", "90m", "90m"), ("1d", "1w", "1w"), ("5m", "1d", "1d"), ("1d", "1d", "1d")]
@@ -181,7 +181,7 @@ fn what_cannot_be_built_is_told_in_a_sentence() {
 }
 
 #[test]
-fn before_the_years_of_the_calendar_a_week_is_complete_when_it_is_over() {
+fn before_the_years_of_the_calendar_a_week_is_complete_at_its_end() {
     let times = dates(&["1969-12-22", "1969-12-26", "1969-12-29", "1969-12-31", "1970-01-02", "1970-01-05"]);
     let weeks = built(Calendar::XNYS, "1d", "1w", &times);
     assert_eq!(labels(&weeks), ["1969-12-22", "1969-12-29", "1970-01-05"]);
@@ -193,7 +193,7 @@ fn before_the_years_of_the_calendar_a_week_is_complete_when_it_is_over() {
 }
 
 #[test]
-fn hours_begin_anew_after_the_lunch_break() {
+fn hours_start_over_after_the_lunch_break() {
     // 09:00 to 11:30 and 12:30 to 15:30 in Tokyo, nine hours before UTC; bars in the break are of no session.
     let times: Vec<TimeMicros> = (0..420).map(|k| at("2025-01-06") - 5 * MINUTE + k * MINUTE).collect();
     let tokyo = Calendar::named("XTKS").unwrap();
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn no_times_make_it_panic(calendar in calendars(), (base, higher) in frames(), mut times in proptest::collection::vec(any::<i64>(), 0..5)) {
+    fn times_never_cause_a_panic(calendar in calendars(), (base, higher) in frames(), mut times in proptest::collection::vec(any::<i64>(), 0..5)) {
         times.sort_unstable();
         times.dedup();
         let _ = higher_bars(&calendar, frame(base), frame(higher), &times);

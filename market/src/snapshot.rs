@@ -1,9 +1,10 @@
-//! Makes snapshots: groups of bars become files, files become a manifest, and only then does the dataset's HEAD name it.
+//! Creates snapshots: groups of bars are written to files, the files are listed in a manifest, and only then does the
+//! dataset's HEAD name it.
 //!
 //! Layout under the data root: `NAME/HEAD` (the newest snapshot's id), `NAME/snapshots/<id>.json`,
 //! `NAME/files/<sha256>.arrow`, `NAME/quarantine/<id>.csv`. Files are named by content and never change, so snapshots
-//! share them. Every file is written beside its place, synced and renamed; HEAD comes last. Deletes nothing:
-//! see `removal`.
+//! share them. Every file is written under a temporary name, synced and renamed; HEAD comes last. Nothing is deleted
+//! here: see `removal`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,16 +43,16 @@ pub(crate) type MemoryFiles = Mutex<BTreeMap<String, Arc<Vec<u8>>>>;
 pub(crate) enum Sink {
     /// A dataset's directory, and the dataset's name for messages.
     Directory { path: PathBuf, name: String },
-    /// Nowhere but here.
+    /// In memory only.
     Memory(MemoryFiles),
 }
 
 impl Sink {
-    /// Stores bytes under their sha256, at a path that holds it; says whether they were new.
+    /// Stores bytes under their sha256, at a path that contains it; returns whether they were new.
     fn put(&self, sha256: &str, relative: &str, bytes: Vec<u8>) -> Result<bool, MarketError> {
         match self {
             Self::Directory { path, name } => {
-                // A damaged file is replaced: importing again is how a dataset is mended.
+                // A damaged file is replaced: importing again repairs a dataset.
                 if let Ok(present) = fs::read(path.join(relative))
                     && present == bytes
                 {
@@ -68,7 +69,7 @@ impl Sink {
     }
 }
 
-/// Writes `dataset/relative` whole or not at all.
+/// Writes `dataset/relative` as a whole or not at all.
 pub(crate) fn write_atomically(dataset: &Path, relative: &str, bytes: &[u8], name: &str) -> Result<(), MarketError> {
     let shown = format!("{name}/{relative}");
     let path = dataset.join(relative);
@@ -82,7 +83,8 @@ pub(crate) fn write_atomically(dataset: &Path, relative: &str, bytes: &[u8], nam
     Ok(())
 }
 
-/// Temporary files are private to their user; servers under another user read datasets.
+/// Makes a file readable by others: temporary files are private to their user, but servers under another user read
+/// datasets.
 fn make_readable(file: &fs::File) -> std::io::Result<()> {
     #[cfg(unix)]
     {
@@ -100,11 +102,11 @@ pub(crate) struct StoredGroup {
     pub symbols: Vec<SymbolEntry>,
     /// Sorted, distinct.
     pub times: Vec<TimeMicros>,
-    /// False when the very file was there already.
+    /// False when the same file existed already.
     pub new: bool,
 }
 
-/// Stores the bars of one group, which come sorted by symbol and each with at least one bar.
+/// Stores the bars of one group, which are sorted by symbol, each with at least one bar.
 pub(crate) fn store_group(
     sink: &Sink,
     group: u32,
@@ -133,7 +135,7 @@ pub(crate) fn store_group(
     Ok(StoredGroup { file, symbols, times, new })
 }
 
-/// Unites two sorted, distinct lists of times.
+/// Merges two sorted, distinct lists of times.
 pub(crate) fn unite(mut a: Vec<TimeMicros>, b: &[TimeMicros]) -> Vec<TimeMicros> {
     if a != b {
         a.extend_from_slice(b);
@@ -156,7 +158,7 @@ pub(crate) fn store_table(
     Ok(table)
 }
 
-/// What a manifest says besides its files of bars.
+/// The parts of a manifest besides its files of bars.
 pub(crate) struct Heading {
     pub name: String,
     pub timeframe: String,
@@ -170,7 +172,7 @@ pub(crate) struct Heading {
     pub symbol_table: Option<TableFile>,
 }
 
-/// Puts a manifest together from stored groups (any order) and the distinct times of them all.
+/// Builds a manifest from stored groups (any order) and the distinct times of them all.
 pub(crate) fn assemble(
     sink: &Sink,
     heading: Heading,
@@ -209,7 +211,7 @@ pub(crate) fn assemble(
         files,
         symbols,
     };
-    // What is so by itself is not said, so that one fact has one spelling.
+    // Defaults are left out, so that equal content has one form.
     manifest.complete_to = heading.complete_to.filter(|&t| t != manifest.complete_to());
     manifest.version = manifest.version_needed();
     manifest.snapshot = manifest.content_id();
@@ -226,7 +228,7 @@ pub(crate) fn publish(dataset: &Path, manifest: &Manifest) -> Result<(), MarketE
     write_atomically(dataset, HEAD, format!("{}\n", manifest.snapshot).as_bytes(), name)
 }
 
-/// Holds other writers off a dataset until dropped; goes with the process, however it ends.
+/// Locks a dataset against other writers until dropped; the lock ends with the process, however that ends.
 #[derive(Debug)]
 pub(crate) struct WriteLock {
     _file: fs::File,

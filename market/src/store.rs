@@ -1,7 +1,7 @@
-//! The datasets there are: the directories under one data root, and those that come with the program.
+//! The datasets: the directories under one data root, and the bundled ones.
 //!
-//! Clients name datasets; no path or URL of theirs is ever followed. Reads only; snapshots are made and deleted
-//! elsewhere.
+//! Clients name datasets; paths or URLs from clients are never followed. This file only reads; snapshots are created
+//! and deleted elsewhere.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -18,12 +18,12 @@ use crate::name::{HEX_DIGITS, Timeframe, check_dataset_name, is_digest, split_re
 use crate::snapshot::{HEAD, manifest_path};
 use crate::time::TimeMicros;
 
-/// Root of datasets (a directory) plus the bundled ones.
+/// The data root (a directory) plus the bundled datasets.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// Directory that holds one directory per dataset; need not exist.
+    /// Directory that contains one directory per dataset; need not exist.
     pub root: PathBuf,
-    /// Snapshots that were opened last, newest first; only a server keeps any.
+    /// Recently opened snapshots, newest first; only a server keeps any.
     kept: Option<Arc<Mutex<VecDeque<Dataset>>>>,
 }
 
@@ -35,7 +35,7 @@ const KEPT_MAX: usize = 16;
 pub struct DatasetSummary {
     /// Name to use in `--dataset`.
     pub name: String,
-    /// Comes with the program.
+    /// Bundled with the program.
     pub bundled: bool,
     /// Newest snapshot; empty when there is a problem, as are the fields below.
     pub snapshot: String,
@@ -51,7 +51,7 @@ pub struct DatasetSummary {
     pub labels: Vec<String>,
     /// Splits and dividends.
     pub factors: u64,
-    /// Up to which instant the data are complete.
+    /// The instant up to which the data are complete.
     pub complete_to: Option<TimeMicros>,
     /// Number of symbols.
     pub symbols: u64,
@@ -66,13 +66,13 @@ pub struct DatasetSummary {
 }
 
 impl Store {
-    /// Datasets under `root`, which is looked at only when something is asked.
+    /// Datasets under `root`, which is read only on request.
     pub fn new(root: PathBuf) -> Self {
         Self { root, kept: None }
     }
 
-    /// The same for a server: it reads the manifest of a snapshot once, whoever asks how often. What is newest is looked up
-    /// every time.
+    /// The same for a server: it reads the manifest of a snapshot once, however often it is opened. The newest snapshot
+    /// is looked up every time.
     pub fn keeping(root: PathBuf) -> Self {
         Self { root, kept: Some(Arc::default()) }
     }
@@ -120,7 +120,8 @@ impl Store {
             kept.truncate(KEPT_MAX);
             return Ok(dataset);
         }
-        // Who deletes snapshots asks for this lock. A server keeps datasets open for good: its scans are pinned instead.
+        // Deleting a snapshot needs this lock. A server keeps datasets open for good: its scans pin the snapshots
+        // instead.
         let locked = file.try_lock_shared();
         if matches!(locked, Err(fs::TryLockError::WouldBlock)) || !directory.join(manifest_path(&snapshot)).is_file() {
             return Err(MarketError::UnknownSnapshot { dataset: name.to_owned(), prefix: snapshot });
@@ -128,7 +129,7 @@ impl Store {
         Ok(dataset.reading(file))
     }
 
-    /// The snapshot whose id begins so.
+    /// The snapshot whose id begins with these digits.
     pub(crate) fn full_id(&self, name: &str, prefix: &str) -> Result<String, MarketError> {
         let directory = self.directory(name);
         if !directory.is_dir() {
@@ -147,11 +148,11 @@ impl Store {
         }
     }
 
-    /// Opens `NAME`, or where it has bars of another length its sibling `NAME-TIMEFRAME` (`demo-1m` beside `demo`) if
-    /// there is one. Without a sibling, and for `NAME@SNAPSHOT`, `NAME` itself is opened: see its timeframe.
+    /// Opens `NAME`, or if it has bars of another length its sibling `NAME-TIMEFRAME` (`demo-1m` beside `demo`) if that
+    /// exists. Without a sibling, and for `NAME@SNAPSHOT`, `NAME` itself is opened: check its timeframe.
     ///
     /// # Errors
-    /// Those of [`Store::open`]; [`MarketError::BadName`] for a timeframe that is none.
+    /// Those of [`Store::open`]; [`MarketError::BadName`] for an invalid timeframe.
     pub fn sibling(&self, reference: &str, timeframe: &str) -> Result<Dataset, MarketError> {
         let wanted: Timeframe = timeframe.parse()?;
         let dataset = self.open(reference)?;
@@ -167,7 +168,7 @@ impl Store {
         }
     }
 
-    /// All datasets, bundled ones first, then by name; one that cannot be opened says why.
+    /// All datasets, bundled ones first, then by name; one that cannot be opened contains the reason.
     ///
     /// # Errors
     /// [`MarketError::Io`] when the data root exists but cannot be listed.
@@ -181,7 +182,7 @@ impl Store {
         Ok(list)
     }
 
-    /// Names of the datasets under the root, sorted. What is no dataset is passed over.
+    /// Names of the datasets under the root, sorted. Other directory entries are skipped.
     fn names(&self) -> Result<Vec<String>, MarketError> {
         let shown = self.root.display().to_string();
         let entries = match fs::read_dir(&self.root) {
@@ -202,7 +203,7 @@ impl Store {
         Ok(names)
     }
 
-    /// Id of the newest snapshot; `None` when there is no such dataset.
+    /// Id of the newest snapshot; `None` when the dataset does not exist.
     pub(crate) fn head(&self, name: &str) -> Result<Option<String>, MarketError> {
         let shown = format!("{name}/{HEAD}");
         let text = match fs::read(self.directory(name).join(HEAD)) {
@@ -213,19 +214,22 @@ impl Store {
         };
         let id = String::from_utf8_lossy(&text).trim_end().to_owned();
         if !is_digest(&id) {
-            let why = "it should hold the 64 hex digits of a snapshot id".to_owned();
+            let why = "it should contain the 64 hex digits of a snapshot id".to_owned();
             return Err(MarketError::Corrupt { file: shown, why });
         }
         Ok(Some(id))
     }
 
-    /// Nothing names the newest snapshot: there is no such dataset, or its HEAD was lost.
+    /// The error when HEAD is missing: the dataset does not exist, or its HEAD was lost.
     fn without_head(&self, name: &str) -> MarketError {
         match snapshots(&self.directory(name)).last() {
             None => self.unknown(name),
             Some(any) => MarketError::Corrupt {
                 file: format!("{name}/{HEAD}"),
-                why: format!("it is missing; a snapshot that is there can be named, as in {name}@{}", &any[..12]),
+                why: format!(
+                    "it is missing; an existing snapshot can be opened by its id, as in {name}@{}",
+                    &any[..12]
+                ),
             },
         }
     }
@@ -296,7 +300,7 @@ pub(crate) fn read_manifest(
     let Version { version } = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
     if !(1..=MANIFEST_VERSION).contains(&version) {
         let why =
-            format!("its version is {version}, and this program reads 1 to {MANIFEST_VERSION}: a newer one wrote it");
+            format!("its version is {version}, but this program reads 1 to {MANIFEST_VERSION}: a newer one wrote it");
         return Err(corrupt(why));
     }
     let mut manifest: Manifest = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
@@ -305,7 +309,7 @@ pub(crate) fn read_manifest(
         return Err(MarketError::Checksum { file, expected: snapshot.to_owned(), found });
     }
     manifest.check().map_err(|why| MarketError::Corrupt { file, why })?;
-    // The directory names a dataset, so that renaming it is allowed.
+    // The directory gives the dataset its name, so that it can be renamed.
     name.clone_into(&mut manifest.name);
     Ok((Arc::new(manifest), opened))
 }

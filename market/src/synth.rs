@@ -1,10 +1,10 @@
-//! Synthetic markets of any size, labelled as such wherever they are shown.
+//! Synthetic markets of any size, marked as such wherever they are shown.
 //!
-//! Symbol k of a seed has the same bars however many symbols there are and on every machine: each symbol draws from
-//! its own ChaCha stream, and the arithmetic is + - * / and square roots alone (no libm, whose last bits differ). The
+//! Symbol k of a seed has the same bars on every machine, however many symbols there are: each symbol draws from its
+//! own ChaCha stream, and the arithmetic uses only + - * / and square roots (not libm, whose last bits differ). The
 //! bars look like stocks (volatility in clusters, fat tails, prices in cents, volume that follows the range; about one
-//! symbol in ten listed late, some delisted early, some halted for a while) but say nothing about any real market.
-//! Days are Monday to Friday without holidays; a session is 14:30 to 21:00 UTC all year.
+//! symbol in ten listed late, some delisted early, some halted for a while) but say nothing about any real market. Days
+//! are Monday to Friday without holidays; a session is 14:30 to 21:00 UTC all year.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -21,22 +21,22 @@ use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish, store_group, 
 use crate::store::Store;
 use crate::time::{DAY, MINUTE, TimeMicros, add_months, parse_time};
 
-/// What kind of market to make.
+/// The market to generate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SynthOptions {
     /// Name of the new dataset.
     pub name: String,
-    /// 1 to [`SYMBOLS_MAX`]; named `SYN00000` and on.
+    /// 1 to [`SYMBOLS_MAX`]; named `SYN00000` and so on.
     pub symbols: u32,
     /// Length of the market in bars, 1 to [`SYNTH_BARS_MAX`]; a symbol may have fewer.
     pub bars: u32,
-    /// The same seed, the same market.
+    /// The same seed gives the same market.
     pub seed: u64,
     /// Such as `1d`; minutes and hours up to one session of 390 minutes.
     pub timeframe: String,
 }
 
-/// What was made.
+/// The generated market.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct SynthReport {
     /// Name.
@@ -66,7 +66,7 @@ const SESSION_MINUTES: u32 = 390;
 /// Version of the generator: part of the origin, so of the snapshot id.
 const GENERATOR: &str = "synth-1";
 
-/// Makes a market and stores it as a new dataset (or finds that the very same is there).
+/// Generates a market and stores it as a new dataset (or finds that the same one exists).
 ///
 /// Built group by group, so the memory needed is that of a few groups.
 ///
@@ -91,7 +91,7 @@ pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, 
         options.symbols, options.bars, options.seed
     );
     let head = store.head(name)?;
-    // The very same market is made again: that mends damaged files.
+    // The same market is generated again: that repairs damaged files.
     if head.is_some() && !store.open(name).is_ok_and(|d| d.manifest.origin == origin) {
         return Err(taken(name));
     }
@@ -134,7 +134,7 @@ pub fn synthesise(store: &Store, options: &SynthOptions) -> Result<SynthReport, 
 }
 
 fn taken(name: &str) -> MarketError {
-    MarketError::Refused(format!("dataset '{name}' is there already and holds other bars: choose another name"))
+    MarketError::Refused(format!("dataset '{name}' exists already and holds other bars: choose another name"))
 }
 
 fn report(manifest: &Manifest) -> SynthReport {
@@ -188,7 +188,7 @@ fn symbol_name(k: u32) -> String {
     format!("SYN{k:05}")
 }
 
-/// Times of the market's bars; longer markets begin with the same ones.
+/// Times of the market's bars; longer markets begin with the same times.
 fn calendar(timeframe: Timeframe, bars: u32) -> Vec<TimeMicros> {
     let first = parse_time(FIRST_DAY).unwrap_or(0);
     let business_day = |n: i64| first + (n / 5 * 7 + n % 5) * DAY;
@@ -206,7 +206,7 @@ fn calendar(timeframe: Timeframe, bars: u32) -> Vec<TimeMicros> {
     (0..i64::from(bars)).map(at).collect()
 }
 
-/// Draws of one symbol.
+/// Random numbers of one symbol.
 pub(crate) struct Draws(ChaCha8Rng);
 
 impl Draws {
@@ -223,7 +223,7 @@ impl Draws {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Near normal, mean 0, variance 1: the sum of eight 16-bit uniforms, scaled (its tails end at 4.9).
+    /// Approximately normal, mean 0, variance 1: the sum of eight 16-bit uniforms, scaled (its tails end at 4.9).
     pub(crate) fn normal(&mut self) -> f64 {
         let mut sum = 0u64;
         for _ in 0..2 {
@@ -239,7 +239,7 @@ impl Draws {
     }
 }
 
-/// Near exp(x) for |x| < 8: (1 + x/16)^16 by squaring.
+/// Approximately exp(x) for |x| < 8: (1 + x/16)^16 by squaring.
 pub(crate) fn growth(x: f64) -> f64 {
     let mut y = 1.0 + x.clamp(-8.0, 8.0) / 16.0;
     for _ in 0..4 {
@@ -293,12 +293,12 @@ fn symbol_bars(seed: u64, k: u32, times: &[TimeMicros]) -> SymbolBars {
             continue;
         }
         let deviation = variance.sqrt();
-        // One bar in two hundred brings news: four times the move.
+        // One bar in two hundred has news: four times the move.
         let news = if draws.uniform() < 0.005 { 4.0 } else { 1.0 };
         let shock = (deviation * news * draws.normal()).clamp(-0.25, 0.25);
         let gap = (0.4 * deviation * draws.normal()).clamp(-0.1, 0.1);
         let open = cents(close * (1.0 + gap));
-        // Where a price has drifted to an extreme it is drawn back, so that no history ends in pennies or billions.
+        // A price that has drifted to an extreme is pulled back, so that a history never ends in pennies or billions.
         let pull = if close < 2.0 {
             0.01
         } else if close > 2_000.0 {

@@ -1,6 +1,6 @@
-//! Bar times: reading the spellings that real files hold, and writing them back.
+//! Bar times: parsing the notations of real files, and writing times.
 //!
-//! Knows no calendars and no time zones by name: an offset is read where it is written, else the time is UTC.
+//! It knows neither calendars nor time zones by name: an offset is read where it is written, otherwise the time is UTC.
 
 use chrono::{DateTime, Datelike, NaiveDate};
 
@@ -12,12 +12,12 @@ pub(crate) const MINUTE: i64 = 60 * SECOND;
 pub(crate) const HOUR: i64 = 60 * MINUTE;
 pub(crate) const DAY: i64 = 24 * HOUR;
 const EPOCH_DAYS_FROM_CE: i32 = 719_163;
-/// Years outside are taken for garbage.
+/// Years outside this range are treated as garbage.
 const YEARS: std::ops::RangeInclusive<i32> = 1600..=2500;
-/// No spelling is longer.
+/// Bytes of the longest notation.
 const SPELLING_BYTES_MAX: usize = 64;
 
-/// What comes first in dates such as `1/4/1999` and `1-4-1999`. Dots are always day first (`01.01.2017`).
+/// What comes first in dates such as `1/4/1999` and `1-4-1999`. Dates with dots are always day first (`01.01.2017`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DateOrder {
@@ -27,7 +27,7 @@ pub enum DateOrder {
     DayFirst,
 }
 
-/// A time as it was written: wall clock and offset from UTC, in microseconds.
+/// A time as written: local time and offset from UTC, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
     pub local: i64,
@@ -36,7 +36,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// The instant; without a zone that of UTC.
+    /// The instant; without a zone the time is taken as UTC.
     pub(crate) fn utc(self) -> TimeMicros {
         self.local - self.offset.unwrap_or(0)
     }
@@ -46,9 +46,9 @@ impl Written {
 /// `2021-09-27 14:45:00+01:00`, `2021-09-27T13:45:00Z`, `9/27/2021 2:45 PM`, or an epoch in seconds (9 to 11 digits),
 /// milliseconds (12 to 14), microseconds (15 to 17) or nanoseconds (18 to 19).
 ///
-/// `1/4/1999` is the fourth of January; only where the first number cannot be a month is it the day
-/// (`22/2/2013`). Importing a file looks at all its dates before it decides (see [`DateOrder`]). `None` for anything
-/// else, and for years outside 1600 to 2500.
+/// `1/4/1999` is the fourth of January; only if the first number cannot be a month is it the day (`22/2/2013`).
+/// Importing a file checks all its dates before deciding (see [`DateOrder`]). `None` for anything else, and for years
+/// outside 1600 to 2500.
 pub fn parse_time(text: &str) -> Option<TimeMicros> {
     parse_written(text, DateOrder::MonthFirst).or_else(|| parse_written(text, DateOrder::DayFirst)).map(Written::utc)
 }
@@ -77,7 +77,7 @@ pub(crate) fn month_index(time: TimeMicros) -> i64 {
     DateTime::from_timestamp_micros(time).map_or(0, |t| i64::from(t.year()) * 12 + i64::from(t.month0()))
 }
 
-/// 00:00 UTC of the first day of a month; the ends of time for years beyond all.
+/// 00:00 UTC of the first day of a month; the smallest or largest time for years out of range.
 pub(crate) fn month_start(index: i64) -> TimeMicros {
     let year = i32::try_from(index.div_euclid(12)).ok();
     // A remainder below 12.
@@ -105,18 +105,18 @@ pub(crate) fn parse_written(text: &str, order: DateOrder) -> Option<Written> {
     Some(Written { local: days * DAY + of_day, offset })
 }
 
-/// A time that says which of its numbers is what.
+/// A time whose notation is unambiguous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum YearFirst {
     /// A date alone, as its 00:00 UTC.
     Date(TimeMicros),
-    /// An epoch, or a clock with an offset.
+    /// An epoch, or a local time with an offset.
     Instant(TimeMicros),
-    /// A clock without an offset, and the abbreviation of a zone that was written behind it.
+    /// A local time without an offset, and the zone abbreviation that was written after it.
     Wall(TimeMicros, Option<String>),
 }
 
-/// Reads what [`parse_time`] reads, but no date whose day and month could be exchanged: the year comes first, or the
+/// Parses what [`parse_time`] parses, except dates whose day and month could be exchanged: the year comes first, or the
 /// month is a name.
 pub(crate) fn parse_year_first(text: &str) -> Option<YearFirst> {
     let text = text.trim();
@@ -150,13 +150,13 @@ pub(crate) fn parse_year_first(text: &str) -> Option<YearFirst> {
     })
 }
 
-/// The present, in microseconds since 1970-01-01 UTC.
+/// The current time, in microseconds since 1970-01-01 UTC.
 pub fn now() -> TimeMicros {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.ok().and_then(|d| i64::try_from(d.as_micros()).ok()).unwrap_or(0)
 }
 
-/// The two leading numbers of a date whose order is open (`1/4/1999`, `1-4-1999`), else `None`.
+/// The two leading numbers of a date with an ambiguous order (`1/4/1999`, `1-4-1999`), else `None`.
 pub(crate) fn open_order(text: &str) -> Option<(u32, u32)> {
     let text = text.trim();
     if text.len() > SPELLING_BYTES_MAX || !text.is_ascii() {
@@ -241,7 +241,7 @@ fn parse_clock(clock: &str) -> Option<(i64, Option<i64>)> {
     Some((of_day, if zone.is_empty() { None } else { Some(parse_zone(zone)?) }))
 }
 
-/// The same with the zone as it was written.
+/// The same with the zone as written.
 fn split_zone(clock: &str) -> Option<(i64, &str)> {
     let end = clock.find(|c: char| !c.is_ascii_digit() && !matches!(c, ':' | '.' | ',')).unwrap_or(clock.len());
     let (digits, mut rest) = (&clock[..end], clock[end..].trim());
@@ -278,7 +278,7 @@ fn micros(fraction: &str) -> Option<i64> {
 }
 
 fn parse_zone(zone: &str) -> Option<i64> {
-    /// The widest offset there is, and some.
+    /// Bound above the widest existing offset.
     const OFFSET_MAX: i64 = 18 * 60 * MINUTE;
     if zone.is_empty() || ["z", "utc", "gmt"].iter().any(|z| zone.eq_ignore_ascii_case(z)) {
         return Some(0);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_spelling_is_read() {
+    fn every_known_notation_is_read() {
         for (text, expected) in [
             ("2013-02-22", "2013-02-22"),
             (" 2013/2/22 ", "2013-02-22"),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn text_that_is_not_a_time_is_refused() {
         for text in [
             "",
             "dt",
@@ -436,7 +436,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".{0,70}", date in "[0-9/:. TZ+aApPmM-]{0,40}") {
+        fn text_never_causes_a_panic(text in ".{0,70}", date in "[0-9/:. TZ+aApPmM-]{0,40}") {
             let _ = (parse_time(&text), parse_time(&date), open_order(&text), open_order(&date));
         }
     }

@@ -1,8 +1,8 @@
-//! Bars as they were known: where history is walked, each bar is an as-of of its own, and a split or a dividend is known
-//! from its ex-date on only.
+//! Bars as they were known at the time: when every bar is an as-of of its own (all bars, backtests), a split or a
+//! dividend is known only from its ex-date on.
 //!
-//! A vintage is what one symbol's adjusted bars were between two such dates. Its values come from the raw bars, adjusted
-//! as of it, and never from another vintage by rescaling.
+//! A vintage is the state of one symbol's adjusted bars between two such dates. Its values are computed from the raw
+//! bars, adjusted as of the vintage, and never by rescaling another vintage.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use crate::time::TimeMicros;
 pub struct Vintage {
     /// Its bars up to `until`, adjusted as of `from`.
     pub bars: SymbolBars,
-    /// First time of a bar that sees them so.
+    /// First time of a bar that sees this state.
     pub from: TimeMicros,
-    /// Last time of a bar that sees them so.
+    /// Last time of a bar that sees this state.
     pub until: TimeMicros,
 }
 
 impl Dataset {
-    /// The times of bars in `(after, until]` from which on bars are adjusted in another way, each with its symbol:
-    /// ascending by time. Of one group's symbols, or of all.
+    /// The times of bars in `(after, until]` from which the adjustment changes, each with its symbol: ascending by
+    /// time. For one group's symbols, or for all.
     ///
     /// # Errors
     /// [`MarketError::Checksum`], [`MarketError::Corrupt`] or [`MarketError::Io`] for the tables.
@@ -50,8 +50,8 @@ impl Dataset {
         Ok(changes)
     }
 
-    /// Like [`Dataset::load_group_adjusted`], for every bar from `from` to `until` as of itself: each symbol's vintages,
-    /// by symbol and time. They cover the span without a gap.
+    /// Like [`Dataset::load_group_adjusted`], for every bar from `from` to `until` as of itself: each symbol's
+    /// vintages, by symbol and time. They cover the range without a gap.
     ///
     /// # Errors
     /// Those of [`Dataset::load_group_adjusted`].

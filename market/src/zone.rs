@@ -1,8 +1,8 @@
-//! Time zones by their IANA names: wall clocks to instants and back.
+//! Time zones by their IANA names: local times to instants and back.
 //!
-//! The rules come with the program (the crate chrono-tz), so that the same text means the same instant on every machine.
-//! A time that an autumn change repeats is the earlier of the two unless its abbreviation says otherwise; one that a
-//! spring change skips is read with the offset that was in force before.
+//! The rules are part of the program (the crate chrono-tz), so that the same text means the same instant on every
+//! machine. A local time that occurs twice in autumn is the earlier one unless its abbreviation says otherwise; one
+//! that is skipped in spring is read with the offset before the change.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Zone {
     tz: Tz,
 }
 
-/// Longer than any time that a change of the clocks skips.
+/// Longer than any change of the clocks.
 const GAP_MAX: i64 = 26 * 60 * MINUTE;
 
 impl Zone {
@@ -27,7 +27,7 @@ impl Zone {
     /// New York.
     pub const NEW_YORK: Self = Self { tz: Tz::America__New_York };
 
-    /// A zone by its IANA name, such as `America/New_York`, or `UTC`; case does not count.
+    /// A zone by its IANA name, such as `America/New_York`, or `UTC`; case is ignored.
     ///
     /// # Errors
     /// [`MarketError::BadName`] with the nearest name.
@@ -49,7 +49,7 @@ impl Zone {
         self.tz.name()
     }
 
-    /// The instant at which a wall clock in the zone shows `wall` (microseconds since 1970-01-01 00:00 on that clock).
+    /// The instant at which the local time in the zone is `wall` (microseconds since 1970-01-01 00:00 local time).
     pub fn to_utc(self, wall: TimeMicros) -> TimeMicros {
         match self.instants(wall) {
             MappedLocalTime::Single(at) | MappedLocalTime::Ambiguous(at, _) => at,
@@ -60,8 +60,8 @@ impl Zone {
         }
     }
 
-    /// As [`Zone::to_utc`], where the abbreviation that was written beside the clock is known, such as `EDT`; `None`
-    /// when the zone does not use it at that time.
+    /// Like [`Zone::to_utc`], with the zone abbreviation that was written after the time, such as `EDT`; `None` when
+    /// the zone does not use it at that time.
     pub fn to_utc_named(self, wall: TimeMicros, abbreviation: &str) -> Option<TimeMicros> {
         let fits = |at: &TimeMicros| self.abbreviation(*at).eq_ignore_ascii_case(abbreviation);
         match self.instants(wall) {
@@ -71,7 +71,7 @@ impl Zone {
         }
     }
 
-    /// What a wall clock in the zone shows at an instant, in microseconds since 1970-01-01 00:00 on that clock.
+    /// The local time in the zone at an instant, in microseconds since 1970-01-01 00:00 local time.
     pub fn wall(self, utc: TimeMicros) -> TimeMicros {
         let Some(at) = DateTime::from_timestamp_micros(utc) else { return utc };
         let offset = self.tz.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc();
@@ -85,7 +85,7 @@ impl Zone {
         offset.abbreviation().map_or_else(|| offset.fix().to_string(), str::to_owned)
     }
 
-    /// A time as its zone's people write it: `2024-06-28 10:31 EDT`; seconds only where there are some.
+    /// A time as people in the zone write it: `2024-06-28 10:31 EDT`; with seconds only if they are not zero.
     pub fn format(self, utc: TimeMicros) -> String {
         let wall = self.wall(utc);
         let Some(shown) = DateTime::from_timestamp_micros(wall) else { return crate::time::format_time(utc) };
@@ -97,7 +97,8 @@ impl Zone {
         format!("{} {}", shown.format(pattern), self.abbreviation(utc))
     }
 
-    /// The instant at which a date is over, whatever the zone's clock does in that night. `date` is 00:00 UTC of it.
+    /// The instant at which a date ends, whatever change of the clocks there is in that night. `date` is 00:00 UTC of
+    /// it.
     pub fn end_of_day(self, date: TimeMicros) -> TimeMicros {
         self.to_utc(date.saturating_add(DAY))
     }
@@ -130,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn wall_clocks_become_instants_on_both_sides_of_a_change_of_the_clocks() {
+    fn local_times_become_instants_on_both_sides_of_a_clock_change() {
         let zone = Zone::NEW_YORK;
         for (wall, utc, shown) in [
             ("2024-01-05 09:30", "2024-01-05T14:30:00Z", "2024-01-05 09:30 EST"),
             ("2024-06-28 10:31", "2024-06-28T14:31:00Z", "2024-06-28 10:31 EDT"),
-            // Shown twice: the earlier one.
+            // Occurs twice: the earlier one.
             ("2024-11-03 01:30", "2024-11-03T05:30:00Z", "2024-11-03 01:30 EDT"),
-            // Skipped: as before the change.
+            // Skipped: with the offset before the change.
             ("2024-03-10 02:30", "2024-03-10T07:30:00Z", "2024-03-10 03:30 EDT"),
         ] {
             assert_eq!(format_time(zone.to_utc(at(wall))), utc, "{wall}");
@@ -170,7 +171,7 @@ mod tests {
         }
 
         #[test]
-        fn no_instant_makes_it_panic(time in any::<i64>()) {
+        fn an_instant_never_causes_a_panic(time in any::<i64>()) {
             let _ = (Zone::NEW_YORK.to_utc(time), Zone::NEW_YORK.wall(time), Zone::NEW_YORK.format(time));
             let _ = (Zone::UTC.end_of_day(time), Zone::NEW_YORK.to_utc_named(time, "EST"));
         }

@@ -1,5 +1,5 @@
-//! The bundled datasets: `us5` has exactly the bars that were published, `demo` what examples need; each is found under
-//! one name on every machine.
+//! The bundled datasets: `us5` has exactly the published bars, `demo` what the examples need; each has the same id on
+//! every machine.
 
 #[path = "common/demo.rs"]
 mod demo;
@@ -60,7 +60,7 @@ fn a_date_is_the_newest_bar_at_or_before_it() {
 #[test]
 fn its_snapshot_is_pinned() {
     let us5 = store().open("us5").unwrap();
-    // Another id means that the bars, the layout or the Arrow writer changed: say so in the CHANGELOG.
+    // Another id means that the bars, the layout or the Arrow writer changed: record that in the CHANGELOG.
     assert_eq!(us5.manifest.snapshot, "31cca4a2f028f6db8d25eca6bd5186570dfdd84b183fadc40dbf1e4ca80f8c87");
     let again = store().open(&format!("us5@{}", &us5.manifest.snapshot[..8])).unwrap();
     assert_eq!(again.manifest, us5.manifest);
@@ -68,7 +68,7 @@ fn its_snapshot_is_pinned() {
 }
 
 #[test]
-fn what_it_does_not_have_is_told() {
+fn unknown_names_are_refused_with_a_suggestion() {
     let us5 = store().open("us5").unwrap();
     let error = us5.load_group(0, &names(&["clsoe"])).unwrap_err();
     assert!(error.to_string().ends_with("(did you mean 'close'?)"), "{error}");

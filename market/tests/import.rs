@@ -99,7 +99,7 @@ fn every_kind_of_bad_row_is_counted_and_kept_with_its_reason() {
         let expected = String::from_utf8_lossy(row);
         assert_eq!([&found[0], &found[2], &found[3]], ["X.csv", *reason, &*expected], "line {line}");
     }
-    // Importing again neither loses nor repeats what is in quarantine.
+    // Importing again neither loses nor duplicates rows in quarantine.
     let again = place.import("dirty", &[place.directory.path().join("X.csv")]).unwrap();
     assert!(again.unchanged);
     assert_eq!((again.rows_unchanged, again.rows_added), (2, 0));
@@ -134,21 +134,21 @@ fn days_of_an_exchange_keep_the_date_that_was_written() {
 }
 
 #[test]
-fn the_order_of_day_and_month_is_told_by_all_dates_together() {
+fn the_order_of_day_and_month_is_inferred_from_all_dates_together() {
     let place = Place::new();
     let first = |dataset: &str| format_time(load_all(&place.store.open(dataset).unwrap())[0].times[0]);
     let silent = place.write("A.csv", "Date,Close\n1/4/1999,1\n2/4/1999,2\n");
     let report = place.import("alone", std::slice::from_ref(&silent)).unwrap();
     assert_eq!(first("alone"), "1999-01-04");
     assert_eq!(report.notes, ["dates such as 1/4/1999 were read month first"]);
-    // Another file of the same import tells that days come first.
-    let told = place.write("B.csv", "Date,Close\n30/3/1999,1\n1/4/1999,2\n");
-    place.import("together", &[silent.clone(), told.clone()]).unwrap();
+    // Another file of the same import shows that days come first.
+    let day_first = place.write("B.csv", "Date,Close\n30/3/1999,1\n1/4/1999,2\n");
+    place.import("together", &[silent.clone(), day_first.clone()]).unwrap();
     assert_eq!(first("together"), "1999-04-01");
-    // A third one says the opposite: then nobody can know.
+    // A third one contradicts it: then the order cannot be known.
     let other = place.write("C.csv", "Date,Close\n3/30/1999,1\n");
-    let error = place.import("never", &[silent.clone(), told, other]).unwrap_err().to_string();
-    assert!(error.contains("say which order is meant"), "{error}");
+    let error = place.import("never", &[silent.clone(), day_first, other]).unwrap_err().to_string();
+    assert!(error.contains("name the order with"), "{error}");
     let read = ReadOptions { date_order: Some(DateOrder::DayFirst), ..ReadOptions::default() };
     let day_first = ImportOptions { read, ..options("forced", &[silent]) };
     import_files(&place.store, &day_first).unwrap();
@@ -156,7 +156,7 @@ fn the_order_of_day_and_month_is_told_by_all_dates_together() {
 }
 
 #[test]
-fn a_file_with_its_newest_bar_first_is_turned_round() {
+fn a_file_with_its_newest_bar_first_is_reversed() {
     let place = Place::new();
     let file = place.write("X.csv", "Date,Close\n2013-01-04,3\n2013-01-03,bad\n2013-01-03,2\n2013-01-02,1\n");
     let report = place.import("newest", &[file]).unwrap();
@@ -166,7 +166,7 @@ fn a_file_with_its_newest_bar_first_is_turned_round() {
 }
 
 #[test]
-fn gzip_is_told_by_its_bytes_and_a_cut_one_is_refused() {
+fn gzip_is_recognised_by_its_bytes_and_a_truncated_file_is_refused() {
     let place = Place::new();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(YAHOO.as_bytes()).unwrap();
@@ -204,14 +204,14 @@ fn adding_bars_shares_the_files_of_untouched_groups() {
     let pinned = place.store.open(&format!("grow@{}", &first.snapshot[..12])).unwrap();
     assert_eq!(pinned.manifest, before.manifest);
     assert!(pinned.verify().is_empty() && after.verify().is_empty());
-    // A new column reaches every group; what had none lacks it.
+    // A new column is added to every group; symbols without it have NaN.
     let wide = place.write("S007.csv", "Date,Close,Eps\n2013-01-01,8,0.5\n");
     let third = place.import("grow", &[wide]).unwrap();
     assert_eq!((third.files_written, third.rows_revised), (4, 1));
     let all = load_all(&place.store.open("grow").unwrap());
     assert!(all.iter().filter(|b| &*b.symbol != "S007").all(|b| b.columns[2].iter().all(|v| v.is_nan())));
     assert_eq!(all[7].columns[2][0], 0.5);
-    assert_eq!(all[7].columns[1][0], 7.0, "a missing volume takes nothing away");
+    assert_eq!(all[7].columns[1][0], 7.0, "a missing volume does not replace a known one");
 }
 
 #[test]
@@ -224,10 +224,10 @@ fn jumps_are_reported_and_kept() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_refused_and_changes_nothing() {
+fn a_file_that_cannot_be_imported_is_refused_and_changes_nothing() {
     let place = Place::new();
     let good = place.write("X.csv", YAHOO);
-    for (name, content, told) in [
+    for (name, content, expected) in [
         ("empty.csv", "", "it is empty"),
         ("bare.csv", "2013-01-02,1,2\n", "no header"),
         ("other.csv", "a,b\n1,2\n", "no date or time"),
@@ -235,7 +235,7 @@ fn what_cannot_be_imported_is_refused_and_changes_nothing() {
         (
             "garbage.csv",
             "Date,Close\nx,y\nz\n",
-            "none of its 2 rows is usable (line 2, column 'Date': 'x' is no date or time",
+            "none of its 2 rows is usable (line 2, column 'Date': 'x' is not a date or time",
         ),
     ] {
         let files = [good.clone(), place.write(name, content)];
@@ -243,7 +243,7 @@ fn what_cannot_be_imported_is_refused_and_changes_nothing() {
         let error = import_files(&place.store, &strict).unwrap_err();
         assert_eq!(error.kind(), MarketErrorKind::Invalid);
         let text = error.to_string();
-        assert!(text.contains(name) && text.contains(told) && text.contains("; expected "), "{text}");
+        assert!(text.contains(name) && text.contains(expected) && text.contains("; expected "), "{text}");
     }
     for name in ["us5", "../x", "A", "", "a/b"] {
         assert_eq!(
@@ -276,13 +276,13 @@ fn the_same_bar_in_two_files_is_kept_once() {
 }
 
 #[test]
-fn one_bad_file_of_many_is_left_out_and_said() {
+fn one_bad_file_of_many_is_left_out_and_reported() {
     let place = Place::new();
     let files = [place.write("A.csv", YAHOO), place.write("B.csv", b"\0\x01")];
     let report = place.import("most", &files).unwrap();
     assert_eq!((report.files, report.rows_kept, report.skipped.len()), (2, 3, 1));
     assert!(
-        report.skipped[0].file.ends_with("B.csv") && report.skipped[0].why.starts_with("its first line is no text")
+        report.skipped[0].file.ends_with("B.csv") && report.skipped[0].why.starts_with("its first line is not text")
     );
 }
 
@@ -325,14 +325,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_imported_is_loaded_bit_for_bit_whatever_the_order_of_files(market in markets(), turn in 0usize..90) {
+    fn imported_bars_are_loaded_bit_for_bit_whatever_the_order_of_files(market in markets(), turn in 0usize..90) {
         let place = Place::new();
         let day = |d: i64| format_time(d * 86_400_000_000);
         let mut files: Vec<_> = market.0.iter().enumerate().map(|(k, rows)| {
             let body: String = rows.iter().map(|(d, v)| format!("{v:?},{}\n", day(*d))).collect();
             place.write(&format!("S{k}.csv"), format!("close,date\n{body}"))
         }).collect();
-        // Dates of any kind: no exchange's.
+        // Arbitrary dates: no exchange's.
         let import = |dataset: &str, files: &[std::path::PathBuf]| {
             let calendar = Some("24/7".to_owned());
             import_files(&place.store, &ImportOptions { calendar, ..options(dataset, files) }).unwrap()
@@ -342,7 +342,7 @@ proptest! {
         files.rotate_left(turn);
         let second = import("two", &files);
         prop_assert_eq!(&first.snapshot, &second.snapshot);
-        // In two steps the bars are the same too, though the groups may be fewer.
+        // In two steps the bars are the same too, though there may be fewer groups.
         import("three", &files[..1]);
         import("three", &files);
         let (one, three) = (place.store.open("one").unwrap(), place.store.open("three").unwrap());
@@ -357,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_never_makes_it_panic_and_every_row_is_accounted_for(
+    fn garbage_never_causes_a_panic_and_every_row_is_counted(
         garbage in proptest::collection::vec(any::<u8>(), 0..400),
         words in proptest::collection::vec("(2013-01-0[1-9]|1[0-9]{0,2}|,|,|\"|\n|\n|;|x|NaN|-1|1e309){0,6}", 0..60),
         symbols in any::<bool>(),
@@ -371,8 +371,8 @@ proptest! {
             let content = [header, good, body].concat();
             let report = match place.import(&format!("g{i}"), &[place.write("G.csv", &content)]) {
                 Ok(report) => report,
-                // Numbers that are epochs may lie at distances that tell no timeframe.
-                Err(MarketError::Refused(told)) if told.contains("timeframe") => continue,
+                // Numbers that are epochs may have a spacing that is not a timeframe.
+                Err(MarketError::Refused(message)) if message.contains("timeframe") => continue,
                 Err(error) => panic!("{error}"),
             };
             prop_assert_eq!(report.rows_read, report.rows_kept + report.rows_quarantined);

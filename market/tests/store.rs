@@ -1,4 +1,4 @@
-//! The store: damage is found, names cannot escape, synthetic markets are the same everywhere.
+//! The store: damage is noticed, names cannot escape the data root, synthetic markets are the same everywhere.
 
 mod common;
 #[path = "common/facts.rs"]
@@ -14,7 +14,7 @@ fn synth(name: &str, symbols: u32, bars: u32) -> SynthOptions {
 }
 
 #[test]
-fn a_damaged_group_is_told_with_both_checksums_and_only_it() {
+fn a_damaged_group_is_reported_with_both_checksums_and_the_others_are_not() {
     let place = Place::new();
     synthesise(&place.store, &synth("market", 200, 30)).unwrap();
     let dataset = place.store.open("market").unwrap();
@@ -42,7 +42,7 @@ fn a_damaged_group_is_told_with_both_checksums_and_only_it() {
     fs::remove_file(&path).unwrap();
     let error = dataset.load_group(2, &[]).unwrap_err();
     assert_eq!(error.kind(), MarketErrorKind::Permanent, "{error}");
-    // Making the same market again mends it.
+    // Generating the same market again repairs it.
     synthesise(&place.store, &synth("market", 200, 30)).unwrap();
     assert!(dataset.verify().is_empty());
 }
@@ -70,8 +70,11 @@ fn a_manifest_that_was_changed_is_refused() {
     }
     assert!(place.store.open(&format!("market@{}", report.snapshot)).is_ok(), "a pinned snapshot needs no HEAD");
     std::fs::remove_file(&head).unwrap();
-    let told = place.store.open("market").unwrap_err().to_string();
-    assert!(told.contains("market/HEAD") && told.contains(&format!("market@{}", &report.snapshot[..12])), "{told}");
+    let message = place.store.open("market").unwrap_err().to_string();
+    assert!(
+        message.contains("market/HEAD") && message.contains(&format!("market@{}", &report.snapshot[..12])),
+        "{message}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a user may ask for as an as-of, and how it is written.
+//! The forms of an as-of that a user may write.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::error::MarketError;
 use crate::name::shortened;
 use crate::time::{DAY, TimeMicros, YearFirst, format_time, parse_year_first};
 
-/// The instant that a scan looks from, before it is known over which snapshot.
+/// The as-of of a scan, before it is known which snapshot it applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum AsOf {
     /// The newest closed bar.
@@ -15,17 +15,17 @@ pub enum AsOf {
     Newest,
     /// The last bar of the last complete regular session.
     LastSession,
-    /// The present.
+    /// The current time.
     Now,
-    /// The end of the present day on the exchange's clock.
+    /// The end of the current day on the exchange's clock.
     Today,
     /// The end of a date (its 00:00 UTC) on the exchange's clock.
     Date(TimeMicros),
     /// An instant.
     Instant(TimeMicros),
-    /// What the exchange's clock shows, and its abbreviation where it was written.
+    /// A time on the exchange's clock, with its abbreviation if one was written.
     Wall(TimeMicros, Option<String>),
-    /// The bar that starts at a time, or the newest before it: what was resolved already.
+    /// The bar that starts at a time, or the newest before it: an as-of that was resolved already.
     Bar(TimeMicros),
 }
 
@@ -36,7 +36,7 @@ impl From<Option<TimeMicros>> for AsOf {
     }
 }
 
-/// The words, and what each means.
+/// The keywords and their meaning.
 const WORDS: [(&str, AsOf); 3] = [("now", AsOf::Now), ("today", AsOf::Today), ("last-session", AsOf::LastSession)];
 
 /// A text that is not an as-of.
@@ -50,12 +50,12 @@ pub struct AsOfMistake {
 }
 
 impl AsOf {
-    /// Reads `now`, `today`, `last-session`, a date (`2024-06-28`), a time on the exchange's clock
-    /// (`2024-06-28 10:31`, `2024-06-28 10:31 EDT`), or an instant (`2024-06-28T14:31:00Z`, with an offset, or an
-    /// epoch). Dates are written with the year first or the month by name.
+    /// Parses `now`, `today`, `last-session`, a date (`2024-06-28`), a time on the exchange's clock (`2024-06-28
+    /// 10:31`, `2024-06-28 10:31 EDT`), or an instant (`2024-06-28T14:31:00Z`, with an offset, or an epoch). Dates have
+    /// the year first or the month by name.
     ///
     /// # Errors
-    /// [`AsOfMistake`] for anything else, above all dates whose day and month could be exchanged.
+    /// [`AsOfMistake`] for anything else, in particular for dates whose day and month could be exchanged.
     pub fn parse(text: &str) -> Result<Self, AsOfMistake> {
         const HELP: &str = "write a date as 2013-02-22 (to the end of that day), a time on the exchange's clock as \
             '2013-02-22 14:30', an instant as 2013-02-22T14:30:00Z or with its offset, or now, today or last-session";
@@ -80,7 +80,7 @@ impl AsOf {
         })
     }
 
-    /// The instant that is meant on an exchange's clock; `None` where it depends on the bars.
+    /// The instant on an exchange's clock; `None` where it depends on the bars.
     pub(super) fn instant(&self, calendar: Calendar, clock: TimeMicros) -> Result<Option<TimeMicros>, MarketError> {
         let zone = calendar.zone();
         Ok(Some(match self {
@@ -94,7 +94,7 @@ impl AsOf {
                 text: shortened(name),
                 what: "time zone of the as-of",
                 expected: format!(
-                    "calendar {} goes by {}, which is {} then; write an offset such as -05:00 for another clock",
+                    "calendar {} uses {}, which is {} at that time; write an offset such as -05:00 for another zone",
                     calendar.name(),
                     zone.name(),
                     zone.abbreviation(zone.to_utc(*wall))
@@ -103,7 +103,7 @@ impl AsOf {
         }))
     }
 
-    /// The as-of as it was asked for, with the exchange's zone where it is a time.
+    /// The as-of as the user wrote it, with the exchange's zone if it is a time.
     pub(super) fn shown(&self, calendar: Calendar, at: TimeMicros) -> String {
         match self {
             Self::Date(date) => format_time(*date),
@@ -112,7 +112,7 @@ impl AsOf {
     }
 }
 
-/// As [`AsOf::parse`] reads it; [`AsOf::Newest`] is empty.
+/// Accepted by [`AsOf::parse`]; [`AsOf::Newest`] is empty.
 impl fmt::Display for AsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((word, _)) = WORDS.iter().find(|(_, as_of)| as_of == self) {
@@ -120,7 +120,7 @@ impl fmt::Display for AsOf {
         }
         match self {
             Self::Date(date) => f.write_str(&format_time(*date)),
-            // A date alone would mean the day's end.
+            // A date alone would mean the end of the day.
             Self::Instant(at) | Self::Bar(at) if at.rem_euclid(DAY) == 0 => {
                 write!(f, "{}T00:00:00Z", format_time(*at))
             }
@@ -138,7 +138,7 @@ impl fmt::Display for AsOf {
     }
 }
 
-/// A date with the year last, written in both ways that it could mean.
+/// A date with the year last, rewritten in the two ways that it could mean.
 fn both_orders(text: &str) -> Option<String> {
     use crate::time::{DateOrder, parse_time_in_order};
     let date = text.split([' ', 'T']).next().filter(|date| parse_year_first(date).is_none())?;

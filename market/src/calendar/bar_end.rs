@@ -1,16 +1,17 @@
-//! When a bar ends: at its length after its start, at the session's close or break if that comes first, and for dated
-//! bars at the close of the last session that they cover.
+//! When a bar ends: after its length, or at the session's close or break if that comes first; dated bars at the close
+//! of the last session that they cover.
 
 use super::{Calendar, day};
 use crate::name::{TimeUnit, Timeframe};
 use crate::time::{DAY, MINUTE, TimeMicros, add_months};
 
 impl Calendar {
-    /// The instant from which a bar is closed, that is visible.
+    /// The instant from which a bar is closed, and therefore visible.
     ///
-    /// Minutes and hours: start plus length, but no later than the close of the regular session that holds the start, or
-    /// the break after it. Days: the close of the last of its sessions; weeks and months: the close of the last session within. Where the
-    /// calendar knows no session (a holiday, a weekend, out of range): when the date, or the period, is over.
+    /// Minutes and hours: start plus length, but no later than the close of the regular session that contains the
+    /// start, or the break after it. Days: the close of the last of its sessions; weeks and months: the close of the
+    /// last session within. Where the calendar has no session (a holiday, a weekend, out of range): the end of the date
+    /// or the period.
     pub fn bar_end(&self, timeframe: Timeframe, start: TimeMicros) -> TimeMicros {
         let count = i64::from(timeframe.count);
         let over = match timeframe.unit {

@@ -1,7 +1,8 @@
-//! What is said where bars lie beyond the years that a calendar covers.
+//! Warnings for bars beyond the years that a calendar covers.
 //!
-//! Dated bars stay meaningful there: every date that has a bar is a session, and weeks and months end with their last
-//! day. Minutes and hours do not: which session a bar belongs to is not known, so higher bars of them are refused.
+//! Dated bars remain meaningful there: every date with a bar is a session, and weeks and months end with their last
+//! day. Minutes and hours do not: it is unknown which session a bar belongs to, so building higher bars from them is
+//! refused.
 
 use super::Calendar;
 use crate::name::Timeframe;
@@ -9,7 +10,7 @@ use crate::time::{TimeMicros, format_time};
 
 impl Calendar {
     /// A warning when bars of a timeframe between two times lie where the calendar does not know the sessions, or not
-    /// the hours; it names the years and says what holds there.
+    /// their hours; it gives the years and the rule that applies there.
     pub fn coverage_warning(&self, timeframe: Timeframe, first: TimeMicros, last: TimeMicros) -> Option<String> {
         let (from, to) = self.range();
         let dated = timeframe.is_dated();
@@ -21,7 +22,7 @@ impl Calendar {
             let then = if dated {
                 "outside, every date with a bar counts as a session, and weeks and months end with their last day"
             } else {
-                "outside, no session is known: a day is that of UTC, and bars of other lengths cannot be built"
+                "outside, sessions are not known: a day is a UTC day, and bars of other lengths cannot be built"
             };
             let (name, from, to) = (self.name(), format_time(from), format_time(to));
             return Some(format!("calendar {name} covers {from} to {to}, and the bars reach beyond: {then}"));
@@ -31,7 +32,7 @@ impl Calendar {
             let (name, known) = (self.name(), format_time(known));
             format!(
                 "calendar {name} knows the trading hours from {known} on, and the bars begin before: sessions before it \
-                 may have had other hours than those they are given"
+                 may have had other hours than the calendar assumes"
             )
         })
     }

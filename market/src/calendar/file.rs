@@ -1,6 +1,6 @@
-//! What a file of market/data/calendars says: rules on an exchange's clock (docs/calendars.md), read leniently.
+//! Parser for a file of market/data/calendars: rules in the exchange's local time (docs/calendars.md).
 //!
-//! The files are part of the program, so what cannot be read is left out; a test holds that every line is read.
+//! The files are part of the program, so lines that cannot be read are skipped; a test checks that there are none.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,38 @@ use super::weekday;
 use crate::time::{DAY, MINUTE, TimeMicros, parse_time};
 use crate::zone::Zone;
 
-/// Trading hours of a date on the exchange's clock, in microseconds since 00:00 of it; negative on the evening before.
+/// Trading hours of a date in the exchange's local time, in microseconds since 00:00 of it; negative on the evening
+/// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hours {
     pub open: i64,
     pub close: i64,
-    /// A break: from when to when.
+    /// A break: start and end.
     pub pause: Option<(i64, i64)>,
 }
 
 /// A file's content.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// What the exchange is called.
+    /// Full name of the exchange.
     pub title: String,
-    /// Other names that people use for it.
+    /// Other common names of it.
     pub also: Vec<String>,
     pub zone: Zone,
     /// First and last date.
     pub range: (TimeMicros, TimeMicros),
-    /// From this date on the hours are those that the exchange had.
+    /// Before this date the exchange's actual hours are not known.
     pub hours_known: TimeMicros,
-    /// When trading begins to count towards a date, in microseconds since 00:00 on the exchange's clock.
+    /// When trading begins to count towards a date, in microseconds since 00:00 local time.
     pub day_start: i64,
     /// Weekdays with a session, Monday first.
     pub days: [bool; 7],
     /// Hours from a date on, ascending.
     pub hours: Vec<(TimeMicros, Hours)>,
     pub closed: Vec<TimeMicros>,
-    /// Dates with other hours; also sessions on weekends.
+    /// Dates with exceptional hours; may be weekends.
     pub special: BTreeMap<TimeMicros, Hours>,
-    /// Lines that mean nothing.
+    /// Lines that could not be read.
     pub unread: Vec<String>,
 }
 
@@ -50,7 +51,7 @@ impl Rules {
             title: String::new(),
             also: Vec::new(),
             zone: Zone::UTC,
-            // No date at all.
+            // Later than any date.
             range: (0, -DAY),
             hours_known: TimeMicros::MIN,
             day_start: 0,
@@ -114,7 +115,7 @@ impl Rules {
         if !self.days[weekday(date) as usize] || self.closed.binary_search(&date).is_ok() {
             return None;
         }
-        // Before the first rule, that one.
+        // Dates before the first rule use that one.
         let after = self.hours.partition_point(|(since, _)| *since <= date);
         self.hours.get(after.saturating_sub(1)).map(|(_, hours)| *hours)
     }
@@ -124,7 +125,7 @@ fn day_of(year: &str, date: &str) -> Option<TimeMicros> {
     parse_time(&format!("{year}-{date}"))
 }
 
-/// `09:00-15:30`, or two stretches with a break between them.
+/// `09:00-15:30`, or two ranges with a break between them.
 fn hours(stretches: &[&str]) -> Option<Hours> {
     let hours = match stretches {
         [one] => {
@@ -146,7 +147,7 @@ fn stretch(text: &str) -> Option<(i64, i64)> {
     Some((clock(open)?, clock(close)?))
 }
 
-/// `09:30`, and `-1d17:00` on the evening before; `26:00` is two o'clock in the night after.
+/// `09:30`; `-1d17:00` is on the evening before, `26:00` is two o'clock in the following night.
 fn clock(text: &str) -> Option<i64> {
     let (days, text) = text.strip_prefix("-1d").map_or((0, text), |text| (-1, text));
     let (hours, minutes) = text.split_once(':')?;

@@ -1,9 +1,9 @@
-//! Exchange calendars: which sessions there are, and when each opens, rests and closes.
+//! Exchange calendars: the sessions, and when each opens, pauses and closes.
 //!
-//! A calendar is a file of market/data/calendars, which the build finds: adding one is adding a file. `XNYS` is the New
-//! York Stock Exchange; `24/7` has one session per UTC day; `weekdays` is the plain calendar of synthetic markets. A bar
-//! belongs to the session that holds its start, never to the day in some time zone. A session's date is the trading
-//! date, also where it opens on the evening before. Knows nothing of bars that were or were not traded.
+//! A calendar is a file of market/data/calendars, which the build finds: adding a calendar means adding a file. `XNYS`
+//! is the New York Stock Exchange; `24/7` has one session per UTC day; `weekdays` is the simple calendar of synthetic
+//! markets. A bar belongs to the session that contains its start, never to the day in some time zone. A session's date
+//! is the trading date, also where it opens on the evening before. A calendar does not know which bars were traded.
 
 mod bar_end;
 mod coverage;
@@ -36,17 +36,17 @@ pub struct Session {
 }
 
 impl Session {
-    /// A date of which nothing is known is a session of its own, from 00:00 to 24:00 UTC.
+    /// A date without a known session is a session of its own, from 00:00 to 24:00 UTC.
     pub(crate) fn of_date(date: TimeMicros) -> Self {
         Self { date, open: date, close: date.saturating_add(DAY), pause: None }
     }
 
-    /// Whether it trades at an instant: `open <= t < close`, and no break.
+    /// Whether there is trading at an instant: `open <= t < close`, and no break.
     pub fn holds(&self, t: TimeMicros) -> bool {
         (self.open..self.close).contains(&t) && !self.pause.is_some_and(|(from, to)| (from..to).contains(&t))
     }
 
-    /// The stretch of trading without a break that an instant of the session lies in: from when to when.
+    /// The uninterrupted range of trading that contains an instant of the session: start and end.
     pub fn stretch(&self, t: TimeMicros) -> (TimeMicros, TimeMicros) {
         match self.pause {
             Some((from, _)) if t < from => (self.open, from),
@@ -59,7 +59,7 @@ impl Session {
 /// A calendar; cheap to copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Calendar {
-    /// Of [`CALENDARS`].
+    /// Index into [`CALENDARS`].
     index: u8,
 }
 
@@ -71,7 +71,7 @@ impl Calendar {
     /// Monday to Friday, 14:30 to 21:00 UTC.
     pub const WEEKDAYS: Self = Self::of_file("weekdays");
 
-    /// Asked only while compiling, where a panic is an error of the build.
+    // Evaluated only at compile time, where a panic is a build error.
     const fn of_file(name: &str) -> Self {
         let mut index = 0;
         while index < CALENDARS.len() {
@@ -85,31 +85,31 @@ impl Calendar {
             }
             index += 1;
         }
-        panic!("a calendar that the program names has no file in data/calendars")
+        panic!("the program uses a calendar without a file in data/calendars")
     }
 
-    /// Every calendar there is.
+    /// All calendars.
     pub fn all() -> impl Iterator<Item = Self> {
-        // There is one byte for the index, and a file for each.
+        // The index is one byte; there is a file for each.
         (0..CALENDARS.len()).map(|index| Self { index: index as u8 })
     }
 
-    /// As [`Calendar::named`] takes it.
+    /// The name that [`Calendar::named`] accepts.
     pub fn name(&self) -> &'static str {
         CALENDARS[usize::from(self.index)]
     }
 
-    /// What the exchange is called.
+    /// Full name of the exchange.
     pub fn title(&self) -> &'static str {
         &self.table().rules.title
     }
 
-    /// The zone whose clock the exchange goes by.
+    /// The time zone of the exchange.
     pub fn zone(&self) -> Zone {
         self.table().rules.zone
     }
 
-    /// First and last date that the calendar knows (00:00 UTC, both inside). `XNYS`: 1970-01-01 to 2035-12-31.
+    /// First and last date of the calendar (00:00 UTC, both inclusive). `XNYS`: 1970-01-01 to 2035-12-31.
     pub fn range(&self) -> (TimeMicros, TimeMicros) {
         self.table().rules.range
     }
@@ -119,7 +119,7 @@ impl Calendar {
         self.table().covers(day(date))
     }
 
-    /// Refuses an instant of which the calendar does not know whether there is a session.
+    /// Refuses an instant for which the calendar does not know whether there is a session.
     ///
     /// # Errors
     /// [`MarketError::Refused`] that names the range.
@@ -137,17 +137,18 @@ impl Calendar {
         )))
     }
 
-    /// The session of a date; `None` for holidays, weekends and dates out of range. The clock of `date` is ignored.
+    /// The session of a date; `None` for holidays, weekends and dates out of range. The time of day of `date` is
+    /// ignored.
     pub fn session_on(&self, date: TimeMicros) -> Option<Session> {
         self.table().on(day(date))
     }
 
-    /// The regular session that trades at an instant: `open <= t < close`, and no break.
+    /// The regular session with trading at an instant: `open <= t < close`, and no break.
     pub fn session_at(&self, t: TimeMicros) -> Option<Session> {
         self.table().at(t)
     }
 
-    /// Whether an instant lies in a regular session, and in none of its breaks.
+    /// Whether an instant is in a regular session, and in none of its breaks.
     pub fn is_regular(&self, t: TimeMicros) -> bool {
         self.session_at(t).is_some()
     }
@@ -162,9 +163,9 @@ impl Calendar {
         self.table().before(day(before_date))
     }
 
-    /// The first instant at or after `t` at which there is trading; `None` beyond the range.
+    /// The first instant at or after `t` with trading; `None` beyond the range.
     pub(crate) fn next_regular(&self, t: TimeMicros) -> Option<TimeMicros> {
-        // The session before may be on until the day after its date.
+        // The previous session may last until the day after its date.
         let mut session = self.next_session(day(t).saturating_sub(2 * DAY))?;
         while session.close <= t {
             session = self.next_session(session.date)?;
@@ -175,21 +176,21 @@ impl Calendar {
         })
     }
 
-    /// Number of sessions from 1970-01-01 (or the calendar's first) to before a date; negative before 1970. What
-    /// multi-day bars are counted by.
+    /// Number of sessions from 1970-01-01 (or the calendar's first) to before a date; negative before 1970. Multi-day
+    /// bars are counted by it.
     pub(crate) fn ordinal(&self, date: TimeMicros) -> i64 {
         self.table().ordinal(day(date))
     }
 
-    /// The session of an ordinal, when the calendar knows it.
+    /// The session with an ordinal, if it is in the calendar's range.
     pub(crate) fn nth(&self, ordinal: i64) -> Option<Session> {
         self.table().nth(ordinal)
     }
 
-    /// The instant from which trading counts towards a date: where a split or a dividend takes effect. The beginning of
-    /// early trading where the calendar knows it (04:00 in New York: after-hours bars of the evening before lie before it,
-    /// even when they lie after midnight UTC), else midnight on the exchange's clock, or the open if that comes first; of
-    /// a date without a session, that of the next one. Beyond the calendar's range 00:00 UTC.
+    /// The instant from which trading counts towards a date: where a split or a dividend takes effect. The start of
+    /// early trading where the calendar has it (04:00 in New York: after-hours bars of the evening before are before
+    /// it, even when they are after midnight UTC), else midnight local time, or the open if that comes first; for a
+    /// date without a session, that of the next one. Beyond the calendar's range 00:00 UTC.
     pub fn trading_day_start(&self, date: TimeMicros) -> TimeMicros {
         let (date, table) = (day(date), self.table());
         if table.is_weekly() || !table.covers(date) {

@@ -1,13 +1,14 @@
-//! Which calendar a name means.
+//! Finds a calendar by name.
 
 use super::{CALENDARS, Calendar};
 use crate::error::{MarketError, nearest};
 
 impl Calendar {
-    /// A calendar by its name, such as `XNYS`, `24/7` or `weekdays`; case does not count.
+    /// A calendar by its name, such as `XNYS`, `24/7` or `weekdays`; case is ignored.
     ///
     /// # Errors
-    /// [`MarketError::BadName`] that lists them, with the one that was probably meant: exchanges have other names too.
+    /// [`MarketError::BadName`] that lists them, with the one that was probably meant: exchanges have other common
+    /// names.
     pub fn named(name: &str) -> Result<Self, MarketError> {
         let name = name.trim();
         if let Some(found) = Self::all().find(|calendar| calendar.name().eq_ignore_ascii_case(name)) {
@@ -22,7 +23,7 @@ impl Calendar {
         })
     }
 
-    /// The calendar with another name like this one: first the same, then the nearest.
+    /// The calendar with a similar other name: an equal name first, then the nearest.
     fn meant(name: &str) -> Option<Self> {
         let names = |calendar: Self| {
             let rules = &calendar.table().rules;

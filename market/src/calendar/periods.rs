@@ -3,7 +3,7 @@
 use super::{Calendar, day, weekday};
 use crate::time::{DAY, TimeMicros, month_index};
 
-/// A stretch of time that bars are told apart by.
+/// A period of time by which bars are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CalendarPeriod {
     /// From the open of a regular session to the next open.
@@ -16,11 +16,11 @@ pub enum CalendarPeriod {
     Month,
 }
 
-/// Remembers the last day found: bars come in order of time.
+/// Remembers the last day found, because bars come in order of time.
 struct Days<'a> {
     calendar: &'a Calendar,
     session: bool,
-    /// A day's date, and from when to when times belong to it.
+    /// A day's date, and the range of times that belong to it.
     known: Option<(TimeMicros, TimeMicros, TimeMicros)>,
 }
 
@@ -53,7 +53,7 @@ impl Days<'_> {
 }
 
 impl Calendar {
-    /// For each of `times`, which ascend, whether it is the first of its period. With `dated` they are dates, those of
+    /// For each of `times`, which ascend, whether it is the first of its period. With `dated` the times are dates of
     /// bars of a day or longer.
     pub fn begins(&self, period: CalendarPeriod, dated: bool, times: &[TimeMicros]) -> Vec<bool> {
         let mut days = Days { calendar: self, session: period == CalendarPeriod::Session, known: None };
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn weeks_are_told_apart_across_years_and_a_missing_first_bar_changes_nothing() {
+    fn weeks_of_different_years_are_different_and_a_missing_first_bar_changes_nothing() {
         // Week 1 of two years; Monday 2025-12-29 is of the week of 2026-01-02.
         let dates = ["2024-12-31", "2025-01-02", "2025-01-06", "2025-12-29", "2026-01-02", "2026-01-05"];
         assert_eq!(begins(Calendar::XNYS, CalendarPeriod::Week, &dates), "101101");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn round_the_clock_days_are_those_of_utc() {
+    fn days_of_a_market_around_the_clock_are_utc_days() {
         let times = ["2024-01-07T23:59:00Z", "2024-01-08T00:00:00Z", "2024-01-08T12:00:00Z"];
         assert_eq!(begins(Calendar::ALWAYS, CalendarPeriod::Session, &times), "110");
         assert_eq!(begins(Calendar::ALWAYS, CalendarPeriod::Week, &times), "110");

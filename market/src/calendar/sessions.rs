@@ -1,7 +1,7 @@
-//! The sessions of a calendar, made from the rules of its file at first use and kept for the life of the process.
+//! The sessions of a calendar, computed from the rules of its file at first use and kept for the life of the process.
 //!
-//! Rules without holidays in UTC stay arithmetic, so that they may cover all years that a bar may have; of others every
-//! session is listed.
+//! Rules in UTC without holidays are evaluated arithmetically, so that they cover all years that a bar may have; for
+//! other calendars every session is listed.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use super::{CALENDARS, Calendar, Session, TEXTS, day};
 use crate::time::{DAY, TimeMicros};
 use crate::zone::Zone;
 
-/// A calendar, read.
+/// A parsed calendar.
 #[derive(Debug)]
 pub(super) struct Table {
     pub rules: Rules,
@@ -19,13 +19,13 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 enum Sessions {
-    /// The same hours, in microseconds since 00:00 UTC, on the same days of every week.
+    /// The same hours on the same weekdays of every week, in microseconds since 00:00 UTC.
     Weekly { days: [bool; 7], open: i64, close: i64 },
-    /// All of them, ascending.
+    /// Every session, ascending.
     Listed(Vec<Session>),
 }
 
-/// Monday 1969-12-29, from which weeks are counted, is so many days before 1970.
+/// Days from Monday 1969-12-29, the start of week counting, to 1970-01-01.
 const DAYS_BEFORE_1970: i64 = 3;
 
 impl Calendar {
@@ -66,7 +66,7 @@ impl Table {
         }
     }
 
-    /// The session that holds an instant, breaks left out.
+    /// The session that contains an instant, breaks excluded.
     pub fn at(&self, t: TimeMicros) -> Option<Session> {
         let session = match &self.sessions {
             Sessions::Weekly { .. } => self.on(day(t)),
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// The session of an ordinal, when the calendar knows it.
+    /// The session with an ordinal, if it is in the calendar's range.
     pub fn nth(&self, ordinal: i64) -> Option<Session> {
         match &self.sessions {
             Sessions::Weekly { days, .. } => {
@@ -127,7 +127,7 @@ impl Table {
     }
 }
 
-/// Every session of the range, from the exchange's clock to UTC.
+/// Every session of the range, converted from local time to UTC.
 fn list(rules: &Rules) -> Vec<Session> {
     let mut clock = Clock { zone: rules.zone, stretch: (0, 0), offset: None };
     let mut sessions = Vec::new();
@@ -144,7 +144,7 @@ fn list(rules: &Rules) -> Vec<Session> {
     sessions
 }
 
-/// Converts wall clocks that mostly ascend; asks the zone once for weeks in which its offset stays the same.
+/// Converts local times that mostly ascend; looks up the zone once per interval of constant offset.
 struct Clock {
     zone: Zone,
     stretch: (TimeMicros, TimeMicros),
@@ -152,7 +152,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// No zone changes its clock twice in so short a time and ends where it began; a test compares every session.
+    /// Within so short a time no zone changes its offset twice and ends with the first one; a test compares every
+    /// session.
     const STRETCH: i64 = 14 * DAY;
 
     fn utc(&mut self, wall: TimeMicros) -> TimeMicros {

@@ -65,10 +65,10 @@ fn sessions_follow_each_other_in_both_directions() {
 }
 
 #[test]
-fn the_range_is_told_where_it_ends() {
+fn an_instant_outside_the_range_is_refused_with_the_range() {
     assert_eq!(Calendar::XNYS.range(), (at("1970-01-01"), at("2035-12-31")));
-    let told = Calendar::XNYS.check_known(at("1962-01-02")).unwrap_err().to_string();
-    assert!(told.contains("XNYS knows the sessions from 1970-01-01 to 2035-12-31"), "{told}");
+    let message = Calendar::XNYS.check_known(at("1962-01-02")).unwrap_err().to_string();
+    assert!(message.contains("XNYS knows the sessions from 1970-01-01 to 2035-12-31"), "{message}");
 }
 
 #[test]
@@ -88,11 +88,14 @@ fn names_are_found_and_others_refused() {
         ("XNSY", "'XNYS'"),
         ("crypto", "'24/7'"),
     ] {
-        let told = Calendar::named(text).unwrap_err().to_string();
-        assert!(told.contains(&format!("did you mean {meant}")) && told.contains("24/7, CMES, XASX"), "{told}");
+        let message = Calendar::named(text).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("did you mean {meant}")) && message.contains("24/7, CMES, XASX"),
+            "{message}"
+        );
     }
-    let told = Calendar::named("qqqqqq").unwrap_err().to_string();
-    assert!(!told.contains("did you mean"), "{told}");
+    let message = Calendar::named("qqqqqq").unwrap_err().to_string();
+    assert!(!message.contains("did you mean"), "{message}");
 }
 
 #[test]
@@ -144,8 +147,8 @@ fn every_file_is_read_to_its_last_line_and_its_sessions_follow_each_other() {
     }
 }
 
-/// As tools/make_calendar.py writes sessions.
-fn told(date: TimeMicros, session: Option<Session>) -> String {
+/// In the format of tools/make_calendar.py.
+fn written(date: TimeMicros, session: Option<Session>) -> String {
     let Some(s) = session else { return format!("{} closed", format_time(date)) };
     let mut text = format_time(date);
     let pause = s.pause.into_iter().flat_map(|(from, to)| [from, to]);
@@ -167,11 +170,11 @@ fn sessions_are_those_of_the_package_that_the_files_were_made_from() {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["sessions", count, "sha256", sha256] => digest = Some((count, sha256)),
-                _ => assert_eq!(told(at(words[0]), calendar.session_on(at(words[0]))), line, "{name}"),
+                _ => assert_eq!(written(at(words[0]), calendar.session_on(at(words[0]))), line, "{name}"),
             }
         }
         let sessions = std::iter::successors(calendar.nth(0), |s| calendar.next_session(s.date));
-        let lines: Vec<String> = sessions.map(|s| told(s.date, Some(s)) + "\n").collect();
+        let lines: Vec<String> = sessions.map(|s| written(s.date, Some(s)) + "\n").collect();
         let found = crate::manifest::sha256_hex(lines.concat().as_bytes());
         assert_eq!(digest, Some((lines.len().to_string().as_str(), found.as_str())), "{name}");
     }
@@ -179,14 +182,14 @@ fn sessions_are_those_of_the_package_that_the_files_were_made_from() {
 
 #[test]
 fn new_york_is_as_it_was_with_the_table_of_utc_hours() {
-    // Of every session from 1970 to 2035: pre-market trading begins five and a half hours before the open.
+    // For every session from 1970 to 2035: pre-market trading begins five and a half hours before the open.
     let mut date = Calendar::XNYS.range().0 - DAY;
     while let Some(s) = Calendar::XNYS.next_session(date) {
         assert_eq!(Calendar::XNYS.trading_day_start(s.date), s.open - 330 * MINUTE, "{}", format_time(s.date));
         date = s.date;
     }
     assert_eq!(Calendar::XNYS.trading_day_start(at("2024-11-30")), at("2024-12-02 09:00"));
-    // Beyond the years: the date, not the first session that is known.
+    // Beyond the years the result is the date, not the first session of the calendar.
     assert_eq!(Calendar::XNYS.trading_day_start(at("1960-01-04")), at("1960-01-04"));
 }
 
@@ -239,7 +242,7 @@ fn a_day_in_sydney_opens_before_its_date_in_utc_and_ends_on_it() {
 }
 
 #[test]
-fn bars_beyond_the_years_of_a_calendar_are_warned_of() {
+fn bars_beyond_the_years_of_a_calendar_cause_a_warning() {
     let frame = |text: &str| text.parse::<Timeframe>().unwrap();
     let warned = |name: &str, timeframe: &str, first: &str, last: &str| {
         Calendar::named(name).unwrap().coverage_warning(frame(timeframe), at(first), at(last)).unwrap_or_default()
@@ -247,15 +250,18 @@ fn bars_beyond_the_years_of_a_calendar_are_warned_of() {
     assert_eq!(warned("XNYS", "1d", "1970-01-02", "2035-12-31"), "");
     assert_eq!(warned("XNYS", "1m", "1970-01-02 14:30", "2035-12-31 20:59"), "");
     assert_eq!(warned("24/7", "1m", "1700-01-01", "2400-01-01"), "");
-    let told = warned("XNYS", "1d", "1962-01-02", "2020-01-02");
-    assert!(told.contains("XNYS covers 1970-01-01 to 2035-12-31") && told.contains("every date with a bar"), "{told}");
-    assert!(warned("XBOM", "1m", "2026-01-02", "2027-01-05 04:00").contains("no session is known"));
+    let message = warned("XNYS", "1d", "1962-01-02", "2020-01-02");
+    assert!(
+        message.contains("XNYS covers 1970-01-01 to 2035-12-31") && message.contains("every date with a bar"),
+        "{message}"
+    );
+    assert!(warned("XBOM", "1m", "2026-01-02", "2027-01-05 04:00").contains("sessions are not known"));
     assert!(warned("XTKS", "1m", "2009-01-05 01:00", "2012-01-05").contains("trading hours from 2011-11-21"));
     assert_eq!(warned("XTKS", "1d", "2009-01-05", "2012-01-05"), "");
 }
 
 #[test]
-fn days_after_the_last_year_are_told_apart_by_their_date() {
+fn days_after_the_last_year_are_distinguished_by_their_date() {
     let times = ["2035-12-31 20:59", "2036-01-02 15:00", "2036-01-03 15:00", "2036-01-03 15:01"].map(at);
     assert_eq!(Calendar::XNYS.begins(CalendarPeriod::Session, false, &times), [true, true, true, false]);
 }

@@ -1,8 +1,8 @@
-//! The generator of `demo`: one market factor, one factor a sector, and each company's own noise.
+//! The generator of `demo`: one market factor, one factor per sector, and each company's own noise.
 //!
-//! Like `synth`, the arithmetic is + - * / and square roots alone, so that every machine makes the same bits. Prices are
-//! made in the terms after the split and put into raw terms at the end. The last sessions are made minute by minute, and
-//! their daily bars are the sums of the minutes.
+//! As in `synth`, the arithmetic uses only + - * / and square roots, so that every machine computes the same bits.
+//! Prices are generated in the terms after the split and converted to raw terms at the end. The last sessions are
+//! generated minute by minute, and their daily bars are aggregated from the minutes.
 
 use super::symbols::{COMPANIES, DELISTED, HALTED, LISTED_LATE, PAYERS, SECTORS, SPLIT, THIN, UNCORRELATED};
 use crate::calendar::{Calendar, Session};
@@ -25,7 +25,7 @@ const INDEX_VOLUME: f64 = 70e6;
 /// Open, high, low, close, volume.
 pub(super) type Bar = [f64; 5];
 
-/// Bars of one symbol, raw.
+/// Raw bars of one symbol.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Series {
     pub days: Vec<(TimeMicros, Bar)>,
@@ -87,7 +87,7 @@ fn company(k: usize) -> Company {
     }
 }
 
-/// Makes everything, session by session.
+/// Generates everything, session by session.
 pub(super) fn generate() -> Market {
     let mut companies: Vec<Company> = (0..COMPANIES.len()).map(company).collect();
     let mut market = Market { series: vec![Series::default(); COMPANIES.len() + 1], factors: Vec::new() };
@@ -152,7 +152,7 @@ pub(super) fn generate() -> Market {
     market
 }
 
-/// Puts the bars before the split into raw terms.
+/// Converts the bars before the split to raw terms.
 fn split(market: &mut Market) {
     let (k, day, ratio) = (SPLIT.0, date(SPLIT.1), SPLIT.2);
     for (time, bar) in &mut market.series[k].days {
@@ -166,7 +166,7 @@ fn split(market: &mut Market) {
     market.factors.push(FactorRow { symbol, date: day, split: ratio, dividend: 0.0 });
 }
 
-/// Two bars that follow each other as one.
+/// Two consecutive bars merged into one.
 fn join(a: Bar, b: Bar) -> Bar {
     [a[0], a[1].max(b[1]), a[2].min(b[2]), b[3], a[4] + b[4]]
 }
@@ -191,7 +191,7 @@ impl FactorDraws {
         Self { market: Draws::new(SEED, STREAM_MARKET), sectors, variance: 0.009 * 0.009 }
     }
 
-    /// The market's volatility comes in clusters.
+    /// Volatility of the market comes in clusters.
     fn draw(&mut self) -> Factors {
         const USUAL: f64 = 0.009;
         let market = self.variance.sqrt() * self.market.normal();
@@ -205,14 +205,14 @@ impl FactorDraws {
 }
 
 impl Company {
-    /// The day's bar from the close before.
+    /// The day's bar, starting from the previous close.
     fn day(&mut self, base: f64, factors: &Factors) -> Bar {
         let common = self.market_share * factors.market + self.sector_share * factors.sectors[self.sector];
         let own = self.noise * self.draws.normal();
-        // News at the open, in one day of 120.
+        // News at the open, on one day in 120.
         let news = if self.draws.uniform() < 1.0 / 120.0 { 0.06 * self.draws.normal() } else { 0.0 };
         let gap = 0.3 * common + 0.25 * self.noise * self.draws.normal() + news;
-        // Drawn back from the extremes.
+        // Mean reversion from the extremes.
         let pull = if base < 8.0 {
             0.004
         } else if base > 400.0 {
@@ -228,7 +228,8 @@ impl Company {
         bar(open, close, above, below, volume)
     }
 
-    /// The day minute by minute, from its open to its close; some bars before the open for companies that trade much.
+    /// The day minute by minute, from its open to its close; for companies with much trading also some bars before the
+    /// open.
     fn minutes(&mut self, session: &Session, base: f64, day: &Bar) -> Vec<(TimeMicros, Bar)> {
         let count = ((session.close - session.open) / MINUTE) as usize;
         let mut bars = Vec::with_capacity(count);
@@ -249,7 +250,7 @@ impl Company {
             walk.push(walk[k] + step * self.draws.normal());
         }
         let n = count as f64;
-        // A walk tied at both ends to the day's open and close.
+        // A Brownian bridge between the day's open and close.
         let price = |k: usize| {
             let u = k as f64 / n;
             cents((day[0] + (day[3] - day[0]) * u) * (1.0 + walk[k] - u * walk[count]))
@@ -270,10 +271,10 @@ impl Company {
     }
 }
 
-/// How prices stand to the closes before, summed over the companies that are listed.
+/// Ratios of prices to the previous closes, summed over the listed companies.
 struct Ratios {
     count: f64,
-    /// Of the opens and the closes of the day, where there are no minutes.
+    /// At the open and the close of the day, where there are no minutes.
     day: [f64; 2],
     /// At the open, and at the end of each minute.
     minutes: Vec<f64>,
@@ -285,7 +286,7 @@ impl Ratios {
         Self { count: 0.0, day: [0.0; 2], minutes: vec![0.0; minutes] }
     }
 
-    /// A company that does not trade stays where it was.
+    /// A company without a trade keeps its price.
     fn quiet(&mut self) {
         self.count += 1.0;
         self.day.iter_mut().chain(&mut self.minutes).for_each(|sum| *sum += 1.0);
@@ -312,7 +313,7 @@ impl Ratios {
     }
 }
 
-/// The index: the close before times the mean of the companies' ratios.
+/// The index: its previous close times the mean of the companies' ratios.
 struct Index {
     draws: Draws,
     close: f64,

@@ -1,10 +1,10 @@
-//! `demo` and `demo-1m`: a made-up, seeded market that comes with the program, so that every kind of scan has something
-//! to run on: sectors, an index named SPY, a split, dividends, a rename, late listings, a delisting, halts, thin
-//! symbols, pre-market bars and a half day.
+//! `demo` and `demo-1m`: an invented, seeded market that is bundled with the program, so that every kind of scan has
+//! something to run on: sectors, an index named SPY, a split, dividends, a rename, late listings, a delisting, halts,
+//! thin symbols, pre-market bars and a half day.
 //!
 //! `demo` has daily bars on the calendar of New York, 2021-01-04 to 2024-12-06; `demo-1m` the minutes of the ten
-//! sessions from 2024-11-22 on, which add up to the daily bars. Synthetic wherever it is shown; says nothing about any
-//! real market. Made in memory at its first use.
+//! sessions from 2024-11-22 on, which add up to the daily bars. Marked as synthetic wherever it is shown; it says
+//! nothing about any real market. Generated in memory at its first use.
 
 mod market;
 mod symbols;
@@ -26,10 +26,10 @@ const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 /// Version of the generator: part of the snapshot id.
 const GENERATOR: &str = "demo-1";
 
-/// More than so few symbols need, so that a scan of them can be cut into shards.
+/// More groups than this number of symbols needs, so that a scan of them can be divided into shards.
 const GROUPS: u32 = 8;
 
-/// Makes `demo`, or the minutes for any other name.
+/// Generates `demo`, or the minutes for any other name.
 pub(crate) fn build(name: &str) -> Result<Dataset, MarketError> {
     let market = generate();
     let daily = name == DEMO;

@@ -1,4 +1,4 @@
-//! The made-up companies of `demo`: five letters each, which no company listed in New York has for its common stock.
+//! The invented companies of `demo`: five letters each, which no company listed in New York uses for its common stock.
 
 /// Symbol, sector and industry.
 pub(super) const COMPANIES: [(&str, &str, &str); 60] = [
@@ -64,14 +64,14 @@ pub(super) const COMPANIES: [(&str, &str, &str); 60] = [
     ("GEOTO", "Utilities", "Geothermal"),
 ];
 
-/// In the order of the factors that move them.
+/// In the order of the factors that drive them.
 pub(super) const SECTORS: [&str; 8] =
     ["Energy", "Materials", "Industrials", "Consumer", "Health", "Financials", "Technology", "Utilities"];
 
-/// The average of them all; named like the fund that tracks a real index, so that examples read alike.
+/// The average of all companies; named like the fund that tracks a real index, so that examples look familiar.
 pub(super) const INDEX: &str = "SPY";
 
-/// Indices into [`COMPANIES`] and what sets them apart.
+/// Indices into [`COMPANIES`] and what is special about them.
 pub(super) const UNCORRELATED: [usize; 8] = [11, 13, 31, 34, 44, 53, 56, 59];
 /// Company, first session.
 pub(super) const LISTED_LATE: [(usize, &str); 4] =
@@ -81,11 +81,11 @@ pub(super) const DELISTED: (usize, &str) = (40, "2023-03-10");
 /// Company, first and last session without a bar.
 pub(super) const HALTED: [(usize, &str, &str); 2] =
     [(32, "2022-05-16", "2022-05-24"), (19, "2024-02-07", "2024-02-09")];
-/// Company, ex-date, new shares for an old one.
+/// Company, ex-date, new shares per old share.
 pub(super) const SPLIT: (usize, &str, f64) = (47, "2023-06-12", 4.0);
 /// Companies that pay in March, June, September and December, before the week of the minute bars or after it.
 pub(super) const PAYERS: [usize; 5] = [0, 24, 38, 55, 57];
-/// Companies of whose minutes about half have no trade.
+/// Companies for which about half of the minutes have no trade.
 pub(super) const THIN: [usize; 8] = [6, 10, 21, 29, 36, 43, 52, 58];
 /// Company that traded under another name before a date.
 pub(super) const RENAMED: (usize, &str, &str) = (46, "OLDBY", "2022-06-09");

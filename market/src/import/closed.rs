@@ -1,4 +1,4 @@
-//! How far imported bars are complete: no bar is closed that ends after the import's clock.
+//! Up to when imported bars are complete: a bar that ends after the import's clock is not closed.
 
 use super::ImportOptions;
 use crate::calendar::Calendar;
@@ -6,7 +6,7 @@ use crate::manifest::Manifest;
 use crate::name::Timeframe;
 use crate::time::TimeMicros;
 
-/// Ends of the imported bars, beside the clock.
+/// Ends of the imported bars, relative to the clock.
 pub(super) struct Closed {
     /// End of the last bar.
     last: Option<TimeMicros>,
@@ -19,7 +19,7 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    /// Of the ascending times of each symbol.
+    /// From the ascending times of each symbol.
     pub fn of<'a>(
         symbols: impl Iterator<Item = &'a [TimeMicros]>,
         clock: Option<TimeMicros>,
@@ -38,10 +38,10 @@ impl Closed {
         found
     }
 
-    /// What was said, else what the dataset says as long as no imported bar ends later, else what the clock says:
-    /// `None` where that is the end of the last bar. The end of a bar and never the clock itself, so that the same file
-    /// imported a second later is the same snapshot.
-    pub fn complete_to(&self, said: Option<TimeMicros>, old: Option<&Manifest>) -> Option<TimeMicros> {
+    /// The requested time, else the dataset's as long as no imported bar ends later, else the one by the clock: `None`
+    /// where that is the end of the last bar. The result is the end of a bar and never the clock itself, so that the
+    /// same file imported a second later gives the same snapshot.
+    pub fn complete_to(&self, requested: Option<TimeMicros>, old: Option<&Manifest>) -> Option<TimeMicros> {
         let kept = || {
             let kept = old?.complete_to?;
             (self.last.is_none_or(|end| end <= kept)).then_some(kept)
@@ -50,17 +50,17 @@ impl Closed {
             let before = old.map(Manifest::complete_to);
             (self.forming > 0).then(|| self.closed.max(before).or(self.first)).flatten()
         };
-        said.or_else(kept).or_else(by_clock)
+        requested.or_else(kept).or_else(by_clock)
     }
 
-    /// That bars are forming, where nobody said so.
+    /// A note that bars are still forming, unless the user gave the time up to which they are complete.
     pub fn note(&self, options: &ImportOptions, calendar: Calendar) -> Option<String> {
         let (clock, last) = (options.clock?, self.last?);
         (self.forming > 0 && options.complete_to.is_none()).then(|| {
             let zone = calendar.zone();
             format!(
-                "{} of the imported bars end after the present, {} (the last at {}): they are forming, and not looked at \
-                 unless asked for; --complete-to says otherwise",
+                "{} of the imported bars end after the present, {} (the last at {}): they are forming, and not used \
+                 unless --forming asks for them; --complete-to overrides this",
                 self.forming,
                 zone.format(clock - clock.rem_euclid(crate::time::SECOND)),
                 zone.format(last)

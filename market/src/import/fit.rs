@@ -1,4 +1,4 @@
-//! How well bars fit a calendar: how many lie outside its regular sessions, and how many on dates that have none.
+//! How well bars fit a calendar: how many are outside its regular sessions, and how many on dates without a session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::limits::FIT_BARS_MAX;
 use crate::name::Timeframe;
 use crate::time::{DAY, TimeMicros, format_time};
 
-/// Share of bars on dates without a session from which a calendar does not fit. Days of the week that are always traded
-/// are two of seven, the holidays of another exchange one of thirty.
+/// Share of bars on dates without a session from which a calendar does not fit. Markets that trade on weekends have two
+/// days of seven, the holidays of another exchange about one day of thirty.
 const MISFIT_SHARE: f64 = 0.1;
-/// Different dates without a session, from which the share is looked at.
+/// Number of different dates without a session from which the share is considered.
 const MISFIT_DATES: usize = 10;
-/// Calendars that almost any bars fit, suggested last.
+/// Calendars that fit almost any bars, and are suggested last.
 const GENERAL: [&str; 2] = ["weekdays", "24/7"];
 
-/// What was found.
+/// What was counted.
 #[derive(Debug, Clone)]
 pub(crate) struct Fit {
     pub calendar: Calendar,
-    /// Bars that were looked at: those of dates that the calendar knows.
+    /// Bars that were checked: those on dates in the calendar's range.
     pub bars: u64,
     /// Intraday bars that start outside a regular session.
     pub outside: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Fit {
     sample: Vec<TimeMicros>,
 }
 
-/// Remembers the last session, as times come in order.
+/// Remembers the last session, because times come in order.
 struct Sessions {
     calendar: Calendar,
     range: (TimeMicros, TimeMicros),
@@ -60,7 +60,7 @@ impl Sessions {
         true
     }
 
-    /// Whether the date of an instant, by the exchange's clock, has a session.
+    /// Whether the local date of an instant has a session.
     fn has_date(&self, time: TimeMicros, dated: bool) -> bool {
         let date = if dated { time } else { self.calendar.zone().wall(time) };
         self.calendar.session_on(date - date.rem_euclid(DAY)).is_some()
@@ -99,7 +99,7 @@ impl Fit {
             dated,
             sample: bars.values().flat_map(|b| &b.times).step_by(total / FIT_BARS_MAX + 1).copied().collect(),
         };
-        // Weeks and months are labelled by days of any kind.
+        // The labels of weeks and months may be any day.
         if timeframe.is_dated() && timeframe.to_string() != "1d" {
             return fit;
         }
@@ -139,7 +139,7 @@ impl Fit {
         count as f64 / of.max(1) as f64
     }
 
-    /// That bars lie outside the regular sessions, or on dates without one; `None` when all fit.
+    /// A note that bars are outside the regular sessions, or on dates without one; `None` when all fit.
     pub(super) fn note(&self) -> Option<String> {
         let name = self.calendar.name();
         let first = self.dates.first().map_or_else(String::new, |d| format!(", the first {}", format_time(*d)));
@@ -157,7 +157,7 @@ impl Fit {
         }
     }
 
-    /// That the calendar does not fit; `None` when it does but for a few bars.
+    /// Why the calendar does not fit; `None` when all but a few bars fit.
     pub(super) fn misfit(&self) -> Option<String> {
         let share = Self::share(self.off_days, self.bars);
         (share > MISFIT_SHARE && self.dates.len() >= MISFIT_DATES).then(|| {
@@ -176,7 +176,8 @@ impl Fit {
         })
     }
 
-    /// The calendar that fits best, if it fits: of those that hold all dates the one with the fewest sessions.
+    /// The calendar that fits best, if one fits: of those with sessions on all the dates, the one with the fewest
+    /// sessions.
     pub(super) fn better(&self) -> Option<&'static str> {
         let (first, last) = (self.sample.iter().min().copied()?, self.sample.iter().max().copied()?);
         let share = |calendar: Calendar| {
@@ -186,7 +187,7 @@ impl Fit {
                 let regular = !self.dated && calendar.is_regular(***time);
                 !regular && !sessions.has_date(***time, self.dated)
             });
-            // One that knows none of the dates fits none.
+            // A calendar that covers none of the dates does not fit.
             if known.is_empty() { 1.0 } else { off.count() as f64 / known.len() as f64 }
         };
         let own = CALENDARS.iter().filter(|name| !GENERAL.contains(name));
@@ -194,7 +195,7 @@ impl Fit {
             let calendar = Calendar::named(name).ok()?;
             Some((*name, share(calendar), calendar.ordinal(last) - calendar.ordinal(first)))
         });
-        // Ties go to the first, so to an exchange rather than to what fits anything.
+        // Ties go to the first, and so to an exchange rather than to a calendar that fits anything.
         let best = named.min_by(|a, b| a.1.total_cmp(&b.1).then(a.2.cmp(&b.2)));
         best.filter(|(_, share, _)| *share < MISFIT_SHARE / 2.0).map(|(name, ..)| name)
     }

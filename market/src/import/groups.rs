@@ -1,4 +1,4 @@
-//! Uniting imported bars with those that a dataset has, group by group; groups that do not change keep their files.
+//! Merges imported bars with those of a dataset, group by group; unchanged groups keep their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn united_columns<'a>(columns: impl Iterator<Item = &'a String>) -> R
     Ok(united)
 }
 
-/// Columns in another order; those that are not there hold NaN.
+/// Columns in another order; missing columns are filled with NaN.
 pub(super) fn spread(mut values: Vec<Vec<f64>>, from: &[String], to: &[String], rows: usize) -> Vec<Vec<f64>> {
     let mut take = |column: &String| from.iter().position(|c| c == column).map(|i| std::mem::take(&mut values[i]));
     to.iter().map(|column| take(column).unwrap_or_else(|| vec![f64::NAN; rows])).collect()
@@ -52,7 +52,7 @@ pub(super) struct MergedGroup {
     pub(super) jumps: Vec<Jump>,
 }
 
-/// Stores the groups that change, and takes over the files of those that do not.
+/// Stores the groups that change, and reuses the files of those that do not.
 pub(super) fn merge_into(
     sink: &Sink,
     existing: Option<&Dataset>,

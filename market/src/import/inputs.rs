@@ -1,5 +1,5 @@
-//! The files of one import: in an order of their own, read in parallel, their dates understood together. A file that
-//! cannot be read is left out and reported, unless none can.
+//! The files of one import: sorted, read in parallel, their dates interpreted together. A file that cannot be read is
+//! left out and reported; it is an error only if no file can be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,8 +52,8 @@ pub(super) fn read_all(inputs: &[Input], options: &ImportOptions) -> Result<Read
             Ok(rows) => files.push((at, rows)),
             Err(error) if options.strict => return Err(error),
             Err(error) => {
-                let told = error_text(&error);
-                let why = told.strip_prefix(&format!("{}: ", inputs[at].shown)).unwrap_or(&told).to_owned();
+                let message = error_text(&error);
+                let why = message.strip_prefix(&format!("{}: ", inputs[at].shown)).unwrap_or(&message).to_owned();
                 skipped.push(SkippedFile { file: inputs[at].shown.clone(), why });
                 first.get_or_insert(error);
             }
@@ -76,7 +76,7 @@ pub(super) fn read_all(inputs: &[Input], options: &ImportOptions) -> Result<Read
     Ok(ReadFiles { files, skipped, notes })
 }
 
-/// An error and what caused it.
+/// An error and its causes.
 fn error_text(error: &MarketError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
@@ -84,7 +84,7 @@ fn error_text(error: &MarketError) -> String {
     }
 }
 
-/// Files whose dates leave the order of day and month open follow those that tell it.
+/// Files whose dates do not decide the order of day and month use the order of the files that do.
 fn settle_date_order(
     inputs: &[Input],
     files: &mut [(usize, Rows)],
@@ -100,7 +100,7 @@ fn settle_date_order(
     let month = find(OrderEvidence::Decided(DateOrderKey::MonthFirst));
     match (day, month, find(OrderEvidence::Silent)) {
         (Some(day), Some(month), Some(silent)) => Err(MarketError::Refused(format!(
-            "{} has its dates day first, {} month first, and {} does not tell: say which order is meant",
+            "{} has its dates day first, {} month first, and {} does not show which: name the order with --month-first or --day-first",
             inputs[day].shown, inputs[month].shown, inputs[silent].shown
         ))),
         (Some(_), None, Some(_)) => {
@@ -122,8 +122,8 @@ fn settle_date_order(
     }
 }
 
-/// Rows that turned out to be no bars when the times of all files were known: their files are read once more for how
-/// they stand there.
+/// Rows that turned out not to be bars once the times of all files were known: their files are read again for the text
+/// of these rows.
 pub(super) fn reread(
     inputs: &[Input],
     options: &ReadOptions,

@@ -1,9 +1,9 @@
-//! Importing files of bars: read them all, merge them with what the dataset has, make one new snapshot. Tables of symbols
-//! and of splits and dividends come the same way, with bars or alone.
+//! Importing files of bars: read them all, merge them with the dataset's bars, create one new snapshot. Tables of
+//! symbols and of splits and dividends are imported the same way, with bars or alone.
 //!
-//! The order in which files are named never matters. A bar that is there already and comes again with other values is
-//! revised: the new values win, except that a missing number never takes away a known one. Nothing is written before
-//! every file has been read.
+//! The order in which files are named does not matter. A bar that exists already and is imported again with other
+//! values is revised: the new values win, except that a missing number never replaces a known one. Nothing is written
+//! before every file has been read.
 
 mod closed;
 mod fit;
@@ -37,37 +37,38 @@ use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish};
 use crate::store::Store;
 use crate::time::TimeMicros;
 
-/// What a manifest says about imported bars.
+/// Origin of imported bars in a manifest.
 pub(crate) const ORIGIN_IMPORT: &str = "import";
 
 /// What to import and how to read it.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
-    /// A new dataset, or one that is added to.
+    /// A new dataset, or an existing one to add to.
     pub dataset: String,
-    /// Files of bars: delimited text, Parquet or Arrow, plain, gzip or in zip archives, `-` for standard input; none when
-    /// only what is below is to change in a dataset that exists.
+    /// Files of bars: delimited text, Parquet or Arrow, plain, gzip or in zip archives, `-` for standard input; empty
+    /// to change only what is below in an existing dataset.
     pub files: Vec<PathBuf>,
-    /// How they spell bars.
+    /// How to read the files.
     pub read: ReadOptions,
-    /// Such as `1d`; `None` takes that of the dataset, and for a new one that which the spacing of the bars tells.
+    /// Such as `1d`; `None` takes that of the dataset; for a new one it is inferred from the spacing of the bars.
     pub timeframe: Option<String>,
     /// Refuses the import for a file that cannot be read, which otherwise is left out and reported.
     pub strict: bool,
     /// Name of the exchange calendar; `None` keeps the dataset's; for a new one it is that of the files' format, or
     /// `XNYS`.
     pub calendar: Option<String>,
-    /// Up to which instant the bars are complete; `None` means the end of the last bar (see [`import_files`]).
+    /// The instant up to which the bars are complete; `None` means the end of the last bar (see [`import_files`]).
     pub complete_to: Option<TimeMicros>,
-    /// The present: bars that end later are forming, unless `complete_to` says otherwise. `None`: none is too young.
+    /// The current time: bars that end later are forming, unless `complete_to` is set. `None`: no bar is treated as
+    /// forming.
     pub clock: Option<TimeMicros>,
-    /// CSV file of splits and dividends, which is added to the dataset's table.
+    /// CSV file of splits and dividends, which are added to the dataset's table.
     pub factors: Option<PathBuf>,
     /// CSV file of names and labels, which replaces the dataset's table.
     pub symbols: Option<PathBuf>,
 }
 
-/// What an import did. `rows_read = rows_kept + rows_quarantined` and `rows_kept = added + unchanged + revised`.
+/// The result of an import. `rows_read = rows_kept + rows_quarantined` and `rows_kept = added + unchanged + revised`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ImportReport {
     /// Name.
@@ -76,13 +77,13 @@ pub struct ImportReport {
     pub snapshot: String,
     /// The dataset is new.
     pub created: bool,
-    /// The dataset held all this already; no snapshot was made.
+    /// The dataset had all this already; no snapshot was created.
     pub unchanged: bool,
     /// Length of a bar.
     pub timeframe: String,
-    /// It was told by the bars.
+    /// The timeframe was inferred from the bars.
     pub timeframe_inferred: bool,
-    /// The zone in which times that name none were read; `None` where it was not said.
+    /// The zone of times without one; `None` where it was not given.
     pub zone: Option<String>,
     /// Number of input files by the format that they were recognised as.
     pub formats: BTreeMap<String, u64>,
@@ -104,7 +105,7 @@ pub struct ImportReport {
     pub quarantine_file: Option<String>,
     /// Good rows that are new bars.
     pub rows_added: u64,
-    /// Good rows that were there already.
+    /// Good rows that existed already.
     pub rows_unchanged: u64,
     /// Good rows that replaced other values.
     pub rows_revised: u64,
@@ -120,11 +121,12 @@ pub struct ImportReport {
     pub last_time: TimeMicros,
     /// Columns of the snapshot.
     pub columns: Vec<String>,
-    /// Headers whose columns are not kept: they hold no numbers, have no usable name, or mean nothing for their format.
+    /// Headers whose columns are not kept: they contain no numbers, have no usable name, or have no meaning in their
+    /// format.
     pub ignored_columns: Vec<String>,
     /// Name of the exchange calendar.
     pub calendar: String,
-    /// Up to which instant the snapshot is complete.
+    /// The instant up to which the snapshot is complete.
     pub complete_to: TimeMicros,
     /// Rows of the snapshot's table of symbols.
     pub symbol_rows: u64,
@@ -132,8 +134,8 @@ pub struct ImportReport {
     pub labels: Vec<String>,
     /// Splits and dividends in the snapshot.
     pub factors: u64,
-    /// Number of jumps of the close among the imported bars, by more than three times or as by a split of a usual ratio,
-    /// that no split of the dataset explains; none is removed.
+    /// Number of jumps of the close among the imported bars, by more than a factor of three or by a usual split ratio,
+    /// that the dataset's splits do not explain; none is removed.
     pub jumps: u64,
     /// The first of them, by symbol and time.
     pub jumps_listed: Vec<Jump>,
@@ -141,11 +143,11 @@ pub struct ImportReport {
     pub files_written: u64,
     /// Group files that the new snapshot shares with older ones.
     pub files_shared: u64,
-    /// What was decided on the way and should be known.
+    /// Decisions made during the import that the user should know.
     pub notes: Vec<String>,
 }
 
-/// Refuses names that no dataset of the user's may have.
+/// Refuses names that a user's dataset may not have.
 pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
     check_dataset_name(name)?;
     if is_bundled(name) {
@@ -159,14 +161,14 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
 /// Imports files of bars as one new snapshot of `options.dataset`. A file that cannot be read is left out and reported,
 /// unless `strict` is set or none can be read.
 ///
-/// Where `complete_to` is not said, the dataset's own is kept as long as none of the imported bars ends after it; else
-/// the bars are taken to be complete to the end of the last one that ends no later than `clock`.
+/// Without `complete_to` the dataset's own is kept as long as none of the imported bars ends after it; otherwise the
+/// bars are taken to be complete up to the end of the last one that ends no later than `clock`.
 ///
 /// # Errors
 /// [`MarketError::BadCsv`] for a file without a usable header or without a single good row,
 /// [`MarketError::BadName`], [`MarketError::Refused`], [`MarketError::Limit`], [`MarketError::Busy`],
-/// [`MarketError::Io`]; [`MarketError::Checksum`] and its like when the dataset that is added to is damaged.
-/// Nothing is changed then.
+/// [`MarketError::Io`]; [`MarketError::Checksum`] and its like when the existing dataset is damaged. Then nothing is
+/// changed.
 pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportReport, MarketError> {
     let name = &options.dataset;
     check_writable_name(name)?;
@@ -176,8 +178,8 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
         || options.calendar.is_some()
         || options.complete_to.is_some();
     if options.files.is_empty() && only_facts && store.head(name)?.is_none() {
-        let told = format!("there is no dataset '{name}' yet: give files of bars too");
-        return Err(MarketError::Refused(told));
+        let message = format!("there is no dataset '{name}' yet: give files of bars too");
+        return Err(MarketError::Refused(message));
     }
     if options.files.is_empty() && !only_facts {
         return Err(MarketError::Refused("no file was given to import".to_owned()));
@@ -188,7 +190,7 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
 
     let directory = store.directory(name);
     let _lock = WriteLock::take(&directory, name)?;
-    // Looked at again under the lock.
+    // Checked again under the lock.
     let existing = existing(store, name)?;
     if let Some(existing) = &existing {
         check_compatible(existing, timeframe)?;
@@ -268,15 +270,15 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     })
 }
 
-/// The dataset that is added to, if there is one.
+/// The existing dataset, if there is one.
 fn existing(store: &Store, name: &str) -> Result<Option<Dataset>, MarketError> {
     let existing = match store.head(name)? {
         Some(_) => store.open(name)?,
         None => return Ok(None),
     };
     if existing.manifest.synthetic {
-        let told = format!("dataset '{name}' is synthetic: real bars are not mixed into it");
-        return Err(MarketError::Refused(told));
+        let message = format!("dataset '{name}' is synthetic: real bars cannot be added to it");
+        return Err(MarketError::Refused(message));
     }
     Ok(Some(existing))
 }

@@ -1,5 +1,5 @@
-//! Everything of an import that writes nothing: files are read, their times settled, their bars put together. What a
-//! preview shows is what an import does.
+//! The part of an import that writes nothing: files are read, their times interpreted, their bars merged. A preview
+//! therefore shows exactly what an import does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::sources::expand;
 use crate::store::Store;
 use crate::time::TimeMicros;
 
-/// Files of the same columns.
+/// Files with the same columns.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Layout {
-    /// How they were recognised.
+    /// The recognised format.
     pub format: String,
     /// Column of the file and what it means.
     pub meanings: Vec<(String, String)>,
@@ -53,17 +53,17 @@ pub struct PreviewBar {
 pub struct ImportPreview {
     /// Name.
     pub dataset: String,
-    /// There is no such dataset yet.
+    /// The dataset does not exist yet.
     pub created: bool,
     /// Length of a bar.
     pub timeframe: String,
-    /// It is inferred from the bars.
+    /// The timeframe is inferred from the bars.
     pub timeframe_inferred: bool,
     /// Name of the exchange calendar.
     pub calendar: String,
-    /// Zone of times that name none, where there are such times.
+    /// Zone of times without one, if there are such times.
     pub zone: Option<String>,
-    /// How the files are understood.
+    /// How the files are interpreted.
     pub layouts: Vec<Layout>,
     /// Rows in the files.
     pub rows_read: u64,
@@ -81,9 +81,9 @@ pub struct ImportPreview {
     pub bad_rows: Vec<(String, u64, String, String)>,
     /// Files that would be left out.
     pub skipped: Vec<SkippedFile>,
-    /// How many bars lie outside the calendar's sessions, in words.
+    /// How many bars are outside the calendar's sessions, in words.
     pub fit: Option<String>,
-    /// What was decided on the way and should be known.
+    /// Decisions that the user should know.
     pub notes: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Prepared {
     pub notes: Vec<String>,
 }
 
-/// Files that have the same columns, in the order of the first of each.
+/// Groups of files with the same columns, in the order of the first file of each.
 fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a Rows)>) -> Vec<Layout> {
     let mut layouts: Vec<Layout> = Vec::new();
     for (file, rows) in files {
@@ -126,7 +126,7 @@ fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a Rows)>) -> Vec<Layout> 
     layouts
 }
 
-/// The calendar that is named, else the dataset's, else that of the files' format, else New York's.
+/// The requested calendar, else the dataset's, else that of the files' format, else New York's.
 fn choose_calendar(
     options: &ImportOptions,
     existing: Option<&Dataset>,
@@ -141,7 +141,7 @@ fn choose_calendar(
     }
 }
 
-/// Reads the files of an import. With no file there is nothing to read: then only facts of the dataset change.
+/// Reads the files of an import. Without files only reference data of the dataset change.
 pub(super) fn prepare(options: &ImportOptions, existing: Option<&Dataset>) -> Result<Prepared, MarketError> {
     let inputs = expand(&options.files)?;
     let read = read_all(&inputs, options)?;
@@ -177,7 +177,7 @@ pub(super) fn prepare(options: &ImportOptions, existing: Option<&Dataset>) -> Re
         }
     }
     if turned > 0 {
-        notes.push(format!("{turned} of {read_files} files had their newest bar first and were turned round"));
+        notes.push(format!("{turned} of {read_files} files had their newest bar first and were reversed"));
     }
     let (imported, duplicates) = combine_files(by_symbol);
     for (file, lines) in duplicates {
@@ -216,10 +216,10 @@ pub(super) fn by_reason(bad: &[QuarantinedRow]) -> BTreeMap<String, u64> {
     quarantined
 }
 
-/// Says what [`super::import_files`] would do, and writes nothing.
+/// Reports what [`super::import_files`] would do, and writes nothing.
 ///
 /// # Errors
-/// As of [`super::import_files`].
+/// Those of [`super::import_files`].
 pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPreview, MarketError> {
     check_writable_name(&options.dataset)?;
     let existing = super::existing(store, &options.dataset)?;
@@ -236,7 +236,7 @@ pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPre
         }
     }
     prepared.notes.sort();
-    let told =
+    let shown =
         |row: &QuarantinedRow| (row.file.clone(), row.row.line, row.row.reason.text().to_owned(), row.row.row.clone());
     Ok(ImportPreview {
         dataset: options.dataset.clone(),
@@ -252,7 +252,7 @@ pub fn preview_files(store: &Store, options: &ImportOptions) -> Result<ImportPre
         columns: prepared.columns,
         first_bars,
         quarantined: by_reason(&prepared.bad),
-        bad_rows: prepared.bad.iter().take(PREVIEW_BAD_ROWS_MAX).map(told).collect(),
+        bad_rows: prepared.bad.iter().take(PREVIEW_BAD_ROWS_MAX).map(shown).collect(),
         skipped: prepared.skipped,
         fit: prepared.fit,
         notes: prepared.notes,

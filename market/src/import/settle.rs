@@ -1,5 +1,5 @@
-//! What the times of an import mean once all its files are known: how long a bar is, in which zone clocks were read,
-//! and which bars come twice or out of order. What the files contradict is refused with what to do.
+//! Interprets the times of an import once all its files are known: the length of a bar, the zone of times without one,
+//! and which bars are duplicates or out of order. Contradictions are refused with advice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::limits::FIT_BARS_MAX;
 use crate::merge::SymbolRows;
 use crate::name::{TimeUnit, Timeframe};
 use crate::quarantine::Reason;
-use crate::reading::{NAIVE, Rows, Spacing, Told, length, newest_first};
+use crate::reading::{Inferred, NAIVE, Rows, Spacing, length, newest_first};
 use crate::sources::Input;
 use crate::time::{DAY, SECOND, TimeMicros};
 use crate::zone::Zone;
 
 const DAILY: Timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
-/// Zones that times without one are tried in, beside the calendar's own.
+/// Zones that are tried for times without one, besides the calendar's own.
 const ZONES_TRIED: [&str; 5] = ["America/New_York", "Europe/London", "Europe/Berlin", "Europe/Athens", "Asia/Tokyo"];
-/// Bars from which it is noticed that another zone fits better.
+/// Least number of bars to conclude that another zone fits better.
 const ZONE_BARS_MIN: usize = 20;
 
-/// The timeframe of an import, and where it is from.
+/// The timeframe of an import, and how it was chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Chosen {
     pub timeframe: Timeframe,
-    /// Neither said nor that of the dataset, but inferred from the spacing of the bars.
+    /// Neither requested nor that of the dataset, but inferred from the spacing of the bars.
     pub inferred: bool,
 }
 
@@ -43,7 +43,7 @@ fn instants(rows: &Rows) -> impl Iterator<Item = TimeMicros> + '_ {
     rows.local.iter().zip(&rows.offset).map(utc)
 }
 
-/// Steps between bars of a symbol that lie in different files.
+/// Steps between bars of a symbol that are in different files.
 fn across(files: &[(usize, Rows)]) -> Spacing {
     let mut times: BTreeMap<&str, Vec<TimeMicros>> = BTreeMap::new();
     for (_, rows) in files {
@@ -59,7 +59,8 @@ fn across(files: &[(usize, Rows)]) -> Spacing {
     spacing
 }
 
-/// The timeframe that is said, else the dataset's, else the one that the bars tell; refused where they contradict it.
+/// The requested timeframe, else the dataset's, else the one inferred from the bars; refused where the bars contradict
+/// it.
 pub(super) fn choose_timeframe(
     inputs: &[Input],
     files: &[(usize, Rows)],
@@ -67,25 +68,30 @@ pub(super) fn choose_timeframe(
     existing: Option<&Dataset>,
     calendar: Calendar,
 ) -> Result<Chosen, MarketError> {
-    let said: Option<Timeframe> = options.timeframe.as_deref().map(str::parse).transpose()?;
+    let requested: Option<Timeframe> = options.timeframe.as_deref().map(str::parse).transpose()?;
     let held: Option<Timeframe> = existing.map(|e| e.manifest.timeframe.parse()).transpose()?;
-    if let (Some(said), Some(held)) = (said, held)
-        && said != held
+    if let (Some(requested), Some(held)) = (requested, held)
+        && requested != held
     {
-        return Err(other_timeframe(&options.dataset, held, &format!("bars of {said} cannot be added"), said));
+        return Err(other_timeframe(
+            &options.dataset,
+            held,
+            &format!("bars of {requested} cannot be added"),
+            requested,
+        ));
     }
     let mut spacing = Spacing::default();
     files.iter().for_each(|(_, rows)| spacing.merge(&rows.spacing));
     if spacing.count() == 0 {
         spacing = across(files);
     }
-    let told = spacing.told();
-    let chosen = match (said.or(held), told) {
+    let inferred = spacing.timeframe();
+    let chosen = match (requested.or(held), inferred) {
         (Some(timeframe), _) => Chosen { timeframe, inferred: false },
-        (None, Some(Told::Timeframe(timeframe, _))) => Chosen { timeframe, inferred: true },
-        (None, Some(Told::Odd(step))) => {
+        (None, Some(Inferred::Timeframe(timeframe, _))) => Chosen { timeframe, inferred: true },
+        (None, Some(Inferred::Odd(step))) => {
             return Err(MarketError::Refused(format!(
-                "the bars are {} apart, which tells no timeframe: say --timeframe, such as --timeframe 1m",
+                "the bars are {} apart, which is not a timeframe: set it with --timeframe, such as --timeframe 1m",
                 length(step)
             )));
         }
@@ -98,9 +104,9 @@ pub(super) fn choose_timeframe(
             };
             let mut bars = files.iter().flat_map(|(_, rows)| (0..rows.local.len()).map(move |i| (rows, i)));
             if !bars.all(midnight) {
-                let told = "one bar for each symbol does not tell how long a bar is: say --timeframe, such as \
+                let message = "with one bar per symbol the timeframe cannot be inferred: set it with --timeframe, such as \
                             --timeframe 1m";
-                return Err(MarketError::Refused(told.to_owned()));
+                return Err(MarketError::Refused(message.to_owned()));
             }
             Chosen { timeframe: DAILY, inferred: false }
         }
@@ -110,20 +116,20 @@ pub(super) fn choose_timeframe(
     let whole = files.first().map(|(at, _)| (inputs[*at].shown.as_str(), &spacing));
     for (file, spacing) in each.chain(whole) {
         let Some(why) = spacing.contradicts(timeframe) else { continue };
-        let instead = match spacing.told() {
-            Some(Told::Timeframe(told, _)) => Some(told),
+        let instead = match spacing.timeframe() {
+            Some(Inferred::Timeframe(timeframe, _)) => Some(timeframe),
             _ => None,
         };
         let refused = |why: String, expected: String| MarketError::BadCsv { file: file.to_owned(), why, expected };
         let usable = instead.map_or_else(
             || "bars of a minute or longer".to_owned(),
-            |told| format!("--timeframe {told}, or none: the bars tell it"),
+            |timeframe| format!("--timeframe {timeframe}, or none to infer it from the bars"),
         );
-        return Err(match (said, held) {
-            (Some(said), _) => refused(format!("{why}, which contradicts --timeframe {said}"), usable),
+        return Err(match (requested, held) {
+            (Some(requested), _) => refused(format!("{why}, which contradicts --timeframe {requested}"), usable),
             (None, Some(held)) => {
-                let told = format!("{why} in {file}, so they cannot be added");
-                other_timeframe(&options.dataset, held, &told, instead.unwrap_or(held))
+                let message = format!("{why} in {file}, so they cannot be added");
+                other_timeframe(&options.dataset, held, &message, instead.unwrap_or(held))
             }
             (None, None) => {
                 let expected = "bars of one timeframe; import those of others into datasets of their own".to_owned();
@@ -134,7 +140,7 @@ pub(super) fn choose_timeframe(
     Ok(chosen)
 }
 
-/// That a dataset holds bars of another timeframe, and what to do.
+/// The error that a dataset holds bars of another timeframe, with advice.
 pub(super) fn other_timeframe(dataset: &str, held: Timeframe, why: &str, other: Timeframe) -> MarketError {
     MarketError::Refused(format!(
         "dataset '{dataset}' holds bars of {held}, and {why}: import them into a dataset of their own, such as \
@@ -142,8 +148,8 @@ pub(super) fn other_timeframe(dataset: &str, held: Timeframe, why: &str, other: 
     ))
 }
 
-/// The zone of times that name none: the one said, else that of the files' format. `None` reads them as UTC, which is
-/// refused where the bars' times of day say otherwise.
+/// The zone of times without one: the requested one, else that of the files' format. `None` reads them as UTC, which is
+/// refused where the bars' times of day contradict it.
 pub(super) fn choose_zone(
     files: &[(usize, Rows)],
     options: &ImportOptions,
@@ -177,26 +183,26 @@ pub(super) fn choose_zone(
             as_utc > doubtful && share * 4.0 < as_utc
         });
     if as_utc <= 0.5 && !other_is_better {
-        notes.push("times that name no zone were read as UTC; --tz names their zone".to_owned());
+        notes.push("times without a zone were read as UTC; --tz sets their zone".to_owned());
         return Ok(None);
     }
     let advice = match best {
         Some((share, zone)) => {
             let zone = zone.name();
-            format!("read in {zone} it is {}: say --tz {zone}, or --tz UTC if they are UTC", percent(share))
+            format!("read in {zone} it would be {}: set --tz {zone}, or --tz UTC if they are UTC", percent(share))
         }
         None => {
-            "say --tz with the zone of these times, --tz UTC if they are UTC, or the --calendar that fits".to_owned()
+            "set --tz to the zone of these times, or to UTC if they are UTC, or set the --calendar that fits".to_owned()
         }
     };
     Err(MarketError::Refused(format!(
-        "{} of the bars lie outside the regular sessions of {} when times that name no zone are read as UTC; {advice}",
+        "{} of the bars are outside the regular sessions of {} when times without a zone are read as UTC; {advice}",
         percent(as_utc),
         calendar.name()
     )))
 }
 
-/// How the times of an import are made into labels of bars.
+/// How times are converted to the labels of bars.
 #[derive(Clone, Copy)]
 pub(crate) struct Labels {
     pub timeframe: Timeframe,
@@ -205,8 +211,8 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Dated bars are labelled by the date as it is written; where an instant is written instead, by its date in the
-    /// zone of the exchange. All others by their start.
+    /// Dated bars are labelled by the date as written; where an instant is written instead, by its date in the zone of
+    /// the exchange. All others by their start.
     fn label(self, local: TimeMicros, offset: i32) -> TimeMicros {
         let date = |local: TimeMicros| local - local.rem_euclid(DAY);
         match (self.timeframe.is_dated(), offset) {
@@ -220,7 +226,7 @@ impl Labels {
     }
 }
 
-/// The bars of a file by symbol, and the rows that come twice or out of order. Says whether it was newest first.
+/// The bars of a file by symbol, the rows that are duplicates or out of order, and whether the file was newest first.
 pub(crate) type Labelled = (BTreeMap<Arc<str>, SymbolRows>, Vec<(u64, Reason)>, bool);
 
 /// Labels the rows of one file and puts them in order.
@@ -275,21 +281,21 @@ pub(super) fn label_all(files: Vec<(usize, Rows)>, labels: Labels) -> Vec<(usize
         .collect()
 }
 
-/// Refuses bars on dates on which the calendar has no session, where they are more than a few; the calendar that a user
-/// named is not doubted.
+/// Refuses an import with more than a few bars on dates without a session; a calendar that the user named is accepted
+/// as it is.
 pub(super) fn check_calendar(
     fit: &Fit,
     options: &ImportOptions,
     existing: Option<&Dataset>,
 ) -> Result<(), MarketError> {
-    let Some(told) = fit.misfit().filter(|_| options.calendar.is_none()) else { return Ok(()) };
+    let Some(misfit) = fit.misfit().filter(|_| options.calendar.is_none()) else { return Ok(()) };
     let advice = match (fit.better(), existing) {
-        (Some(other), None) => format!("say --calendar {other}, which fits"),
+        (Some(other), None) => format!("use --calendar {other}, which fits"),
         (Some(other), Some(_)) => format!(
             "these bars fit {other}: import them into a dataset of their own with --calendar {other}, or name the \
              dataset's calendar to keep it"
         ),
-        (None, _) => "name the calendar that is meant with --calendar".to_owned(),
+        (None, _) => "name the calendar with --calendar".to_owned(),
     };
-    Err(MarketError::Refused(format!("{told}: {advice}")))
+    Err(MarketError::Refused(format!("{misfit}: {advice}")))
 }

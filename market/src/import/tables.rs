@@ -1,4 +1,4 @@
-//! What an import says besides bars: splits and dividends, names and labels, and how far the bars are complete.
+//! The parts of an import besides bars: splits and dividends, names and labels, and up to when the bars are complete.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::reference::{
 use crate::snapshot::{Sink, store_table};
 use crate::sources::read_file;
 
-/// Tables of one import, read and checked.
+/// Tables of one import, parsed and checked.
 pub(super) struct NewTables {
     pub factors: Option<Vec<FactorRow>>,
     pub listing: Option<Listing>,
@@ -44,7 +44,7 @@ pub(super) struct StoredTables {
     pub symbol_table: Option<TableFile>,
 }
 
-/// Stores new tables, and keeps those of the dataset that nothing new came for.
+/// Stores new tables, and keeps those of the dataset that were not imported again.
 pub(super) fn store_tables(
     sink: &Sink,
     existing: Option<&Dataset>,
@@ -77,7 +77,7 @@ pub(super) fn store_tables(
     Ok(StoredTables { factors, symbol_table })
 }
 
-/// What is in the tables and means nothing, in words.
+/// Notes about rows of the tables that have no effect.
 pub(super) fn notes(directory: &Path, manifest: &Manifest) -> Result<Vec<String>, MarketError> {
     let mut notes = Vec::new();
     if manifest.factors.is_none() && manifest.symbol_table.is_none() {
@@ -89,11 +89,12 @@ pub(super) fn notes(directory: &Path, manifest: &Manifest) -> Result<Vec<String>
     let has_bars = |symbol: &str| manifest.symbol(symbol).is_some();
     let lost = factors.iter().filter(|f| !table.resolve(&f.symbol, f.date).is_some_and(has_bars)).count();
     if lost > 0 {
-        notes.push(format!("{lost} of {} splits and dividends name no symbol that has bars", factors.len()));
+        notes.push(format!("{lost} of {} splits and dividends refer to symbols without bars", factors.len()));
     }
     let unused = table.rows().iter().filter(|r| !has_bars(&r.symbol)).count();
     if unused > 0 {
-        notes.push(format!("{unused} of {} rows of the symbol table name no symbol that has bars", table.rows().len()));
+        notes
+            .push(format!("{unused} of {} rows of the symbol table refer to symbols without bars", table.rows().len()));
     }
     Ok(notes)
 }

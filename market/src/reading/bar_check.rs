@@ -5,7 +5,7 @@ use crate::quarantine::Reason;
 /// Checks open, high, low, close and volume as far as a file has them, all of them finite or NaN.
 ///
 /// # Errors
-/// Why they cannot be a bar, and which of the five is to blame when it is one alone.
+/// Why they cannot be a bar, and which of the five is the cause if it is a single one.
 pub(super) fn check_bar(values: [Option<f64>; 5]) -> Result<(), (Reason, Option<usize>)> {
     let [open, high, low, close, volume] = values;
     for (core, price) in [open, high, low, close].into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! From the names of a source's columns to what each of them means. Columns are bound by name, never by place.
+//! Maps the names of a source's columns to their meanings. Columns are bound by name, never by position.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::error::MarketError;
 use crate::limits::COLUMNS_MAX;
 use crate::name::column_name;
 
-/// Columns that a bar has by its nature, in the order in which they are kept.
+/// The core columns of a bar, in the order in which they are kept.
 pub(crate) const CORE: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
-/// What the cells of a row mean, by place.
+/// The meaning of the cells of a row, by position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Binding {
     /// Cells of a row.
@@ -21,11 +21,11 @@ pub(crate) struct Binding {
     pub symbol: Option<usize>,
     /// Cell and column: core columns in their order, then the others by name.
     pub values: Vec<(usize, String)>,
-    /// Headers that mean nothing here.
+    /// Headers without a meaning here.
     pub ignored: Vec<String>,
 }
 
-/// Role that a header or a mapping's target has besides being a numeric column.
+/// Meaning of a header, or of a mapping's target, other than a numeric column.
 fn role(name: &str) -> Option<&'static str> {
     match name {
         "date" | "time" | "datetime" | "timestamp" => Some("time"),
@@ -34,7 +34,7 @@ fn role(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Binds a header; `map` holds (meaning, header) pairs. With `counted` a column `i` may stand for the time.
+/// Binds a header; `map` holds (meaning, header) pairs. With `counted` a column `i` is accepted as the time.
 pub(crate) fn bind(
     file: &str,
     headers: &[&str],
@@ -60,7 +60,7 @@ pub(crate) fn bind(
         };
         let target = target.trim().to_ascii_lowercase();
         let name = role(&target).map(str::to_owned).or_else(|| column_name(&target));
-        let name = name.ok_or_else(|| bad(format!("'{target}' in --map cannot name a column")))?;
+        let name = name.ok_or_else(|| bad(format!("'{target}' in --map is not a valid column name")))?;
         if std::mem::replace(&mut taken[cell], true) || meaning.insert(name, cell).is_some() {
             return Err(bad(format!("--map names '{target}' or '{wanted}' twice")));
         }
@@ -138,7 +138,7 @@ pub(crate) fn bind(
     Ok(Binding { width: headers.len(), time, clock, symbol, values, ignored })
 }
 
-/// Lower snake case even of names that mean something else than a numeric column.
+/// Lower snake case, even of names with another meaning than a numeric column.
 pub(super) fn snake(header: &str) -> String {
     let lower = header.trim().to_ascii_lowercase();
     let inner = lower.trim_start_matches('<').trim_end_matches('>').trim();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_goes_before_the_header() {
+    fn a_map_takes_precedence_over_the_header() {
         let map = [("close".to_owned(), "Price".to_owned()), ("date".to_owned(), "day".to_owned())];
         let b =
             bind("f", &["ticker", "Day", "price", "close", "Unnamed: 0", ""], ImportFormat::Csv, &map, false).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_vendors_are_known_where_the_usual_ones_are_missing() {
+    fn vendors_names_are_accepted_where_the_usual_ones_are_missing() {
         let b = bind("f", &["<TICKER>", "<PER>", "<DATE>", "<CLOSE>", "<VOL>"], ImportFormat::Stooq, &[], false);
         let b = b.unwrap();
         assert_eq!((b.symbol, b.time), (Some(0), 2));
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_bound_is_told() {
-        for (headers, told) in [
+    fn a_header_that_cannot_be_bound_is_refused() {
+        for (headers, expected) in [
             (&["a", "b"][..], "no date or time"),
             (&["date", "b"], "no column 'close'"),
             (&["date", "close", "CLOSE"], "'close' twice"),
         ] {
             let error = bind("x.csv", headers, ImportFormat::Csv, &[], false).unwrap_err().to_string();
-            assert!(error.starts_with("x.csv: ") && error.contains(told), "{error}");
+            assert!(error.starts_with("x.csv: ") && error.contains(expected), "{error}");
         }
         let map = [("close".to_owned(), "price".to_owned())];
         assert!(

@@ -21,7 +21,7 @@ pub(super) enum Cells<'a> {
     Float(&'a Float64Array),
     Whole(&'a Int64Array),
     Time(&'a TimestampMicrosecondArray),
-    /// Not wanted, or of a type that is neither number nor text.
+    /// Not requested, or of a type that is neither number nor text.
     Other,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// How a column of timestamps names its zone.
+/// How the zone of a column of timestamps is given.
 #[derive(Clone, Copy)]
 pub(super) enum Stamp {
     Naive,
@@ -100,11 +100,11 @@ pub(super) enum TimeCells {
 }
 
 impl TimeCells {
-    /// The error is the name of a zone that is unknown.
+    /// The error is the name of an unknown zone.
     pub fn new(array: &ArrayRef) -> Result<Self, String> {
         let DataType::Timestamp(_, zone) = array.data_type() else { return Ok(Self::Text) };
         let Some(zone) = zone else { return Ok(Self::Stamp(Stamp::Naive)) };
-        // Offsets such as +02:00 are read as those of a written time.
+        // Offsets such as +02:00 are read like those of a written time.
         let fixed = parse_written(&format!("2000-01-01 00:00{zone}"), DateOrder::MonthFirst).and_then(|w| w.offset);
         Ok(Self::Stamp(match fixed {
             Some(offset) => Stamp::Fixed((offset / SECOND) as i32),
@@ -112,7 +112,7 @@ impl TimeCells {
         }))
     }
 
-    /// The time of a row as it is written, the time of the day included.
+    /// The time of a row as written, including the time of day.
     pub fn text<'c>(&self, row: usize, columns: &[Cells<'c>], binding: &Binding) -> Cow<'c, str> {
         let date = columns[binding.time].text(row);
         match (self, binding.clock.map(|clock| columns[clock].text(row))) {

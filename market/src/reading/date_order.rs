@@ -1,38 +1,38 @@
-//! What the dates of a file say about the order of day and month, such as `05/06/2024`.
+//! What the dates of a file show about the order of day and month, such as `05/06/2024`.
 
 use super::cells::Cells;
 use crate::time::open_order;
 
-/// What a file's dates say about the order of day and month.
+/// What a file's dates show about the order of day and month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OrderEvidence {
-    /// No date leaves it open.
+    /// No date is ambiguous.
     NotNeeded,
-    /// It is open, and no date decides it.
+    /// Some dates are ambiguous, and none decides.
     Silent,
     Decided(DateOrderKey),
     /// Both orders occur.
     Mixed,
 }
 
-/// [`crate::time::DateOrder`] that can be compared.
+/// [`crate::time::DateOrder`] with equality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DateOrderKey {
     MonthFirst,
     DayFirst,
 }
 
-/// Which orders of day and month were seen.
+/// The orders of day and month that were seen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DateEvidence {
-    /// Some date is written in a way that leaves the order open.
+    /// Some date is ambiguous.
     pub open: bool,
     month_first: bool,
     day_first: bool,
 }
 
 impl DateEvidence {
-    /// Looks at the date of one row.
+    /// Checks the date of one row.
     pub fn look(&mut self, time: &Cells<'_>, row: usize) {
         if let Cells::Text(texts) = time
             && let Some((first, second)) = open_order(texts.value(row))
@@ -43,12 +43,12 @@ impl DateEvidence {
         }
     }
 
-    /// Whether days come first, and never months.
+    /// Whether only the day-first order occurs.
     pub fn is_day_first(self) -> bool {
         self.day_first && !self.month_first
     }
 
-    /// Whether some date can only be read with the month first.
+    /// Whether some date is valid only with the month first.
     pub fn has_month_first(self) -> bool {
         self.month_first
     }

@@ -1,8 +1,8 @@
-//! From the rows of a source to bars: what its columns mean, how its numbers and times are spelt, which rows cannot be
-//! bars. One reader for imports, which quarantine a bad row, and for `trawl compute`, where every row counts.
+//! From the rows of a source to bars: the meaning of its columns, the notation of its numbers and times, which rows
+//! cannot be bars. One reader for imports, which quarantine a bad row, and for `trawl compute`, where every row counts.
 //!
-//! Knows one file at a time, and neither datasets nor calendars: what its bars' times mean is settled when all files of
-//! an import are known (`import`).
+//! It reads one file at a time, and knows neither datasets nor calendars: the meaning of its bars' times is decided
+//! when all files of an import have been read (`import`).
 
 mod bar_check;
 mod bind;
@@ -25,27 +25,27 @@ pub use presets::ImportFormat;
 pub(crate) use presets::is_data_row;
 pub(crate) use rows::{Policy, Rows, UNREAD, read_rows};
 pub use series::{FileSeries, SymbolSeries, read_series};
-pub(crate) use spacing::{Spacing, Told, length};
+pub(crate) use spacing::{Inferred, Spacing, length};
 
 use crate::error::MarketError;
 use crate::limits::CLASSIFY_ROWS;
 use crate::time::{DateOrder, TimeMicros};
 use crate::zone::Zone;
 
-/// How to read files of bars; what is left out is told by the files.
+/// How to read files of bars; options that are not set are inferred from the files.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
-    /// How they spell bars.
+    /// Format of the files.
     pub format: ImportFormat,
     /// Names of the columns of files without a header.
     pub columns: Option<Vec<String>>,
     /// (meaning, header): `("close", "price")` reads the close from the column `price`.
     pub map: Vec<(String, String)>,
-    /// How dates such as `1/4/1999` are meant; `None` looks at all dates of the files.
+    /// Order of dates such as `1/4/1999`; `None` infers it from all dates of the files.
     pub date_order: Option<DateOrder>,
-    /// The zone of times that name none.
+    /// The zone of times without one.
     pub zone: Option<Zone>,
-    /// Finds the symbol in a file's name.
+    /// Extracts the symbol from a file's name.
     pub symbol_from: Option<SymbolPattern>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for SymbolPattern {
     }
 }
 
-/// A file's name without the endings of files of bars: `AAPL` of `AAPL.csv.gz`.
+/// A file's name without the extensions of files of bars: `AAPL` of `AAPL.csv.gz`.
 pub(crate) fn stem(file_name: &str) -> &str {
     const ENDINGS: [&str; 9] = [".gz", ".csv", ".txt", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".ipc"];
     let mut name = file_name;
@@ -91,7 +91,7 @@ pub(crate) fn stem(file_name: &str) -> &str {
     name
 }
 
-/// Whether bars mostly get older down the first rows, which are (index of a symbol, time).
+/// Whether the first rows, given as (index of a symbol, time), mostly go back in time.
 pub(crate) fn newest_first(rows: impl Iterator<Item = (u32, TimeMicros)>) -> bool {
     let mut last: HashMap<u32, TimeMicros> = HashMap::new();
     let (mut older, mut newer) = (0usize, 0usize);

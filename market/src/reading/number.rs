@@ -1,15 +1,15 @@
-//! Numbers as files spell them, and what is probably wrong with a cell that is none.
+//! Numbers as files write them, and the probable cause when a cell is not a number.
 
 /// What a cell holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Cell {
-    /// Perhaps infinite, never NaN.
+    /// May be infinite, never NaN.
     Number(f64),
     Missing,
     Text,
 }
 
-/// Reads a cell; with `comma` the decimal sign is a comma and dots group thousands.
+/// Parses a cell; with `comma` the decimal sign is a comma and dots separate thousands.
 pub(super) fn parse_number(cell: &str, comma: bool) -> Cell {
     let cell = cell.trim();
     let value = match comma {
@@ -24,7 +24,7 @@ pub(super) fn parse_number(cell: &str, comma: bool) -> Cell {
     }
 }
 
-/// What the cells of a file say about its decimal sign.
+/// What the cells of a file show about its decimal sign.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DecimalSign {
     comma: usize,
@@ -40,7 +40,7 @@ impl DecimalSign {
             return;
         }
         let Some((whole, decimals)) = cell.rsplit_once(',') else {
-            // `1.234` may be thousands.
+            // In `1.234` the dot may separate thousands.
             let decimal = cell.rsplit_once('.').is_some_and(|(whole, d)| d.len() != 3 || whole.len() > 3);
             self.point += usize::from(decimal && cell.matches('.').count() == 1);
             return;
@@ -48,7 +48,7 @@ impl DecimalSign {
         if decimals.contains('.') {
             self.point += 1;
         } else if whole.contains(',') {
-            // Several commas group thousands.
+            // Several commas separate thousands.
         } else if decimals.len() == 3 && !whole.contains('.') {
             self.open += 1;
         } else if !decimals.is_empty() {
@@ -56,13 +56,13 @@ impl DecimalSign {
         }
     }
 
-    /// Whether the decimal sign is a comma. `likely` where commas part no cells of the file.
+    /// Whether the decimal sign is a comma. `likely` where commas do not separate the cells of the file.
     pub fn is_comma(self, likely: bool) -> bool {
         self.comma > self.point || (likely && self.open > 0 && self.point == 0)
     }
 }
 
-/// Why a cell is probably no number.
+/// The probable cause when a cell is not a number.
 pub(super) fn likely_cause(cell: &str) -> &'static str {
     let cell = cell.trim();
     let (comma, point) = (cell.find(','), cell.find('.'));
@@ -72,8 +72,10 @@ pub(super) fn likely_cause(cell: &str) -> &'static str {
         _ if cell.starts_with(['$', '€', '£', '¥']) => ": a currency sign? write the number alone",
         _ if cell.ends_with('%') => ": a percentage? write the number alone",
         _ if cell.ends_with(['k', 'K', 'm', 'M', 'b', 'B']) => ": a suffix for thousands or millions? write them out",
-        (Some(comma), Some(point)) if comma < point => ": commas that group thousands? write the number without them",
-        (Some(_), _) => ": a decimal comma? write a point, or part the cells by semicolons",
+        (Some(comma), Some(point)) if comma < point => {
+            ": commas that separate thousands? write the number without them"
+        }
+        (Some(_), _) => ": a decimal comma? write a point, or separate the cells by semicolons",
         _ => "",
     }
 }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decimal_sign_is_told_by_the_cells_together() {
+    fn the_decimal_sign_is_inferred_from_all_cells_together() {
         let is_comma = |cells: &[&str], likely: bool| {
             let mut sign = DecimalSign::default();
             cells.iter().for_each(|cell| sign.look(cell));
@@ -108,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_is_no_number_is_explained() {
-        for (cell, told) in
+    fn a_cell_that_is_not_a_number_is_explained() {
+        for (cell, expected) in
             [("1,234.50", "thousands"), ("1234,50", "decimal comma"), ("1.25M", "suffix"), ("$5", "sign")]
         {
-            assert!(likely_cause(cell).contains(told), "{cell}");
+            assert!(likely_cause(cell).contains(expected), "{cell}");
         }
         assert_eq!(likely_cause("eleven"), "");
     }

@@ -1,6 +1,6 @@
-//! Vendors' ways to write bars: how each is recognised, and what its columns, its file names and its clock mean.
+//! Vendors' formats of bars: how each is recognised, and the meaning of its columns, its file names and its times.
 //!
-//! A preset never takes a column away from `--map`, and what the user says takes precedence over what is recognised.
+//! Columns named by `--map` take precedence over a preset, and what the user sets over what is recognised.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::error::MarketError;
 use crate::name::column_name;
 use crate::time::{DateOrder, TimeMicros, parse_written};
 
-/// How a file spells bars.
+/// Format of a file of bars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImportFormat {
-    /// One of the others, told by the file's columns and name.
+    /// One of the others, recognised by the file's columns and name.
     #[default]
     Auto,
     /// Any header that has a time and a close, or is mapped to them.
@@ -35,7 +35,7 @@ pub enum ImportFormat {
     Metatrader,
 }
 
-/// Formats by name; the second name of one that has two is what it was called before.
+/// Formats by name; the second name of one that has two is its earlier one.
 const NAMES: [(&str, ImportFormat); 10] = [
     ("auto", ImportFormat::Auto),
     ("csv", ImportFormat::Csv),
@@ -92,7 +92,7 @@ fn is_number(cell: &str) -> bool {
     cell.trim().parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// Whether the first line of a file holds values and no names: but for one cell all are numbers or times.
+/// Whether the first line of a file contains values and not names: all cells but one are numbers or times.
 pub(crate) fn is_data_row<S: AsRef<str>>(cells: &[S]) -> bool {
     let is_clock = |cell: &str| cell.len() >= 4 && cell.contains(':') && cell.starts_with(|c: char| c.is_ascii_digit());
     let is_comma = |cell: &str| is_number(&cell.replace('.', "").replace(',', "."));
@@ -104,7 +104,7 @@ pub(crate) fn is_data_row<S: AsRef<str>>(cells: &[S]) -> bool {
 }
 
 impl ImportFormat {
-    /// Their names, as [`FromStr`] takes them.
+    /// The names that [`FromStr`] accepts.
     pub fn names() -> Vec<&'static str> {
         NAMES[..NAMES.len() - 1].iter().map(|(name, _)| *name).collect()
     }
@@ -112,7 +112,7 @@ impl ImportFormat {
     pub(crate) fn expected(self) -> String {
         match self {
             Self::Yfinance => "a header line such as Date,Open,High,Low,Close,Adj Close,Volume".to_owned(),
-            _ => "a header line with date (or time, datetime, timestamp), close and what else there is, \
+            _ => "a header line with date (or time, datetime, timestamp), close and any further columns, \
                   or --map close=NAME for a column of another name"
                 .to_owned(),
         }
@@ -122,7 +122,7 @@ impl ImportFormat {
         if self == Self::Yfinance { &["open", "high", "low", "close"] } else { &["close"] }
     }
 
-    /// The vendor whose header this is; [`ImportFormat::Csv`] for any other.
+    /// The vendor with this header; [`ImportFormat::Csv`] for any other.
     pub(crate) fn of_header(columns: &[String]) -> Self {
         let names: Vec<String> = columns.iter().map(|c| super::bind::snake(c)).collect();
         let has = |wanted: &[&str]| wanted.iter().all(|w| names.iter().any(|n| n == w));
@@ -144,7 +144,7 @@ impl ImportFormat {
         }
     }
 
-    /// The vendor whose rows without a header these are, and the names of their cells.
+    /// The vendor with such rows without a header, and the names of their cells.
     pub(crate) fn of_rows(self, file_name: &str, cells: &[String]) -> Option<(Self, Vec<String>)> {
         let first = cells.first()?.trim();
         let may = |format: Self| self == Self::Auto || self == format;
@@ -164,7 +164,7 @@ impl ImportFormat {
         None
     }
 
-    /// Columns that are no series.
+    /// Columns that are not kept as series.
     pub(super) fn ignored(self) -> &'static [&'static str] {
         match self {
             Self::Binance => &["close_time", "ignore"],
@@ -173,7 +173,7 @@ impl ImportFormat {
         }
     }
 
-    /// The calendar that fits, where the vendor has but one.
+    /// The calendar of a vendor that has only one.
     pub(crate) fn calendar(self) -> Option<&'static str> {
         (self == Self::Binance).then_some("24/7")
     }
@@ -183,7 +183,7 @@ impl ImportFormat {
         (self == Self::Lean).then_some("America/New_York")
     }
 
-    /// The symbol that a file's name means, endings taken off.
+    /// The symbol in a file's name, given without extensions.
     pub(crate) fn symbol_of(self, file_name: &str) -> String {
         let stem = super::stem(file_name);
         let upper = |text: &str| text.to_uppercase();
@@ -212,7 +212,7 @@ impl ImportFormat {
         }
     }
 
-    /// A symbol as it is kept: Stooq's suffix of the American market goes.
+    /// The symbol as it is kept: Stooq's suffix of the American market is removed.
     pub(super) fn tidy(self, symbol: &str) -> Cow<'_, str> {
         match (self, symbol.strip_suffix(".US")) {
             (Self::Stooq, Some(bare)) => Cow::Borrowed(bare),
@@ -220,7 +220,7 @@ impl ImportFormat {
         }
     }
 
-    /// Midnight of the date in a file's name, from which its times count milliseconds.
+    /// Midnight of the date in a file's name, from which its times are counted in milliseconds.
     pub(super) fn midnight(self, file_name: &str) -> Option<TimeMicros> {
         if self == Self::Lean { lean_date(file_name) } else { None }
     }
@@ -246,16 +246,16 @@ fn lean_date(file_name: &str) -> Option<TimeMicros> {
     if is_trade { parse_written(date, DateOrder::MonthFirst).map(|w| w.local) } else { None }
 }
 
-/// Names that some vendors give to what others call a time or a volume, taken where the usual ones are missing.
+/// Names that some vendors use for the time, accepted where the usual ones are missing.
 pub(super) const TIME_ALIASES: [&str; 9] =
     ["open_time", "window_start", "t", "ts", "unix", "date_time", "datum", "index_level_0", "unnamed_0"];
-/// The same of symbols.
+/// The same for symbols.
 pub(super) const SYMBOL_ALIASES: [&str; 4] = ["act_symbol", "instrument", "code", "sym"];
-/// The same of values: (name, what it means).
+/// The same for values: (name, meaning).
 pub(super) const VALUE_ALIASES: [(&str, &str); 7] =
     [("vol", "volume"), ("o", "open"), ("h", "high"), ("l", "low"), ("c", "close"), ("v", "volume"), ("last", "close")];
 
-/// The plain name of a header, brackets taken off.
+/// A header's name without brackets.
 pub(super) fn bare(header: &str) -> String {
     column_name(header).unwrap_or_default()
 }

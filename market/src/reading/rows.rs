@@ -1,5 +1,5 @@
-//! The rows of one file: values as numbers, times as they are written, and the rows that cannot be bars with their
-//! reasons. Whether a row comes twice or out of order is not asked here: what its time means is settled later.
+//! The rows of one file: values as numbers, times as written, and the rows that cannot be bars with their reasons.
+//! Whether a row is a duplicate or out of order is not checked here: the meaning of its time is decided later.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,23 +22,23 @@ use crate::quarantine::{BadRow, Reason};
 use crate::sources::{BarSource, Batch, OpenOptions, open};
 use crate::time::{DateOrder, SECOND, TimeMicros, parse_written};
 
-/// What the clock showed where a time could not be read.
+/// Local time of a row whose time could not be read.
 pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
 /// Characters of a bad cell that are shown.
 const CELL_SHOWN_CHARS: usize = 40;
-/// Prices of LEAN are ten thousand times what they are.
+/// Prices of LEAN are multiplied by ten thousand.
 const LEAN_SCALE: f64 = 10_000.0;
 
-/// What becomes of a row that cannot be a bar.
+/// What to do with a row that cannot be a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// It is left out and reported.
     Quarantine,
-    /// Every row is kept as it is: NA where a cell is missing or no number, and times as they are written.
+    /// Every row is kept as it is: NA where a cell is missing or not a number, and times as written.
     Keep,
 }
 
-/// A file, read. The vectors by row have one entry for each row that was kept, in the file's order.
+/// A parsed file. The vectors by row have one entry for each row that was kept, in the file's order.
 #[derive(Debug, Clone)]
 pub(crate) struct Rows {
     pub format: ImportFormat,
@@ -52,9 +52,9 @@ pub(crate) struct Rows {
     pub symbols: Vec<Arc<str>>,
     /// By row: index into the symbols.
     pub of: Vec<u32>,
-    /// By row: what the clock showed, in microseconds.
+    /// By row: the local time as written, in microseconds.
     pub local: Vec<TimeMicros>,
-    /// By row: seconds that the clock was ahead of UTC, [`NAIVE`] where none are written.
+    /// By row: seconds that the local time is ahead of UTC, [`NAIVE`] where no zone is written.
     pub offset: Vec<i32>,
     /// By row.
     pub lines: Vec<u64>,
@@ -70,13 +70,14 @@ pub(crate) struct Rows {
     pub evidence: OrderEvidence,
     pub spacing: Spacing,
     pub decimal_comma: bool,
-    /// With [`Policy::Keep`], by row: the time as it is written; its `local` is [`UNREAD`] when it says no time.
+    /// With [`Policy::Keep`], by row: the time as written; its `local` is [`UNREAD`] when it is not a time.
     pub texts: Vec<String>,
-    /// With [`Policy::Keep`], by column: the first cell that is no number.
+    /// With [`Policy::Keep`], by column: a message about the first cell that is not a number.
     pub garbage: Vec<Option<String>>,
 }
 
-/// Reads `content`, the decompressed bytes of a file; `shown` names it in messages, `name` is its name without folders.
+/// Reads `content`, the decompressed bytes of a file; `shown` is its name in messages, `name` is its name without
+/// folders.
 pub(crate) fn read_rows(
     shown: &str,
     name: &str,
@@ -91,7 +92,7 @@ pub(crate) fn read_rows(
     loop {
         reader.begin();
         let ended = reader.read(&mut *source)?;
-        // Both orders of day and month occur: then the usual one counts, and the others are bad rows.
+        // Both orders of day and month occur: the usual one is used, and rows in the other one are bad.
         if ended && !(reader.order == DateOrder::DayFirst && reader.switches && reader.evidence.has_month_first()) {
             break;
         }
@@ -102,7 +103,7 @@ pub(crate) fn read_rows(
     reader.finish(&*source)
 }
 
-/// How a row fails: why, and which column's cell is to blame.
+/// Why a row failed, and which column's cell caused it.
 type Fault = (Reason, Option<usize>);
 
 struct Reader<'a> {
@@ -118,12 +119,12 @@ struct Reader<'a> {
     stem: Option<Arc<str>>,
     midnight: Option<TimeMicros>,
     order: DateOrder,
-    /// The order was changed to day first on the way.
+    /// The order was changed to day first while reading.
     switches: bool,
     evidence: DateEvidence,
     comma: bool,
     scale: f64,
-    /// The columns were looked at once.
+    /// The columns have been classified.
     classified: bool,
     known: HashMap<Arc<str>, u32>,
     last: Vec<TimeMicros>,
@@ -151,7 +152,7 @@ impl<'a> Reader<'a> {
         let mut stem = None;
         if let Some(pattern) = &options.symbol_from {
             let Some(symbol) = pattern.find(name).filter(|s| is_symbol(s)) else {
-                let why = format!("no symbol is found in its name by '{pattern}'");
+                let why = format!("the pattern '{pattern}' finds no symbol in its name");
                 return Err(bad(why, "a pattern with a group around the symbol, such as 'hist_(.*)\\.csv'"));
             };
             binding.symbol = None;
@@ -223,7 +224,7 @@ impl<'a> Reader<'a> {
         (0..width).map(used).collect()
     }
 
-    /// Forgets the rows of an earlier attempt.
+    /// Discards the rows of an earlier attempt.
     fn begin(&mut self) {
         let rows = &mut self.rows;
         rows.values.iter_mut().for_each(Vec::clear);
@@ -240,7 +241,7 @@ impl<'a> Reader<'a> {
         self.faults.clear();
     }
 
-    /// Reads to the end; false when the dates say that days come first, and all has to be read again.
+    /// Reads to the end; false when the dates turn out to be day first, and everything has to be read again.
     fn read(&mut self, source: &mut dyn BarSource) -> Result<bool, MarketError> {
         let mut values = Vec::new();
         while let Some(batch) = source.next_batch()? {
@@ -272,7 +273,7 @@ impl<'a> Reader<'a> {
                 }
                 if let Err(fault) = self.read_row(line, row, &columns, &time, &mut values) {
                     if self.policy == Policy::Keep {
-                        let why = self.told(line, fault, &columns, row);
+                        let why = self.message(line, fault, &columns, row);
                         return Err(self.refused(why));
                     }
                     self.fault(line, fault, &columns, row);
@@ -288,15 +289,15 @@ impl<'a> Reader<'a> {
     }
 
     fn fault(&mut self, line: u64, fault: Fault, columns: &[Cells<'_>], row: usize) {
-        // Broken rows of a batch come before those that have cells.
+        // Broken rows of a batch come before those with cells.
         if self.rows.complaint.as_ref().is_none_or(|(known, _)| line < *known) {
-            self.rows.complaint = Some((line, self.told(line, fault, columns, row)));
+            self.rows.complaint = Some((line, self.message(line, fault, columns, row)));
         }
         self.faults.push((line, fault.0));
     }
 
-    /// A bad cell in words: its line, its column, what it holds, what is probably wrong.
-    fn told(&self, line: u64, (reason, cell): Fault, columns: &[Cells<'_>], row: usize) -> String {
+    /// A message about a bad cell: its line, its column, its content, the probable cause.
+    fn message(&self, line: u64, (reason, cell): Fault, columns: &[Cells<'_>], row: usize) -> String {
         let Some(cell) = cell else { return format!("line {line}: {}", reason.text()) };
         let text: String = columns[cell].text(row).chars().take(CELL_SHOWN_CHARS).collect();
         let cause = if reason == Reason::NotANumber { likely_cause(&text) } else { "" };
@@ -304,18 +305,18 @@ impl<'a> Reader<'a> {
             "line {line}, column '{}': '{text}' is {}{cause}",
             self.headers[cell],
             match reason {
-                Reason::NotANumber => "no number",
-                Reason::BadTime => "no date or time that is known, such as 2024-06-21 or 2024-06-21 09:30:00",
-                Reason::BadSymbol => "no symbol",
+                Reason::NotANumber => "not a number",
+                Reason::BadTime => "not a date or time in a known form, such as 2024-06-21 or 2024-06-21 09:30:00",
+                Reason::BadSymbol => "not a symbol",
                 Reason::EmptyCell => "empty",
-                Reason::PriceNotPositive => "no price above zero",
+                Reason::PriceNotPositive => "not a price above zero",
                 other => other.text(),
             }
         )
     }
 
-    /// Looks at the first rows: columns of text are no series, the decimal sign may be a comma, prices of LEAN are whole
-    /// numbers.
+    /// Classifies the columns by the first rows: columns of text are not series, the decimal sign may be a comma,
+    /// prices of LEAN are whole numbers.
     fn classify(&mut self, arrays: &[ArrayRef], comma_likely: bool) {
         self.classified = true;
         let rows = arrays.first().map_or(0, |a| a.len()).min(CLASSIFY_ROWS);
@@ -381,8 +382,8 @@ impl<'a> Reader<'a> {
                 Cell::Missing => return Err((Reason::EmptyCell, Some(*cell))),
                 Cell::Text if keep => {
                     if self.rows.garbage[at].is_none() {
-                        let told = self.told(line, (Reason::NotANumber, Some(*cell)), columns, row);
-                        self.rows.garbage[at] = Some(told);
+                        let message = self.message(line, (Reason::NotANumber, Some(*cell)), columns, row);
+                        self.rows.garbage[at] = Some(message);
                     }
                     f64::NAN
                 }
@@ -452,7 +453,7 @@ impl<'a> Reader<'a> {
         Ok(index)
     }
 
-    /// What the clock showed, and its offset from UTC in seconds.
+    /// The local time, and its offset from UTC in seconds.
     fn time(&self, row: usize, columns: &[Cells<'_>], time: &TimeCells) -> Option<(TimeMicros, i32)> {
         let cell = &columns[self.binding.time];
         if let (Cells::Time(times), TimeCells::Stamp(stamp)) = (cell, time) {

@@ -1,4 +1,4 @@
-//! One file read for computing on it: every row is kept as it is, symbol by symbol, oldest first.
+//! Reads one file for computing on it: every row is kept as it is, symbol by symbol, oldest first.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::time::{DAY, SECOND, TimeMicros};
 /// A file of series.
 #[derive(Debug, Clone)]
 pub struct FileSeries {
-    /// The file, as messages name it.
+    /// The file's name in messages.
     pub shown: String,
     /// Header of the column of times.
     pub time_heading: String,
@@ -22,22 +22,22 @@ pub struct FileSeries {
     pub symbol_heading: Option<String>,
     /// Names of the series.
     pub columns: Vec<String>,
-    /// For each of them what is wrong with its first cell that is neither a number nor NA.
+    /// For each series a message about its first cell that is neither a number nor NA.
     pub garbage: Vec<Option<String>>,
-    /// In the order in which the file names them.
+    /// In the order in which the file has them.
     pub symbols: Vec<SymbolSeries>,
-    /// What was decided on the way and should be known.
+    /// Decisions that the user should know.
     pub notes: Vec<String>,
 }
 
 /// The rows of one symbol, oldest first.
 #[derive(Debug, Clone)]
 pub struct SymbolSeries {
-    /// As the file names it.
+    /// As in the file.
     pub symbol: Arc<str>,
-    /// Times as they are written.
+    /// Times as written.
     pub texts: Vec<String>,
-    /// The same as instants, those of days as 00:00 UTC of the date; `None` when one of them says no time.
+    /// The same as instants, those of days as 00:00 UTC of the date; `None` when one of them is not a time.
     pub times: Option<Vec<TimeMicros>>,
     /// By series, then by row; NaN for NA.
     pub values: Vec<Vec<f64>>,
@@ -46,7 +46,8 @@ pub struct SymbolSeries {
 /// Reads one file; `-` is standard input.
 ///
 /// # Errors
-/// [`MarketError::BadCsv`] for what is not a table with a time and a close, or whose rows go back and forth in time;
+/// [`MarketError::BadCsv`] for a file that is not a table with a time and a close, or whose rows are not in order of
+/// time;
 /// [`MarketError::Input`], [`MarketError::Limit`].
 pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, MarketError> {
     let inputs = expand(&[path])?;
@@ -65,7 +66,7 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
     let read = |row: &usize| times[*row];
     if newest_first(order.iter().map(|row| (rows.of[*row], read(row)))) {
         order.reverse();
-        notes.push(format!("{} had its newest bar first and was turned round", input.shown));
+        notes.push(format!("{} had its newest bar first and was reversed", input.shown));
     }
     let mut symbols: Vec<SymbolSeries> = rows
         .symbols
@@ -93,7 +94,7 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
         } else {
             if time < last[at] {
                 let why = format!(
-                    "line {}: '{}' is before the bar above it, and the file is not simply newest first",
+                    "line {}: '{}' is before the bar above it, and the file is not consistently newest first",
                     lines[row], texts[row]
                 );
                 let expected = "bars in order of time; 'trawl data import' reports what is out of order".to_owned();
@@ -112,7 +113,7 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
     Ok(FileSeries { shown: input.shown.clone(), time_heading, symbol_heading, columns, garbage, symbols, notes })
 }
 
-/// By row; [`UNREAD`] where the file says no time.
+/// By row; [`UNREAD`] where the file has no valid time.
 fn instants(rows: &Rows, options: &ReadOptions) -> Vec<TimeMicros> {
     let dated = rows.local.iter().all(|local| *local == UNREAD || local.rem_euclid(DAY) == 0);
     let instant = |(local, offset): (&TimeMicros, &i32)| match (*local, *offset) {

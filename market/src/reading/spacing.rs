@@ -1,4 +1,4 @@
-//! How far bars are apart, and which timeframe that means.
+//! The spacing of bars, and the timeframe that it implies.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use crate::time::{DAY, HOUR, MINUTE};
 
 /// Shorter steps are between bars of one day, longer ones between days.
 const STEP_OF_DAYS: i64 = 20 * HOUR;
-/// Steps from which a file's spacing is sure enough to refuse a file.
+/// Number of steps from which a file's spacing is certain enough to refuse the file.
 const SURE_STEPS: u64 = 3;
-/// Steps from which bars that are further apart than their timeframe are bars of a longer one.
+/// Number of steps from which bars that are further apart than their timeframe are taken for bars of a longer one.
 const MANY_STEPS: u64 = 20;
-/// Lengths of intraday bars that are told by few steps.
+/// Lengths of intraday bars that few steps are enough to infer.
 const USUAL_MINUTES: [i64; 14] = [1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 120, 180, 240, 360];
 
 /// Steps from bar to bar of the same symbol, in microseconds, and how often each occurs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spacing {
     steps: BTreeMap<i64, u64>,
-    /// A step that is being repeated.
+    /// The current step and how often it was repeated, not yet in `steps`.
     run: (i64, u64),
 }
 
-/// What the spacing says.
+/// What the spacing implies.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum Inferred {
     /// Bars of this length, and whether most steps are exactly that.
     Timeframe(Timeframe, bool),
-    /// Bars that are this many microseconds apart, which is no timeframe.
+    /// Bars that are this many microseconds apart, which is not a timeframe.
     Odd(i64),
 }
 
@@ -68,8 +68,8 @@ impl Spacing {
         self.counted().values().sum()
     }
 
-    /// The timeframe that the steps tell; `None` without any.
-    pub fn told(&self) -> Option<Told> {
+    /// The timeframe that the steps imply; `None` without any.
+    pub fn timeframe(&self) -> Option<Inferred> {
         let steps = self.counted();
         let total: u64 = steps.values().sum();
         let short: u64 = steps.range(..STEP_OF_DAYS).map(|(_, count)| count).sum();
@@ -82,21 +82,21 @@ impl Spacing {
             let inside: BTreeMap<i64, u64> = steps.range(..STEP_OF_DAYS).map(|(s, n)| (*s, *n)).collect();
             let (mode, count) = usual(&inside)?;
             let clear = count * 10 >= short * 6;
-            // Bars of what is seldom traded have gaps: what all steps are multiples of.
+            // Bars of a seldom traded symbol have gaps: the timeframe is what all steps are multiples of.
             let step = if clear { mode } else { inside.keys().fold(0, |a, b| gcd(a, *b)) };
             let minutes = step / MINUTE;
             let known = total >= MANY_STEPS || USUAL_MINUTES.contains(&minutes);
             if step % MINUTE != 0 || !known {
-                return Some(Told::Odd(step));
+                return Some(Inferred::Odd(step));
             }
             let (count, unit) = match minutes % 60 {
                 0 => (minutes / 60, TimeUnit::Hour),
                 _ => (minutes, TimeUnit::Minute),
             };
             let count = u32::try_from(count).ok()?;
-            return Some(Told::Timeframe(Timeframe { count, unit }, clear));
+            return Some(Inferred::Timeframe(Timeframe { count, unit }, clear));
         }
-        // Days by the wall clock are an hour shorter or longer where the clocks change.
+        // Days in local time are an hour shorter or longer where the clocks change.
         let mut days: BTreeMap<i64, u64> = BTreeMap::new();
         for (step, count) in steps.range(STEP_OF_DAYS..) {
             *days.entry((step + DAY / 2) / DAY).or_default() += count;
@@ -113,7 +113,7 @@ impl Spacing {
             (1, TimeUnit::Day)
         };
         let clear = unit != TimeUnit::Day || share(1..=1) >= total * 5;
-        Some(Told::Timeframe(Timeframe { count, unit }, clear))
+        Some(Inferred::Timeframe(Timeframe { count, unit }, clear))
     }
 
     /// Why these bars cannot be bars of `wanted`, if they cannot.
@@ -122,28 +122,28 @@ impl Spacing {
         if total < SURE_STEPS {
             return None;
         }
-        match self.told()? {
-            Told::Odd(step) if !wanted.is_dated() && step >= wanted.minutes().unwrap_or(0) * MINUTE => None,
-            Told::Odd(step) => Some(format!("the bars are {} apart", length(step))),
-            Told::Timeframe(told, clear) => {
-                let (shorter, longer) = match (told.minutes(), wanted.minutes()) {
-                    (Some(told), Some(wanted)) => (told < wanted, told > wanted),
+        match self.timeframe()? {
+            Inferred::Odd(step) if !wanted.is_dated() && step >= wanted.minutes().unwrap_or(0) * MINUTE => None,
+            Inferred::Odd(step) => Some(format!("the bars are {} apart", length(step))),
+            Inferred::Timeframe(inferred, clear) => {
+                let (shorter, longer) = match (inferred.minutes(), wanted.minutes()) {
+                    (Some(inferred), Some(wanted)) => (inferred < wanted, inferred > wanted),
                     (Some(_), None) => (true, false),
                     (None, Some(_)) => (false, true),
-                    (None, None) => (days(told) < days(wanted) && clear, days(told) > days(wanted)),
+                    (None, None) => (days(inferred) < days(wanted) && clear, days(inferred) > days(wanted)),
                 };
-                // Days that begin at one time of the day are days, and not minutes of what is seldom traded.
+                // Bars that begin at the same time of day are daily bars, and not minutes of a seldom traded symbol.
                 let steps = self.counted();
                 let even = steps.iter().filter(|(step, _)| **step % HOUR == 0).map(|(_, n)| n).sum::<u64>();
-                let days = told.is_dated() && !wanted.is_dated() && even * 5 >= total * 4;
+                let days = inferred.is_dated() && !wanted.is_dated() && even * 5 >= total * 4;
                 let far = longer && (days || clear && total >= MANY_STEPS);
-                (shorter || far).then(|| format!("the bars are {told} apart"))
+                (shorter || far).then(|| format!("the bars are {inferred} apart"))
             }
         }
     }
 }
 
-/// About how many days a dated bar covers.
+/// Approximate number of days that a dated bar covers.
 fn days(timeframe: Timeframe) -> i64 {
     let unit = match timeframe.unit {
         TimeUnit::Week => 7,
@@ -167,31 +167,31 @@ pub(crate) fn length(step: i64) -> String {
 mod tests {
     use super::*;
 
-    fn told(steps: &[(i64, u64)]) -> String {
+    fn inferred(steps: &[(i64, u64)]) -> String {
         let mut spacing = Spacing::default();
         for (step, count) in steps {
             (0..*count).for_each(|_| spacing.add(*step));
         }
-        match spacing.told() {
+        match spacing.timeframe() {
             None => "nothing".to_owned(),
-            Some(Told::Odd(step)) => length(step),
-            Some(Told::Timeframe(timeframe, _)) => timeframe.to_string(),
+            Some(Inferred::Odd(step)) => length(step),
+            Some(Inferred::Timeframe(timeframe, _)) => timeframe.to_string(),
         }
     }
 
     #[test]
-    fn the_spacing_tells_the_timeframe() {
-        assert_eq!(told(&[]), "nothing");
-        assert_eq!(told(&[(MINUTE, 389), (DAY - 389 * MINUTE, 1)]), "1m");
-        assert_eq!(told(&[(7 * MINUTE, 5), (9 * MINUTE, 4), (MINUTE, 6), (17 * HOUR, 1)]), "1m");
-        assert_eq!(told(&[(30 * MINUTE, 10), (HOUR, 60), (18 * HOUR, 10)]), "1h");
-        assert_eq!(told(&[(4 * HOUR, 50)]), "4h");
-        assert_eq!(told(&[(DAY, 4), (3 * DAY, 1)]), "1d");
-        assert_eq!(told(&[(DAY - HOUR, 1), (DAY, 4), (DAY + HOUR, 1)]), "1d");
-        assert_eq!(told(&[(7 * DAY, 20), (6 * DAY, 1)]), "1w");
-        assert_eq!(told(&[(28 * DAY, 1), (30 * DAY, 4), (31 * DAY, 7)]), "1mo");
-        assert_eq!(told(&[(1_000_000, 100)]), "1 s");
-        assert_eq!(told(&[(7 * MINUTE, 1)]), "7 min");
+    fn the_timeframe_is_inferred_from_the_spacing() {
+        assert_eq!(inferred(&[]), "nothing");
+        assert_eq!(inferred(&[(MINUTE, 389), (DAY - 389 * MINUTE, 1)]), "1m");
+        assert_eq!(inferred(&[(7 * MINUTE, 5), (9 * MINUTE, 4), (MINUTE, 6), (17 * HOUR, 1)]), "1m");
+        assert_eq!(inferred(&[(30 * MINUTE, 10), (HOUR, 60), (18 * HOUR, 10)]), "1h");
+        assert_eq!(inferred(&[(4 * HOUR, 50)]), "4h");
+        assert_eq!(inferred(&[(DAY, 4), (3 * DAY, 1)]), "1d");
+        assert_eq!(inferred(&[(DAY - HOUR, 1), (DAY, 4), (DAY + HOUR, 1)]), "1d");
+        assert_eq!(inferred(&[(7 * DAY, 20), (6 * DAY, 1)]), "1w");
+        assert_eq!(inferred(&[(28 * DAY, 1), (30 * DAY, 4), (31 * DAY, 7)]), "1mo");
+        assert_eq!(inferred(&[(1_000_000, 100)]), "1 s");
+        assert_eq!(inferred(&[(7 * MINUTE, 1)]), "7 min");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Adjusting raw bars for splits and dividends, as of a date, when they are loaded.
 //!
-//! Bars before an ex-date are put into the terms after it. A split of r new shares for one: prices x 1/r, volume x r. A
-//! cash dividend d: prices x (1 - d / c), where c is the raw close of the last regular bar before the ex-date (the
-//! convention of CRSP), volume as it is. Factors of several events multiply, from the newest back. Only events whose
-//! ex-date is not after the as-of are applied, so that an answer as of a past date knows no later event. Where history is
-//! walked, every bar is an as-of of its own: `known_from` says from which bar on an event is known.
+//! Bars before an ex-date are converted to the terms after it. A split of r new shares for one: prices x 1/r, volume x
+//! r. A cash dividend d: prices x (1 - d / c), where c is the raw close of the last regular bar before the ex-date (the
+//! convention of CRSP), volume unchanged. Factors of several events multiply, from the newest back. Only events whose
+//! ex-date is not after the as-of are applied, so that an answer as of a past date uses no later event. When every bar
+//! is an as-of of its own (all bars, backtests), `known_from` gives the bar from which an event is known.
 
 use super::factors::FactorRow;
 use crate::arrow_file::SymbolBars;
@@ -25,14 +25,15 @@ pub enum AdjustmentMode {
     SplitAndDividend,
 }
 
-/// How bars are adjusted at load.
+/// How bars are adjusted when they are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjustment {
-    /// For what.
+    /// The kind of events.
     pub mode: AdjustmentMode,
     /// Events with a later ex-date are not applied; `TimeMicros::MAX` applies all.
     pub as_of: TimeMicros,
-    /// Where history is walked: every bar as of the last one (`@last`), which looks ahead, instead of as of itself.
+    /// With an answer per bar: adjust every bar as of the last one (`@last`), which looks ahead, instead of as of
+    /// itself.
     pub at_last: bool,
 }
 
@@ -74,13 +75,13 @@ impl Adjustment {
         Self { as_of: self.as_of.min(time), ..self }
     }
 
-    /// Whether bars stay raw.
+    /// Whether bars are left raw.
     pub fn is_none(&self) -> bool {
         self.mode == AdjustmentMode::None
     }
 }
 
-/// From which bar on an event is known: the first that starts at or after this time sees it.
+/// When an event becomes known: the first bar that starts at or after this time includes it.
 pub(crate) fn known_from(event: &FactorRow, calendar: Calendar, timeframe: Timeframe) -> TimeMicros {
     if timeframe.is_dated() { event.date } else { calendar.trading_day_start(event.date) }
 }
@@ -124,7 +125,7 @@ pub(crate) fn adjust(
         if adjustment.mode == AdjustmentMode::SplitAndDividend && event.dividend > 0.0 {
             let regular = |&i: &usize| dated || calendar.is_regular(bars.times[i]);
             let close = closes.and_then(|c| (0..before).rev().filter(regular).map(|i| c[i]).find(|c| !c.is_nan()));
-            // A dividend above the price leaves nothing that prices could be compared by.
+            // After a dividend larger than the price no prices are left to compare.
             let factor = 1.0 - event.dividend / close.unwrap_or(f64::INFINITY);
             price *= if factor > 0.0 { factor } else { f64::NAN };
         }

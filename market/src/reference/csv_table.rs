@@ -1,5 +1,5 @@
-//! A small CSV file read as a whole: header names and rows with their lines. Unlike files of bars, which quarantine a
-//! bad row, a table of reference data is taken whole or refused at its first bad line.
+//! A small CSV file read as a whole: header names and rows with their lines. Unlike files of bars, where a bad row is
+//! quarantined, a table of reference data is accepted as a whole or refused at its first bad line.
 
 use crate::error::MarketError;
 use crate::name::column_name;
@@ -38,7 +38,7 @@ impl CsvTable {
                 return Err(table.bad(1, &format!("column {} has no usable name", i + 1)));
             }
             if table.headers[..i].contains(header) {
-                return Err(table.bad(1, &format!("column '{header}' is there twice")));
+                return Err(table.bad(1, &format!("column '{header}' appears twice")));
             }
         }
         for record in reader.records() {
@@ -53,7 +53,7 @@ impl CsvTable {
         Ok(table)
     }
 
-    /// Which column has one of these names.
+    /// The index of the column with one of these names.
     pub(crate) fn column(&self, names: &[&str]) -> Option<usize> {
         names.iter().find_map(|n| self.headers.iter().position(|h| h == n))
     }
@@ -67,7 +67,7 @@ impl CsvTable {
     fn unreadable(&self, error: &csv::Error) -> MarketError {
         let line = error.position().map_or(1, csv::Position::line);
         let why = match error.kind() {
-            csv::ErrorKind::Utf8 { .. } => "it is no UTF-8".to_owned(),
+            csv::ErrorKind::Utf8 { .. } => "it is not UTF-8".to_owned(),
             csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
                 format!("{len} cells instead of {expected_len}")
             }
@@ -79,10 +79,10 @@ impl CsvTable {
 
 /// Writes a table; cells are quoted where they must be.
 pub(crate) fn write_csv(rows: impl IntoIterator<Item = Vec<String>>) -> Result<Vec<u8>, MarketError> {
-    let told = |e: csv::Error| MarketError::Refused(e.to_string());
+    let refused = |e: csv::Error| MarketError::Refused(e.to_string());
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
-        writer.write_record(&row).map_err(told)?;
+        writer.write_record(&row).map_err(refused)?;
     }
     writer.into_inner().map_err(|e| MarketError::Refused(e.to_string()))
 }

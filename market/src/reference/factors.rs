@@ -15,21 +15,21 @@ const EXPECTED: &str = "a header such as symbol,date,split,dividend (or ticker,e
 /// What happens to one symbol on one ex-date.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct FactorRow {
-    /// Symbol, or what it trades as on that date.
+    /// Symbol, or its ticker on that date.
     pub symbol: String,
     /// Ex-date, 00:00 UTC: the first session in the new terms.
     pub date: TimeMicros,
-    /// New shares for an old one: 4 for a split of four for one, 0.1 for a reverse split of one for ten; 1 for none.
+    /// New shares per old share: 4 for a split of four for one, 0.1 for a reverse split of one for ten; 1 for none.
     pub split: f64,
-    /// Cash per share as they traded before the ex-date, in the currency of the prices; 0 for none.
+    /// Cash per share as traded before the ex-date, in the currency of the prices; 0 for none.
     pub dividend: f64,
 }
 
 impl FactorRow {
-    /// Says what is wrong with the numbers.
+    /// Checks the numbers; the error says what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !is_symbol(&self.symbol) {
-            return Err("its symbol cannot be one".to_owned());
+            return Err("its symbol is invalid".to_owned());
         }
         if !(1.0 / SPLIT_RATIO_MAX..=SPLIT_RATIO_MAX).contains(&self.split) {
             return Err(format!("a split of {} new shares for an old one is out of bounds", self.split));
@@ -41,7 +41,7 @@ impl FactorRow {
     }
 }
 
-/// Reads a table that a user wrote, or a vendor: sorted by symbol and date.
+/// Parses a table written by a user or a vendor; sorted by symbol and date.
 pub(crate) fn parse_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>, MarketError> {
     let table = CsvTable::read(file, content, EXPECTED, FACTOR_ROWS_MAX)?;
     let need = |names: &[&str]| {
@@ -71,7 +71,7 @@ pub(crate) fn parse_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>
         let split = match (number(split)?, number(from)?, number(to)?) {
             (Some(split), ..) => Some(split),
             (None, Some(from), Some(to)) => Some(to / from),
-            // Cumulative until all rows are known.
+            // Cumulative until all rows have been read.
             _ if chained => number(cumulative)?.map(|factor| 1.0 / factor),
             _ => None,
         };
@@ -87,12 +87,12 @@ pub(crate) fn parse_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>
             Entry::Vacant(place) => {
                 place.insert((*line, row));
             }
-            // Vendors list splits and dividends apart.
+            // Vendors list splits and dividends separately.
             Entry::Occupied(mut known) => {
                 let known = &mut known.get_mut().1;
                 if (known.split != 1.0 && row.split != 1.0) || (known.dividend != 0.0 && row.dividend != 0.0) {
-                    let told = format!("{} has two such rows on {}", row.symbol, format_time(day));
-                    return Err(table.bad(*line, &told));
+                    let message = format!("{} has two such rows on {}", row.symbol, format_time(day));
+                    return Err(table.bad(*line, &message));
                 }
                 known.split *= row.split;
                 known.dividend += row.dividend;
@@ -101,7 +101,7 @@ pub(crate) fn parse_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>
     }
     let mut rows: Vec<(u64, FactorRow)> = rows.into_values().collect();
     if chained && cumulative.is_some() {
-        // A cumulative factor counts this split and all later ones of the symbol.
+        // A cumulative factor includes this split and all later ones of the symbol.
         for i in 1..rows.len() {
             let later = rows[i].1.clone();
             let (line, row) = &mut rows[i - 1];
@@ -114,8 +114,8 @@ pub(crate) fn parse_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Rows known and rows that come: of one symbol and date the new one counts, and one without split and dividend takes
-/// the event away. Sorted by symbol and date.
+/// Merges known and new rows: of one symbol and date the new one is used, and one without split and dividend removes
+/// the event. Sorted by symbol and date.
 pub(crate) fn merge_factors(known: Vec<FactorRow>, new: Vec<FactorRow>) -> Result<Vec<FactorRow>, MarketError> {
     let keyed = known.into_iter().chain(new).map(|r| ((r.symbol.clone(), r.date), r));
     let merged: BTreeMap<(String, TimeMicros), FactorRow> = keyed.collect();
@@ -127,15 +127,15 @@ pub(crate) fn merge_factors(known: Vec<FactorRow>, new: Vec<FactorRow>) -> Resul
     Ok(rows)
 }
 
-/// The canonical file of a table.
+/// The canonical form of a table.
 pub(crate) fn encode_factors(rows: &[FactorRow]) -> Result<Vec<u8>, MarketError> {
     let header = ["symbol", "date", "split", "dividend"].map(str::to_owned).to_vec();
-    // Numbers in the shortest spelling that reads back to the same bits.
+    // Numbers in the shortest form that reads back to the same bits.
     let row = |r: &FactorRow| vec![r.symbol.clone(), format_time(r.date), r.split.to_string(), r.dividend.to_string()];
     write_csv(std::iter::once(header).chain(rows.iter().map(row)))
 }
 
-/// Reads a stored table back.
+/// Parses a stored table.
 pub(crate) fn decode_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>, MarketError> {
     parse_factors(file, content)
 }
@@ -147,7 +147,7 @@ pub(crate) struct FactorTable {
 }
 
 impl FactorTable {
-    /// Names are resolved as of the ex-date; events of symbols that are not there mean nothing.
+    /// Names are resolved as of the ex-date; events of unknown symbols are dropped.
     pub(crate) fn new(rows: Vec<FactorRow>, symbols: &SymbolTable) -> Self {
         let mut events: BTreeMap<String, Vec<FactorRow>> = BTreeMap::new();
         for row in rows {
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_bad_table_is_refused_with_its_line() {
-        for (text, told) in [
+        for (text, expected) in [
             ("date,split\n", "line 1: no column 'symbol' or 'ticker'"),
             ("symbol,date\nA,2020-01-02\n", "line 1: no column 'split' and no column 'dividend'"),
             ("symbol,date,split\nA,2020-01-02,0\n", "line 2: a split of 0"),
@@ -206,7 +206,7 @@ mod tests {
             ("ticker,execution_date,split_from,split_to\nA,2020-01-02,0,1\n", "line 2: a split of inf"),
         ] {
             let error = parse_factors("f.csv", text.as_bytes()).unwrap_err().to_string();
-            assert!(error.starts_with("f.csv: line") && error.contains(told), "{text:?}: {error}");
+            assert!(error.starts_with("f.csv: line") && error.contains(expected), "{text:?}: {error}");
         }
     }
 

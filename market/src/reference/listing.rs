@@ -18,13 +18,13 @@ const EXPECTED: &str = "a header such as symbol,ticker,from,to,sector (symbol is
 pub struct ListingRow {
     /// Internal symbol: the name of its bars.
     pub symbol: String,
-    /// What it trades as; the symbol itself when `None`.
+    /// Its ticker; the symbol itself when `None`.
     pub ticker: Option<String>,
-    /// First instant; from ever when `None`.
+    /// First instant; unbounded when `None`.
     pub from: Option<TimeMicros>,
-    /// First instant after; for ever when `None`.
+    /// First instant after; unbounded when `None`.
     pub to: Option<TimeMicros>,
-    /// Label and value; a label that is missing is unknown.
+    /// Label and value; a missing label is unknown.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -50,14 +50,14 @@ impl ListingRow {
 }
 
 impl Listing {
-    /// Checks rows and sorts them; a mistake is told with the place of its row.
+    /// Checks and sorts rows; a mistake is reported with the index of its row.
     pub(crate) fn new(rows: Vec<ListingRow>) -> Result<Self, (usize, String)> {
         let labels: BTreeSet<&String> = rows.iter().flat_map(|r| r.labels.keys()).collect();
         let labels: Vec<String> = labels.into_iter().cloned().collect();
         for (i, row) in rows.iter().enumerate() {
             let wrong = |ok: bool, why: &str| if ok { Ok(()) } else { Err((i, why.to_owned())) };
-            wrong(is_symbol(&row.symbol), "its symbol cannot be one")?;
-            wrong(row.ticker.as_deref().is_none_or(is_symbol), "its ticker cannot be one")?;
+            wrong(is_symbol(&row.symbol), "its symbol is invalid")?;
+            wrong(row.ticker.as_deref().is_none_or(is_symbol), "its ticker is invalid")?;
             wrong(row.start() < row.end(), "its 'to' is not after its 'from'")?;
             let fits = |v: &String| !v.is_empty() && v.len() <= LABEL_BYTES_MAX && !v.chars().any(char::is_control);
             wrong(row.labels.values().all(fits), "a label's value is empty, too long or has control characters")?;
@@ -74,11 +74,11 @@ impl Listing {
                     if rows[i].start() < rows[l].end() && (same_symbol || differ) {
                         let (a, b) = (&rows[l], &rows[i]);
                         let since = b.from.map_or_else(|| "ever".to_owned(), format_time);
-                        let told = format!(
+                        let message = format!(
                             "{what} '{}' has two rows from {since} on ('{}', '{}')",
                             keys[i], a.symbol, b.symbol
                         );
-                        return Err((i.max(l), told));
+                        return Err((i.max(l), message));
                     }
                     if rows[i].end() <= rows[l].end() {
                         continue;
@@ -96,14 +96,16 @@ impl Listing {
     }
 }
 
-/// Checks label names against each other and the columns they stand beside.
+/// Checks label names against each other and against the columns of the dataset.
 pub(crate) fn check_labels(labels: &[String], columns: &[String]) -> Result<(), String> {
     if labels.len() > LABELS_MAX {
         return Err(format!("{} labels, at most {LABELS_MAX} are supported", labels.len()));
     }
     for label in labels {
         if !is_column(label) {
-            return Err(format!("'{label}' cannot name a label: lower-case letters, digits and '_' are expected"));
+            return Err(format!(
+                "'{label}' is not a valid label name: lower-case letters, digits and '_' are expected"
+            ));
         }
         if columns.contains(label) {
             return Err(format!("label '{label}' has the name of a column: rename one of them"));
@@ -112,7 +114,7 @@ pub(crate) fn check_labels(labels: &[String], columns: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// Reads a symbol table that a user wrote.
+/// Parses a symbol table written by a user.
 pub(crate) fn parse_listing(file: &str, content: &[u8]) -> Result<Listing, MarketError> {
     let table = CsvTable::read(file, content, EXPECTED, LISTING_ROWS_MAX)?;
     let symbol = table.column(&["symbol"]).ok_or_else(|| table.bad(1, "no column 'symbol'"))?;
@@ -139,13 +141,13 @@ pub(crate) fn parse_listing(file: &str, content: &[u8]) -> Result<Listing, Marke
     }
     let lines: Vec<u64> = table.rows.iter().map(|(line, _)| *line).collect();
     let mut listing = Listing::new(rows).map_err(|(i, why)| table.bad(lines.get(i).copied().unwrap_or(0), &why))?;
-    // A label without a single value is still a label.
+    // A label without any value is still a label.
     listing.labels = labels.iter().map(|&i| table.headers[i].clone()).collect();
     listing.labels.sort();
     Ok(listing)
 }
 
-/// The canonical file of a table: same content, same bytes.
+/// The canonical form of a table: same content, same bytes.
 pub(crate) fn encode_listing(listing: &Listing) -> Result<Vec<u8>, MarketError> {
     let time = |t: Option<TimeMicros>| t.map_or_else(String::new, format_time);
     let header =
@@ -158,7 +160,7 @@ pub(crate) fn encode_listing(listing: &Listing) -> Result<Vec<u8>, MarketError> 
     write_csv(std::iter::once(header.collect()).chain(listing.rows.iter().map(row)))
 }
 
-/// Reads a stored table back.
+/// Parses a stored table.
 pub(crate) fn decode_listing(file: &str, content: &[u8]) -> Result<Listing, MarketError> {
     parse_listing(file, content)
 }
@@ -167,16 +169,16 @@ pub(crate) fn decode_listing(file: &str, content: &[u8]) -> Result<Listing, Mark
 #[derive(Debug, Clone, Default)]
 pub struct SymbolTable {
     labels: Vec<String>,
-    /// Sorted by symbol and start; symbols spelled as the snapshot spells them.
+    /// Sorted by symbol and start; symbols in the snapshot's spelling.
     rows: Vec<ListingRow>,
-    /// Rows by ticker, spelled alike.
+    /// Rows by ticker, normalised.
     by_ticker: HashMap<String, Vec<usize>>,
-    /// Symbols of the snapshot and of the table, by their spelling made alike.
+    /// Symbols of the snapshot and of the table, by their normalised spelling.
     by_symbol: HashMap<String, Vec<String>>,
 }
 
 impl SymbolTable {
-    /// A table beside the symbols of a snapshot.
+    /// A table together with the symbols of a snapshot.
     pub(crate) fn new<'a>(listing: Listing, symbols: impl Iterator<Item = &'a str>) -> Self {
         let mut table = Self { labels: listing.labels, rows: listing.rows, ..Self::default() };
         for symbol in symbols {
@@ -206,7 +208,7 @@ impl SymbolTable {
         &self.rows
     }
 
-    /// The values that a label has anywhere, sorted, each once; none for an unknown label.
+    /// The values that a label has anywhere, sorted, each once; empty for an unknown label.
     pub fn values(&self, label: &str) -> Vec<String> {
         let values: BTreeSet<&String> = self.rows.iter().filter_map(|r| r.labels.get(label)).collect();
         values.into_iter().cloned().collect()
@@ -217,14 +219,14 @@ impl SymbolTable {
         self.row_at(symbol, time)?.labels.get(label).map(String::as_str)
     }
 
-    /// What a symbol trades as at a time; `None` when no row says.
+    /// A symbol's ticker at a time; `None` when no row gives one.
     pub fn ticker_at(&self, symbol: &str, time: TimeMicros) -> Option<&str> {
         self.row_at(symbol, time).map(ListingRow::name)
     }
 
-    /// The symbol that a name means at a time: the one that trades under it then, else the one whose internal symbol it
-    /// is. Share-class spellings are alike (`BRK-B`, `BRK/B`, `BRK.B`), the exact one goes first. `None` for a name that
-    /// means nothing then, or that several symbols might mean.
+    /// The symbol that a name refers to at a time: the one with this ticker then, else the one with this internal
+    /// symbol. Spellings of share classes are equivalent (`BRK-B`, `BRK/B`, `BRK.B`), an exact match takes precedence.
+    /// `None` for a name that refers to nothing then, or to several symbols.
     pub fn resolve(&self, name: &str, time: TimeMicros) -> Option<&str> {
         let key = alike(name);
         let rows = self.by_ticker.get(&key).map_or(&[][..], Vec::as_slice);
@@ -273,7 +275,7 @@ mod tests {
             ("FB", "2022-06-09", None),
             ("FB", "2024-01-02", Some("XFB")),
             ("META", "2024-01-02", Some("META")),
-            // No ticker then, but an internal symbol at any time.
+            // Not a ticker at that time, but an internal symbol at any time.
             ("META", "2015-01-02", Some("META")),
             ("IBM", "2015-01-02", Some("IBM")),
             ("NONE", "2015-01-02", None),
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn share_classes_are_spelled_alike() {
+    fn spellings_of_share_classes_are_equivalent() {
         let t = table();
         for name in ["BRK.B", "BRK-B", "BRK/B", "BRK B"] {
             assert_eq!(t.resolve(name, 0), Some("BRK.B"), "{name}");
@@ -316,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_bad_table_is_refused_with_its_line() {
-        for (text, told) in [
+        for (text, expected) in [
             ("", "no column 'symbol'"),
             ("ticker\nA\n", "no column 'symbol'"),
             (
@@ -328,11 +330,11 @@ mod tests {
             ("symbol,from,to\nA,2021-01-01,2020-01-01\n", "line 2: its 'to' is not after"),
             ("symbol,from\nA,yesterday\n", "line 2: 'yesterday' is not a date"),
             ("symbol,sector\nA\n", "line 2: 1 cells instead of 2"),
-            ("symbol,sector,SECTOR\nA,b,c\n", "line 1: column 'sector' is there twice"),
-            ("symbol\n\" \"\n", "line 2: its symbol cannot be one"),
+            ("symbol,sector,SECTOR\nA,b,c\n", "line 1: column 'sector' appears twice"),
+            ("symbol\n\" \"\n", "line 2: its symbol is invalid"),
         ] {
             let error = parse_listing("s.csv", text.as_bytes()).unwrap_err().to_string();
-            assert!(error.starts_with("s.csv: line") && error.contains(told), "{text:?}: {error}");
+            assert!(error.starts_with("s.csv: line") && error.contains(expected), "{text:?}: {error}");
         }
         assert!(check_labels(&["sector".to_owned()], &["close".to_owned()]).is_ok());
         assert!(check_labels(&["close".to_owned()], &["close".to_owned()]).unwrap_err().contains("name of a column"));

@@ -1,7 +1,7 @@
-//! What is known about symbols besides their bars: names and labels over time, splits and dividends.
+//! Reference data of symbols besides their bars: names and labels over time, splits and dividends.
 //!
 //! Both tables are CSV files of a snapshot, named by content like the files of bars, so they are part of its id and
-//! other tools read them. Bars are never touched here: prices stay raw, and are adjusted when they are loaded.
+//! other tools can read them. Bars are never changed here: prices stay raw, and are adjusted when they are loaded.
 
 mod adjust;
 mod csv_table;
@@ -16,7 +16,7 @@ pub(crate) use factors::{FactorTable, decode_factors, encode_factors, merge_fact
 pub(crate) use listing::{Listing, check_labels, decode_listing, encode_listing, parse_listing};
 pub use listing::{ListingRow, SymbolTable};
 
-/// Share-class spellings made alike: `BRK-B`, `BRK/B` and `BRK B` are `BRK.B`.
+/// Normalises the spelling of share classes: `BRK-B`, `BRK/B` and `BRK B` become `BRK.B`.
 pub(crate) fn alike(name: &str) -> String {
     name.trim().replace(['-', '/', ' '], ".")
 }

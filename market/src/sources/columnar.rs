@@ -1,5 +1,5 @@
-//! Parquet, and Arrow IPC as a file (also called Feather), or as a stream: columns with types of their own. Whatever
-//! pandas, polars and DuckDB write for texts, numbers and times becomes one of four types.
+//! Parquet, and Arrow IPC as a file (also called Feather) or as a stream: typed columns. Everything that pandas, polars
+//! and DuckDB write for texts, numbers and times is converted to one of four types.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Columnar {
         this.columns = schema.fields().iter().map(|f| f.name().clone()).collect();
         if let Some(names) = options.columns {
             if names.len() != this.columns.len() {
-                let why = format!("it has {} columns, and --columns names {}", this.columns.len(), names.len());
+                let why = format!("it has {} columns, but --columns names {}", this.columns.len(), names.len());
                 return Err(this.bad(why));
             }
             this.columns = names.to_vec();
@@ -96,31 +96,31 @@ impl Columnar {
         MarketError::BadCsv { file: self.shown.clone(), why, expected }
     }
 
-    /// The schema of the file, and batches of the columns that are wanted.
+    /// The schema of the file, and batches of the requested columns.
     fn reader(&self, wanted: Option<&[bool]>) -> Result<(SchemaRef, Batches), MarketError> {
-        let told = |e: ArrowError| self.bad(format!("it cannot be read: {e}"));
+        let unreadable = |e: ArrowError| self.bad(format!("it cannot be read: {e}"));
         let chosen = |wanted: &[bool]| wanted.iter().zip(0..).filter(|(w, _)| **w).map(|(_, i)| i).collect();
         let indices: Option<Vec<usize>> = wanted.map(chosen);
         Ok(match self.kind {
             Kind::Parquet => {
-                let told = |e: parquet::errors::ParquetError| self.bad(format!("it cannot be read: {e}"));
-                let mut builder = ParquetRecordBatchReaderBuilder::try_new(self.bytes.clone()).map_err(told)?;
+                let unreadable = |e: parquet::errors::ParquetError| self.bad(format!("it cannot be read: {e}"));
+                let mut builder = ParquetRecordBatchReaderBuilder::try_new(self.bytes.clone()).map_err(unreadable)?;
                 let schema = Arc::clone(builder.schema());
                 if let Some(indices) = indices {
                     let mask = ProjectionMask::roots(builder.parquet_schema(), indices);
                     builder = builder.with_projection(mask);
                 }
-                let batches = builder.with_batch_size(SOURCE_BATCH_ROWS).build().map_err(told)?;
+                let batches = builder.with_batch_size(SOURCE_BATCH_ROWS).build().map_err(unreadable)?;
                 (schema, Box::new(batches))
             }
             Kind::ArrowFile => {
-                let schema = FileReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(told)?.schema();
-                let batches = FileReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(told)?;
+                let schema = FileReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(unreadable)?.schema();
+                let batches = FileReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(unreadable)?;
                 (schema, Box::new(batches))
             }
             Kind::ArrowStream => {
-                let schema = StreamReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(told)?.schema();
-                let batches = StreamReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(told)?;
+                let schema = StreamReader::try_new(Cursor::new(self.bytes.clone()), None).map_err(unreadable)?.schema();
+                let batches = StreamReader::try_new(Cursor::new(self.bytes.clone()), indices).map_err(unreadable)?;
                 (schema, Box::new(batches))
             }
         })
@@ -186,7 +186,7 @@ impl BarSource for Columnar {
             let Some(batch) = again.next_batch()? else { break };
             let first = batch.lines.first().copied().unwrap_or(0);
             while let Some(line) = wanted.next_if(|l| batch.lines.last().is_some_and(|last| *l <= last)) {
-                // A batch's lines follow each other.
+                // The lines of a batch are consecutive.
                 let row = usize::try_from(line.saturating_sub(first)).unwrap_or(usize::MAX);
                 let cells: Vec<String> = batch.rows.columns().iter().map(|a| cell(a, row)).collect();
                 rows.push(shown(cells.join(",").as_bytes()));
@@ -237,7 +237,7 @@ fn stamps<T: ArrowPrimitiveType>(
     Some(Arc::new(micros.with_timezone_opt(zone.cloned())))
 }
 
-/// One of the four types of a [`Batch`]; `None` for what can be none of them.
+/// One of the four types of a [`Batch`]; `None` for a type that cannot be converted.
 fn plain(array: &ArrayRef) -> Option<ArrayRef> {
     const DAY: i64 = crate::time::DAY;
     match array.data_type() {
@@ -269,7 +269,7 @@ fn plain(array: &ArrayRef) -> Option<ArrayRef> {
         DataType::UInt64 => floats::<UInt64Type>(array, |v| v as f64),
         DataType::Decimal128(..) => {
             let values = array.as_primitive_opt::<Decimal128Type>()?;
-            // By its digits, which name the nearest number; a division would round twice.
+            // Parsed from its digits, which give the nearest number; a division would round twice.
             let number = |row| values.is_valid(row).then(|| values.value_as_string(row).parse().unwrap_or(f64::NAN));
             Some(Arc::new((0..values.len()).map(number).collect::<Float64Array>()))
         }

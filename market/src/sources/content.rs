@@ -1,5 +1,5 @@
-//! Getting at the bytes of an input: a file, standard input, a member of a zip archive; plain or gzip (told by the
-//! first bytes, not by the name), within limits. UTF-16, which some terminals write, becomes UTF-8.
+//! Reads the bytes of an input: a file, standard input, a member of a zip archive; plain or gzip (recognised by the
+//! first bytes, not by the name), within limits. UTF-16, which some terminals write, is converted to UTF-8.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -22,7 +22,7 @@ type Archive = ZipArchive<Cursor<Arc<[u8]>>>;
 #[derive(Clone)]
 enum Place {
     File(PathBuf),
-    /// Standard input, which can be read but once.
+    /// Standard input, which can be read only once.
     Held(Arc<[u8]>),
     Member(Archive, usize),
 }
@@ -31,7 +31,7 @@ enum Place {
 #[derive(Clone)]
 pub(crate) struct Input {
     place: Place,
-    /// As the user named it.
+    /// As named by the user.
     pub shown: String,
     /// Its name without folders.
     pub name: String,
@@ -61,8 +61,8 @@ fn damaged(file: &str, error: zip::result::ZipError) -> MarketError {
     MarketError::Input { action: "unpack", file: file.to_owned(), source: io::Error::other(error) }
 }
 
-/// The inputs that these paths name: archives are their members, `-` is standard input. Sorted by name, so that the
-/// order in which files are given does not matter.
+/// The inputs that these paths name: archives are replaced by their members, `-` is standard input. Sorted by name, so
+/// that the order in which files are given does not matter.
 ///
 /// # Errors
 /// [`MarketError::Input`] for a path that cannot be opened, [`MarketError::BadCsv`] for an archive without files,
@@ -84,13 +84,13 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
             let expected = "the path of a file of bars".to_owned();
             MarketError::BadCsv { file: shown.clone(), why: why.to_owned(), expected }
         };
-        let name = path.file_name().ok_or_else(|| refused("it names no file"))?.to_string_lossy().into_owned();
+        let name = path.file_name().ok_or_else(|| refused("it does not name a file"))?.to_string_lossy().into_owned();
         let mut file = File::open(path).map_err(MarketError::input("read", &shown))?;
         if file.metadata().map_err(MarketError::input("read", &shown))?.is_dir() {
             return Err(refused("it is a directory"));
         }
         let mut start = [0; ZIP_MAGIC.len()];
-        // A file that is shorter is no archive.
+        // A shorter file is not an archive.
         if file.read_exact(&mut start).is_ok() && start == ZIP_MAGIC {
             let bytes = read_limited(&shown, start.as_slice().chain(file), "read")?;
             members(&shown, bytes.into(), &mut inputs)?;
@@ -126,12 +126,12 @@ fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(),
         inputs.push(Input { place: Place::Member(archive.clone(), at), shown, name });
     }
     if inputs.len() == before {
-        return Err(refused("there is no file in this archive", "an archive of files of bars"));
+        return Err(refused("the archive contains no files", "an archive of files of bars"));
     }
     Ok(())
 }
 
-/// The decompressed bytes of a file; `file` names it in messages.
+/// The decompressed bytes of a file; `file` is its name in messages.
 pub(crate) fn decompress(file: &str, bytes: &[u8]) -> Result<Vec<u8>, MarketError> {
     let bytes = match bytes.starts_with(&GZIP_MAGIC) {
         true => read_limited(file, MultiGzDecoder::new(bytes), "decompress")?,
@@ -167,7 +167,7 @@ fn read_limited(file: &str, reader: impl Read, action: &'static str) -> Result<V
     Ok(bytes)
 }
 
-/// What begins with the mark of UTF-16 as UTF-8; anything else as it is.
+/// Converts text with the byte order mark of UTF-16 to UTF-8; other bytes are unchanged.
 fn utf8(bytes: Vec<u8>) -> Vec<u8> {
     let unit: fn([u8; 2]) -> u16 = match bytes.get(..2) {
         Some(b"\xff\xfe") => u16::from_le_bytes,

@@ -1,5 +1,5 @@
-//! Delimited text: CSV with commas, semicolons, tabs or bars, with a header, with none, or with the two-line header that
-//! pandas writes for prices of several symbols.
+//! Delimited text: CSV with commas, semicolons, tabs or vertical bars, with a header, without one, or with the two-line
+//! header that pandas writes for prices of several symbols.
 //!
 //! Lines are split here and not by the csv crate, because a stray quote must spoil one row and not the rest of the
 //! file, and every row must be counted at its line. Holds the whole file in memory.
@@ -17,7 +17,7 @@ use crate::limits::{COLUMNS_MAX, CSV_LINE_BYTES_MAX, PREAMBLE_LINES_MAX, SOURCE_
 use crate::quarantine::{Reason, shown};
 use crate::reading::{ImportFormat, is_data_row};
 
-/// Bytes that may part cells, the most usual first.
+/// Delimiters, the most usual first.
 const DELIMITERS: [char; 4] = [',', ';', '\t', '|'];
 /// Characters of a line that a message shows.
 const SHOWN_CHARS: usize = 200;
@@ -25,7 +25,7 @@ const SHOWN_CHARS: usize = 200;
 const WIDE_FIELDS: [&str; 9] =
     ["open", "high", "low", "close", "adj close", "volume", "dividends", "stock splits", "capital gains"];
 
-/// A table with a column for each field and symbol, read as one row for each symbol.
+/// A table with a column for each pair of field and symbol, read as one row per symbol.
 struct Wide {
     /// Symbol and, for each field, its cell.
     symbols: Vec<(String, Vec<Option<usize>>)>,
@@ -33,10 +33,10 @@ struct Wide {
 
 pub(super) struct Delimited {
     content: Vec<u8>,
-    /// Where the next line begins, and its number.
+    /// Start and number of the next line.
     at: usize,
     line: u64,
-    /// The same of the first row.
+    /// The same for the first row.
     start: (usize, u64),
     delimiter: char,
     /// Cells of a line.
@@ -47,7 +47,7 @@ pub(super) struct Delimited {
     wide: Option<Wide>,
 }
 
-/// A line that is not empty: its number, its text, and where the next one begins.
+/// A non-empty line: its number, its text, and where the next one begins.
 struct Line<'a> {
     number: u64,
     text: &'a [u8],
@@ -86,8 +86,8 @@ impl Delimited {
             let line = (line.text.len() <= CSV_LINE_BYTES_MAX && !line.text.contains(&0)).then_some(line.text);
             line.and_then(|l| std::str::from_utf8(l).ok()).map(str::to_owned)
         };
-        let header = text(&first).ok_or_else(|| bad("its first line is no text"))?;
-        // What comes before the header has a single cell: an address, a title.
+        let header = text(&first).ok_or_else(|| bad("its first line is not text"))?;
+        // Lines before the header have a single cell: an address, a title.
         let parts = |line: &str| DELIMITERS.iter().map(|&d| line.matches(d).count()).max().unwrap_or(0);
         let (mut head, mut header) = (first, header);
         if parts(&header) == 0 {
@@ -143,7 +143,7 @@ impl Delimited {
             this.format = ImportFormat::Yfinance;
         } else if let Some(names) = options.columns {
             if names.len() != this.width {
-                return Err(bad(&format!("its lines have {} cells, and --columns names {}", this.width, names.len())));
+                return Err(bad(&format!("its lines have {} cells, but --columns names {}", this.width, names.len())));
             }
             if is_data_row(&this.columns) {
                 (this.at, this.line) = headless;
@@ -175,7 +175,7 @@ impl Delimited {
         Ok(this)
     }
 
-    /// Takes one line apart into the columns; says how many rows it gave.
+    /// Splits one line into the columns; returns how many rows it gave.
     fn push(&self, line: &[u8], columns: &mut [StringBuilder]) -> Result<usize, Reason> {
         if line.len() > CSV_LINE_BYTES_MAX {
             return Err(Reason::LineTooLong);
@@ -299,8 +299,8 @@ impl BarSource for Delimited {
     }
 }
 
-/// The layout of a table whose first two lines name a field and a symbol for each column, in either order, and whose
-/// third line names the first column alone; with the columns of the rows that it becomes.
+/// The layout of a table whose first two lines give a field and a symbol for each column, in either order, and whose
+/// third line names the first column only; with the columns of the resulting rows.
 fn read_wide(first: &[String], second: &[String], third: &[String]) -> Option<(Wide, Vec<String>)> {
     let index = third.first().filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))?;
     let lengths = [second.len(), third.len()];

@@ -1,8 +1,8 @@
 //! Sources of bars: from the bytes of an input to batches of rows, whose columns have names but no meaning yet.
 //!
-//! What kind of file it is is decided by its content, never by its name alone. A new kind of source is one file that
-//! implements [`BarSource`] and one line of [`open`]. Knows nothing of bars; what a column means is decided in
-//! `reading`.
+//! The kind of a file is recognised by its content, never by its name alone. A new kind of source is one file that
+//! implements [`BarSource`] and one line of [`open`]. Sources know nothing of bars; `reading` decides the meaning of a
+//! column.
 
 mod columnar;
 mod content;
@@ -16,14 +16,15 @@ use crate::reading::ImportFormat;
 
 pub(crate) use content::{Input, decompress, expand, read_file};
 
-/// Some rows of a source.
+/// A batch of rows of a source.
 pub(crate) struct Batch {
     /// As many columns as the source has: text (`Utf8`), numbers (`Float64`), whole numbers (`Int64`) or timestamps in
-    /// microseconds; `Null` where a column is not wanted.
+    /// microseconds; `Null` where a column is not requested.
     pub rows: RecordBatch,
-    /// Line of each row in its file, counted from 1 with the header; rows of files that have no lines count from 1.
+    /// Line of each row in its file, counted from 1 with the header; in files without lines the rows are counted from
+    /// 1.
     pub lines: Vec<u64>,
-    /// Rows that could not be taken apart, and are in no column.
+    /// Rows that could not be split, and are in no column.
     pub broken: Vec<(u64, Reason)>,
 }
 
@@ -32,10 +33,10 @@ pub(crate) trait BarSource {
     /// Names of the columns.
     fn columns(&self) -> &[String];
 
-    /// Whose columns these are, as far as the file says it.
+    /// The vendor of these columns, as far as the file shows it.
     fn format(&self) -> ImportFormat;
 
-    /// Says which columns are wanted, before the first batch; the others need not be read.
+    /// Selects the columns to read, before the first batch; the others need not be read.
     fn want(&mut self, wanted: Vec<bool>);
 
     /// The next rows in the file's order; `None` at its end.
@@ -44,10 +45,10 @@ pub(crate) trait BarSource {
     /// [`MarketError::BadCsv`] for a damaged file.
     fn next_batch(&mut self) -> Result<Option<Batch>, MarketError>;
 
-    /// Begins again at the first row.
+    /// Starts again at the first row.
     fn rewind(&mut self);
 
-    /// Whether commas part no cells, so that they are probably decimal signs.
+    /// Whether commas do not separate cells, so that they are probably decimal signs.
     fn decimal_comma_likely(&self) -> bool {
         false
     }
@@ -67,7 +68,7 @@ pub(crate) struct OpenOptions<'a> {
     pub columns: Option<&'a [String]>,
 }
 
-/// Beginnings of files that cannot be read, what they are and what to do.
+/// First bytes of files that cannot be read, what they are, and what to do.
 const FOREIGN: [(usize, &[u8], &str, &str); 13] = [
     (0, b"FEA1", "it is a Feather file of version 1", "Feather of version 2, which pandas and polars write today"),
     (0, b"\x89HDF", "it is an HDF5 file", "CSV, Parquet or Arrow"),
@@ -84,7 +85,7 @@ const FOREIGN: [(usize, &[u8], &str, &str); 13] = [
     (0, b"\x80\x05\x95", "it is a Python pickle", "a data frame written with to_parquet or to_csv"),
 ];
 
-/// Opens the decompressed bytes of a file. `shown` names it in messages, `name` is its name without folders.
+/// Opens the decompressed bytes of a file. `shown` is its name in messages, `name` is its name without folders.
 pub(crate) fn open(
     shown: &str,
     name: &str,
@@ -111,7 +112,7 @@ pub(crate) fn open(
         return Err(refused("it is JSON", "CSV, Parquet or Arrow: pandas.read_json(FILE).to_csv(...) writes it"));
     }
     if [&b"<!doctype"[..], b"<html", b"<?xml"].iter().any(|tag| start.starts_with(tag)) {
-        return Err(refused("it is a web page, perhaps a message of the server it came from", "a file of bars"));
+        return Err(refused("it is a web page, perhaps an error message of the server", "a file of bars"));
     }
     Ok(Box::new(delimited::Delimited::open(shown, name, content, options)?))
 }

@@ -1,4 +1,4 @@
-//! The made-up market: its days are the sums of its minutes, and it has what examples need.
+//! The invented market: its days are aggregated from its minutes, and it has what the examples need.
 
 use std::collections::BTreeMap;
 

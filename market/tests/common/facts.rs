@@ -1,4 +1,4 @@
-//! What a dataset knows besides bars: tables, calendar, how far it is complete.
+//! Data of a dataset besides bars: tables, calendar, up to when it is complete.
 
 use trawl_market::{
     Adjustment, AsOf, Calendar, Dataset, FactorRow, ImportOptions, ImportReport, ListingRow, MemoryMarket, SymbolBars,
@@ -62,7 +62,7 @@ fn tables_come_with_bars_or_alone_and_give_the_same_snapshot() {
     assert_eq!(table.resolve("META", at("2022-06-09")), Some("FB"));
     assert_eq!(table.label_at("BRK.B", "sector", at("2022-06-09")), Some("Money"));
     assert_eq!(dataset.verify().len(), 0);
-    // A damaged table is found.
+    // A damaged table is noticed.
     let file = dataset.manifest.factors.as_ref().unwrap().sha256.clone();
     std::fs::write(alone.store.root.join(format!("d/files/{file}.csv")), "symbol\n").unwrap();
     assert_eq!((open(&alone).verify().len(), open(&alone).factors().is_err()), (1, true));
@@ -73,24 +73,24 @@ fn tables_that_cannot_be_are_refused_and_change_nothing() {
     let place = Place::new();
     let bars = place.write("d.csv", DAYS);
     let file = |name: &str, text: &str| Some(place.write(name, text));
-    let told = imported(&place, |o| o.factors = file("f.csv", FACTORS)).unwrap_err();
-    assert!(told.contains("no dataset 'd' yet"), "{told}");
+    let message = imported(&place, |o| o.factors = file("f.csv", FACTORS)).unwrap_err();
+    assert!(message.contains("no dataset 'd' yet"), "{message}");
     let before = imported(&place, |o| o.files = vec![bars]).unwrap().snapshot;
     for (text, expected) in [
         ("symbol,close\nFB,x\n", "label 'close' has the name of a column"),
         ("symbol,from,to\nFB,2020-01-01,\nFB,2021-01-01,\n", "line 3: symbol 'FB' has two rows"),
     ] {
-        let told = imported(&place, |o| o.symbols = file("s.csv", text)).unwrap_err();
-        assert!(told.contains(expected), "{told}");
+        let message = imported(&place, |o| o.symbols = file("s.csv", text)).unwrap_err();
+        assert!(message.contains(expected), "{message}");
     }
-    let told = imported(&place, |o| o.calendar = Some("NYSE".to_owned())).unwrap_err();
-    assert!(told.contains("did you mean 'XNYS'"), "{told}");
+    let message = imported(&place, |o| o.calendar = Some("NYSE".to_owned())).unwrap_err();
+    assert!(message.contains("did you mean 'XNYS'"), "{message}");
     assert_eq!(open(&place).manifest.snapshot, before);
     let unknown = imported(&place, |o| o.factors = file("f.csv", "symbol,date,split\nZZZ,2020-01-02,2\n")).unwrap();
-    assert_eq!(unknown.notes, ["1 of 1 splits and dividends name no symbol that has bars"]);
+    assert_eq!(unknown.notes, ["1 of 1 splits and dividends refer to symbols without bars"]);
     for bundled in ["us5", "demo", "demo-1m"] {
-        let told = imported(&place, |o| (o.dataset, o.calendar) = (bundled.to_owned(), Some("24/7".to_owned())));
-        assert!(told.unwrap_err().contains("bundled"));
+        let message = imported(&place, |o| (o.dataset, o.calendar) = (bundled.to_owned(), Some("24/7".to_owned())));
+        assert!(message.unwrap_err().contains("bundled"));
     }
 }
 
@@ -113,7 +113,7 @@ fn a_forming_bar_is_seen_only_when_asked_for() {
     assert_eq!(resolved(Some("2022-07-01"), true).as_deref(), Some("2022-06-09"));
     assert_eq!(resolved(Some("2022-06-07"), true).as_deref(), Some("2022-06-07"));
     assert_eq!(resolved(Some("2022-06-06"), true), None);
-    // Facts alone keep it; bars that end later mean that they are complete.
+    // An import of reference data alone keeps it; with bars that end later, everything up to their end is complete.
     let kept = imported(&place, |o| o.calendar = Some("24/7".to_owned())).unwrap();
     assert_eq!((Some(kept.complete_to), kept.calendar.as_str()), (noon, "24/7"));
     imported(&place, |o| o.calendar = Some("XNYS".to_owned())).unwrap();
@@ -144,12 +144,12 @@ fn the_last_session_is_the_last_that_is_complete() {
         dataset.resolve_as_of(&AsOf::LastSession, false, 0).unwrap().map(|found| format_time(found.bar))
     };
     let half_day = "2024-11-29 17:59";
-    // A session under way is passed over, and so are bars after the close.
+    // A session in progress is skipped, and so are bars after the close.
     let under_way = minutes(&["2024-11-27 20:59", half_day, "2024-12-02 09:00", "2024-12-02 15:00"]);
     assert_eq!(resolve(under_way).as_deref(), Some("2024-11-29T17:59:00Z"));
     let after_hours = minutes(&["2024-11-27 20:59", half_day, "2024-11-29 18:30", "2024-12-02 01:30"]);
     assert_eq!(resolve(after_hours).as_deref(), Some("2024-11-29T17:59:00Z"));
-    // Nobody traded in the last minute, but the snapshot says that it is complete.
+    // There was no trade in the last minute, but the snapshot says that it is complete.
     let quiet = minutes(&["2024-11-27 20:59", "2024-11-29 17:30"]);
     assert_eq!(resolve(quiet.clone()).as_deref(), Some("2024-11-27T20:59:00Z"));
     let complete = MemoryMarket { complete_to: Some(at("2024-11-29 18:00")), ..quiet };
@@ -193,13 +193,13 @@ fn a_market_in_memory_is_checked_and_has_one_id() {
 }
 
 #[test]
-fn a_manifest_of_a_newer_version_is_told_as_such() {
+fn a_manifest_of_a_newer_version_is_recognised() {
     let place = Place::new();
     let bars = place.write("d.csv", DAYS);
     let report = imported(&place, |o| o.files = vec![bars]).unwrap();
     let path = place.store.root.join(format!("d/snapshots/{}.json", report.snapshot));
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("\"version\": 1", "\"version\": 3")).unwrap();
-    let told = place.store.open("d").unwrap_err().to_string();
-    assert!(told.contains("its version is 3, and this program reads 1 to 2"), "{told}");
+    let message = place.store.open("d").unwrap_err().to_string();
+    assert!(message.contains("its version is 3, but this program reads 1 to 2"), "{message}");
 }

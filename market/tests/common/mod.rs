@@ -1,4 +1,4 @@
-//! What the tests of this room share: a store in a temporary directory and CSV files to import.
+//! Helpers for the tests of this crate: a store in a temporary directory and CSV files to import.
 
 #![allow(dead_code)]
 
