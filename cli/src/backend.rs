@@ -8,16 +8,16 @@ use trawl_kernels::cuda::{self, Cache, Device, Executor, ExecutorOptions, Search
 
 use crate::failure::UserMistake;
 
-/// Below so many nanoseconds of one core a scan in this process is done before a device is ready: opening one takes
-/// about half a second.
+/// A scan estimated at less than this (nanoseconds of one core) finishes in this process before a device is ready:
+/// opening a device takes about half a second.
 const WORTH_A_DEVICE_NS: f64 = 2e9;
-/// For tests: a simulated device in place of a GPU, and what goes wrong on it.
+/// For tests: a simulated device in place of a GPU, and the faults it injects.
 const SIMULATED_VARIABLE: &str = "TRAWL_SIMULATED_DEVICE";
 
 /// What may compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// A GPU where there is one and it is worth it
+    /// A GPU where there is one and the scan is large enough
     Auto,
     /// The CPU of this machine
     Cpu,
@@ -25,10 +25,10 @@ pub enum Backend {
     Cuda,
 }
 
-/// Options of what computes.
+/// Options for choosing what computes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BackendArgs {
-    /// What computes in this process; 'trawl devices' says what there is
+    /// What computes in this process; 'trawl devices' lists the choices
     #[arg(long, value_enum, default_value = "auto", env = "TRAWL_BACKEND", hide_env = true, help_heading = "Running")]
     backend: Backend,
 
@@ -44,21 +44,21 @@ pub struct BackendArgs {
     device_memory: Option<u64>,
 }
 
-/// Less holds no group of symbols.
+/// With less memory a device cannot hold a group of symbols.
 const DEVICE_MEMORY_MIN: u64 = 1 << 20;
 
-/// What is to be computed.
+/// The work to choose for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
-    /// Whatever comes.
+    /// Any work: a server's.
     Server,
-    /// Something that only the CPU computes: what, as the start of a sentence.
+    /// Work that only the CPU supports, named as the start of a sentence.
     CpuOnly(&'static str),
     /// One scan.
     Scan { estimated_ns: f64, is_f64: bool },
 }
 
-/// What was chosen, and why.
+/// The choice, and the reason for it.
 #[derive(Debug, Clone)]
 pub struct Chosen {
     pub engine: Engine,
@@ -73,39 +73,42 @@ impl Chosen {
 }
 
 impl BackendArgs {
-    /// Chooses; opens the device if it is one.
+    /// Chooses, and opens the device when a GPU is chosen.
     ///
     /// # Errors
-    /// A [`UserMistake`] where a GPU was asked for that cannot be used.
+    /// A [`UserMistake`] when the user asked for a GPU that cannot be used.
     pub fn choose(&self, work: Work) -> Result<Chosen, UserMistake> {
         let asked = self.backend == Backend::Cuda;
         match work {
-            _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("it was asked for")),
+            _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("requested with --backend")),
             Work::CpuOnly(what) if asked => {
                 let message = format!("--backend cuda: {what} on the CPU only");
-                return Err(UserMistake::with_help(message, "leave --backend cuda out"));
+                return Err(UserMistake::with_help(message, "leave out --backend cuda"));
             }
             Work::CpuOnly(what) => return Ok(Chosen::cpu(format!("{what} on the CPU only"))),
             Work::Scan { is_f64: false, .. } if asked => {
-                let message = "--backend cuda: a GPU computes in f64 alone";
-                return Err(UserMistake::with_help(message, "leave --precision f32 or --backend cuda out"));
+                let message = "--backend cuda: a GPU computes in f64 only";
+                return Err(UserMistake::with_help(message, "leave out --precision f32 or --backend cuda"));
             }
-            Work::Scan { is_f64: false, .. } => return Ok(Chosen::cpu("a GPU computes in f64 alone")),
+            Work::Scan { is_f64: false, .. } => return Ok(Chosen::cpu("a GPU computes in f64 only")),
             Work::Scan { estimated_ns, .. } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
-                return Ok(Chosen::cpu("the scan is done before a GPU is ready"));
+                return Ok(Chosen::cpu("the scan finishes before a GPU would be ready"));
             }
             _ => {}
         }
         match self.open() {
             Ok(executor) => {
                 let facts = executor.facts();
-                let reason =
-                    if asked { "it was asked for".to_owned() } else { format!("there is one: {}", facts.name) };
+                let reason = if asked {
+                    "requested with --backend".to_owned()
+                } else {
+                    format!("a GPU was found: {}", facts.name)
+                };
                 Ok(Chosen { engine: Engine::Device(Arc::new(executor)), reason })
             }
             Err(why) if asked => Err(UserMistake::with_help(
                 format!("--backend cuda: {why}"),
-                "'trawl devices' says what was looked for; --backend auto computes on the CPU instead",
+                "'trawl devices' shows what was checked; --backend auto computes on the CPU instead",
             )),
             Err(why) => Ok(Chosen::cpu(why)),
         }
@@ -120,7 +123,7 @@ impl BackendArgs {
     }
 }
 
-/// The device that is used here.
+/// The device to use here.
 ///
 /// # Errors
 /// Why there is none.
@@ -133,7 +136,7 @@ pub fn device() -> Result<Arc<dyn Device>, String> {
     Ok(Arc::new(device))
 }
 
-/// What a test's environment asks for.
+/// The simulation that a test's environment asks for.
 pub fn simulation() -> Result<Option<Simulation>, String> {
     match std::env::var(SIMULATED_VARIABLE) {
         Ok(text) => Simulation::parse(&text).map(Some).map_err(|why| format!("{SIMULATED_VARIABLE}: {why}")),
@@ -141,11 +144,11 @@ pub fn simulation() -> Result<Option<Simulation>, String> {
     }
 }
 
-/// Compiled kernels, kept between processes where there is a folder for them that is ours alone.
+/// The cache of compiled kernels, shared between processes when a folder exists that only this user can write.
 pub fn kernel_cache() -> Cache {
     let Some(folder) = cache_folder() else { return Cache::in_memory() };
     Cache::in_folder(&folder).unwrap_or_else(|error| {
-        tracing::warn!(%error, "kernels are compiled anew in every process");
+        tracing::warn!(%error, "compiled kernels are not cached: every process compiles them again");
         Cache::in_memory()
     })
 }
@@ -166,18 +169,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_is_told_with_its_reason() {
+    fn the_choice_is_reported_with_its_reason() {
         let scan = |estimated_ns, is_f64| Work::Scan { estimated_ns, is_f64 };
         let cpu = |backend, work| {
             let chosen = args(backend).choose(work).unwrap();
             assert!(matches!(chosen.engine, Engine::Cpu), "{chosen:?}");
             chosen.reason
         };
-        assert_eq!(cpu(Backend::Cpu, Work::Server), "it was asked for");
-        assert_eq!(cpu(Backend::Auto, scan(1e6, true)), "the scan is done before a GPU is ready");
-        assert_eq!(cpu(Backend::Auto, scan(1e12, false)), "a GPU computes in f64 alone");
+        assert_eq!(cpu(Backend::Cpu, Work::Server), "requested with --backend");
+        assert_eq!(cpu(Backend::Auto, scan(1e6, true)), "the scan finishes before a GPU would be ready");
+        assert_eq!(cpu(Backend::Auto, scan(1e12, false)), "a GPU computes in f64 only");
         assert_eq!(cpu(Backend::Auto, Work::CpuOnly("it runs")), "it runs on the CPU only");
-        for (work, why) in [(scan(1e12, false), "f64 alone"), (Work::CpuOnly("it runs"), "it runs")] {
+        for (work, why) in [(scan(1e12, false), "f64 only"), (Work::CpuOnly("it runs"), "it runs")] {
             let refused = args(Backend::Cuda).choose(work).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
         }

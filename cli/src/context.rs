@@ -1,4 +1,4 @@
-//! What every command is given: where data live.
+//! What every command is given: where datasets are stored.
 
 use std::path::PathBuf;
 

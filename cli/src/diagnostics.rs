@@ -1,6 +1,6 @@
 //! Draws the user's mistakes: the place in the text, what was expected, a suggestion.
 //!
-//! The plan room describes a mistake ([`Diagnostic`]); how it looks on a terminal is decided here and nowhere else.
+//! The plan crate describes a mistake ([`Diagnostic`]); how it looks on a terminal is decided here and nowhere else.
 
 use std::io::{IsTerminal, Write};
 
@@ -43,7 +43,7 @@ pub fn error_line(message: &str, help: Option<&str>) {
     let renderer = renderer(colour_on_stderr());
     let mut text = renderer.render(&[Group::with_title(Level::ERROR.primary_title(clean(message)))]);
     if let Some(help) = help {
-        // Rendered apart: together they would be joined by an empty gutter.
+        // Rendered separately: together they would be joined by an empty gutter.
         text.push('\n');
         text.push_str(&renderer.render(&[Group::with_title(Level::HELP.primary_title(clean(help)))]));
     }
@@ -59,7 +59,7 @@ pub fn warning_line(message: &str) {
 
 /// One mistake as text.
 pub fn draw(diagnostic: &Diagnostic, colour: bool) -> String {
-    // Without a text there is no place to draw, so the clause is named in the title.
+    // Without a text there is no place to draw, so the title names the clause.
     let title = match diagnostic.text.is_empty() {
         true => format!("{} ({} is empty)", diagnostic.message, diagnostic.clause),
         false => diagnostic.message.clone(),
@@ -81,7 +81,7 @@ pub fn draw(diagnostic: &Diagnostic, colour: bool) -> String {
     renderer(colour).render(&groups)
 }
 
-/// Keeps bytes of other people's files from steering the terminal.
+/// Replaces control characters, so that other people's files cannot control the terminal.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
@@ -105,14 +105,14 @@ fn excerpt(text: &str, span: &std::ops::Range<usize>) -> Excerpt {
     } else {
         line_start
     };
-    // A span longer than the window shows its beginning: that is where the mistake starts.
+    // When the span is longer than the window its beginning is shown: that is where the mistake starts.
     let end = floor_boundary(text, end.min(start + 2 * LINE_BYTES_AROUND)).max(start);
     let to = floor_boundary(text, line_end.min(end + LINE_BYTES_AROUND)).max(end);
     let (before, after) = (if from > line_start { "..." } else { "" }, if to < line_end { "..." } else { "" });
     let shown: String = text[from..to]
         .chars()
         .flat_map(|c| {
-            // One byte stays one byte, so that the span's numbers still fit.
+            // Each byte is replaced by one byte, so that the span's offsets remain valid.
             let plain = if c.is_ascii_control() && c != '\n' { ' ' } else { c };
             std::iter::once(plain)
         })
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_line_is_cut_around_the_place() {
+    fn a_very_long_line_is_truncated_around_the_place() {
         let long = format!("{}smaa(close){}", "close + ".repeat(5000), " + close".repeat(5000));
         let text = draw(&mistake(&long, 40_000..40_004), false);
         assert!(text.len() < 2000, "{} bytes", text.len());

@@ -1,4 +1,4 @@
-//! How a command ends: its exit code, and the errors that are the user's to mend.
+//! How a command ends: its exit code, and the errors that the user can correct.
 //!
 //! Everything else that goes wrong travels as `anyhow::Error` and ends with [`NOT_DONE`].
 
@@ -12,15 +12,15 @@ use crate::output::staged::plain;
 
 /// The job was done.
 pub const DONE: u8 = 0;
-/// The job was not done, or not wholly.
+/// The job was not done, or not completely.
 pub const NOT_DONE: u8 = 1;
 /// The user's mistake: usage, an expression, an unknown dataset, an unusable file name.
 pub const USER_MISTAKE: u8 = 2;
 
-/// Something the user can put right.
+/// Something that the user can correct.
 #[derive(Debug)]
 pub enum UserMistake {
-    /// Told in one sentence, with what was expected and a suggestion after it.
+    /// One sentence, with what was expected and a suggestion after it.
     Plain { message: String, help: Option<String> },
     /// Places in expressions or in a document.
     Drawn(Vec<Diagnostic>),
@@ -57,7 +57,7 @@ impl fmt::Display for UserMistake {
 
 impl std::error::Error for UserMistake {}
 
-/// Whether a reader that went away (`trawl ... | head`) is what stopped the command.
+/// Whether the command was stopped because its reader went away (`trawl ... | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
@@ -66,7 +66,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// An error of market data: the user's mistake where the user can mend it.
+/// An error of market data: a user's mistake where the user can correct it.
 pub fn of_market(error: MarketError) -> anyhow::Error {
     match error.kind() {
         MarketErrorKind::Invalid => match error {
@@ -75,7 +75,7 @@ pub fn of_market(error: MarketError) -> anyhow::Error {
             }
             MarketError::UnknownDataset { .. } => UserMistake::with_help(
                 error.to_string(),
-                "'trawl data list' lists them; 'us5' and 'demo' are always there",
+                "'trawl data list' lists them; 'us5' and 'demo' are always available",
             )
             .into(),
             error => UserMistake::plain(chain_text(&error.into())).into(),
@@ -84,7 +84,7 @@ pub fn of_market(error: MarketError) -> anyhow::Error {
     }
 }
 
-/// Tells the user what went wrong, on stderr, and says how the process ends.
+/// Reports on stderr what went wrong, and returns the exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::from(DONE);
@@ -110,7 +110,7 @@ fn chain_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let raw = cause.to_string();
-        // The operating system's words without its numbers.
+        // The operating system's message without its number.
         let part = cause.downcast_ref::<std::io::Error>().map_or_else(|| raw.clone(), plain);
         if text.is_empty() {
             text = part;
@@ -131,7 +131,7 @@ mod tests {
     use anyhow::Context as _;
 
     #[test]
-    fn a_cause_that_is_repeated_is_told_once() {
+    fn a_repeated_cause_is_printed_once() {
         let inner = anyhow::anyhow!("no space left");
         assert_eq!(
             chain_text(&inner.context("cannot write a.csv: no space left")),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operating_systems_words_stand_once_and_without_numbers() {
+    fn the_operating_systems_message_is_printed_once_and_without_its_number() {
         let in_use = || std::io::Error::from_raw_os_error(if cfg!(target_os = "macos") { 48 } else { 98 });
         let repeated = format!("cannot listen on 127.0.0.1:1: {}", in_use());
         let error = anyhow::Error::new(in_use()).context(repeated);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_away_is_no_failure() {
+    fn a_reader_that_went_away_is_not_a_failure() {
         let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let error = Err::<(), _>(broken).context("cannot write the table").unwrap_err();
         assert!(is_broken_pipe(&error));

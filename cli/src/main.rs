@@ -1,7 +1,7 @@
-//! The `trawl` program: reads the command line, starts logging, runs one command, says how it ended.
+//! The `trawl` program: parses the command line, starts logging, runs one command, reports how it ended.
 //!
 //! Commands live in `commands`; everything they share for people (mistakes drawn in place, tables, files, a progress
-//! bar) lives beside it. Nothing here knows how bars are stored or how scans are scheduled.
+//! bar) is beside it. Nothing here knows how bars are stored or how scans are scheduled.
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +56,7 @@ Examples:
   trawl data import AAPL.csv IBM.csv --dataset mine
   trawl compute --input AAPL.csv --expr 'rsi(close, 14)'";
 
-/// Scan a whole market at once: say what to look for, and every symbol is accounted for
+/// Scan a whole market at once: give a condition, and every symbol is reported with its status
 #[derive(Debug, clap::Parser)]
 #[command(name = "trawl", version, after_help = AFTER_HELP, max_term_width = 110, arg_required_else_help = true)]
 struct Cli {
@@ -69,13 +69,13 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    std::panic::set_hook(Box::new(tell_internal_error));
-    // A mistake in the usage ends here, before anything is started.
+    std::panic::set_hook(Box::new(report_internal_error));
+    // A usage error ends the process here, before anything is started.
     let cli = Cli::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
     std::panic::catch_unwind(AssertUnwindSafe(|| run(cli))).unwrap_or(ExitCode::from(failure::NOT_DONE))
 }
 
-/// The command line as it is parsed: the servers' options are those of the environment too.
+/// Parses the command line; the servers' options can come from the environment too.
 fn command_line() -> clap::Command {
     let servers = ["coordinator", "worker"];
     servers.iter().fold(Cli::command(), |line, server| line.mut_subcommand(server, commands::with_variables))
@@ -88,10 +88,10 @@ fn run(cli: Cli) -> ExitCode {
     cli.command.run(&context).unwrap_or_else(|error| failure::report(&error))
 }
 
-/// One line instead of a panic's message and backtrace; only the first, whatever other threads do then.
-fn tell_internal_error(panic: &PanicHookInfo<'_>) {
+/// One line instead of a panic's message and backtrace; only for the first panic, whatever other threads do then.
+fn report_internal_error(panic: &PanicHookInfo<'_>) {
     static TOLD: AtomicBool = AtomicBool::new(false);
-    if output::read::panics_are_told_elsewhere() {
+    if output::read::panics_are_reported_elsewhere() {
         return;
     }
     if TOLD.swap(true, Ordering::Relaxed) {
@@ -104,7 +104,7 @@ fn tell_internal_error(panic: &PanicHookInfo<'_>) {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
     let message = message.lines().next().unwrap_or_default();
-    // What println! does when `trawl ... | head` has seen enough: no error at all.
+    // println! panics when the reader of `trawl ... | head` has closed the pipe: not an error.
     if message.starts_with("failed printing to stdout") && message.contains("Broken pipe") {
         std::process::exit(i32::from(failure::DONE));
     }
@@ -112,7 +112,7 @@ fn tell_internal_error(panic: &PanicHookInfo<'_>) {
         let file = Path::new(l.file()).file_name().unwrap_or_default().to_string_lossy();
         format!(" ({file}:{})", l.line())
     });
-    // Not eprintln: it would panic again when stderr is gone.
+    // Not eprintln: it would panic again when stderr is closed.
     let _ = writeln!(std::io::stderr(), "error: internal error: {message}{place}; please report this");
 }
 
@@ -157,8 +157,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "must be unique")]
-    fn clap_checks_it_in_this_build() {
-        // Its checks are assertions; a profile that switches them off for dependencies leaves the test above without any.
+    fn clap_checks_the_command_line_in_this_build() {
+        // clap's checks are debug assertions; in a profile that switches them off for dependencies the test above
+        // checks nothing.
         let group = || clap::ArgGroup::new("twice");
         clap::Command::new("c").group(group()).group(group()).debug_assert();
     }
@@ -183,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn a_server_reads_what_the_environment_sets_and_the_command_line_goes_before() {
-        // Of a command of our own: the environment of this process belongs to all its tests.
+    fn a_server_reads_the_environment_and_the_command_line_takes_precedence() {
+        // Of a command of its own: the environment of this process is shared by all its tests.
         let parse = |words: &[&str]| {
             let option = clap::Arg::new("path").long("path").default_value("none");
             let command = commands::with_variables(clap::Command::new("server").arg(option));
-            // The rule makes it PATH's: set in every environment.
+            // By the rule the variable would be PATH, which is set in every environment.
             command.mut_arg("path", |arg| arg.env("PATH")).try_get_matches_from(words).unwrap()
         };
         let of = |matches: &clap::ArgMatches| matches.get_one::<String>("path").cloned().unwrap();

@@ -1,22 +1,23 @@
 //! Numbers as text: exact for files, readable for tables.
 //!
-//! Files get the shortest digits that are read back as the same bits, as JSON has them. Tables get what a person wants to
-//! see; nothing should be computed from them.
+//! Files get the shortest digits that read back as the same bits, as in JSON. Tables get rounded numbers for people,
+//! which should not be used for computing.
 
 use std::fmt::Write as _;
 
-/// Appends `value` as files hold it: empty for NA, `inf`, `-inf`, else the shortest text that reads back as the same bits,
+/// Appends `value` as in files: empty for NA, `inf`, `-inf`, else the shortest text that reads back as the same bits,
 /// with an exponent below 1e-5 and from 1e16 on.
 pub fn push_exact(text: &mut String, value: f64) {
     if value.is_nan() {
         return;
     }
-    // Whole numbers are most of volumes, booleans and counts.
+    // Volumes, booleans and counts are mostly whole numbers.
     let _ =
         if value.fract() == 0.0 && value.abs() < 1e16 { write!(text, "{value}") } else { write!(text, "{value:?}") };
 }
 
-/// `value` as a table shows it: `NA`, whole numbers whole, else about six significant digits and at least two decimals.
+/// `value` as in tables: `NA`, whole numbers without decimals, else about six significant digits and at least two
+/// decimals.
 pub fn readable(value: f64) -> String {
     if value.is_nan() {
         return "NA".to_owned();
@@ -48,7 +49,7 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} {}", UNITS[0]) } else { format!("{size:.1} {}", UNITS[unit]) }
 }
 
-/// A count with its thousands apart: `10 000 000`.
+/// A count with its thousands separated: `10 000 000`.
 pub fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How often the bar is redrawn at most.
 const REDRAWS_PER_SECOND: u8 = 10;
 
-/// Shows how many of a scan's segments have ended, from [`PATIENCE`] after its making until it is dropped.
+/// Shows how many of a scan's segments have ended, from [`PATIENCE`] after its creation until it is dropped.
 #[derive(Debug)]
 pub struct Waiting {
     start: Instant,

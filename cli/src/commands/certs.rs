@@ -1,4 +1,5 @@
-//! `trawl certs dev`: a CA and certificates to develop and try with. Not for production: the CA's key lies beside them.
+//! `trawl certs dev`: a CA and certificates for development and trials. Not for production: the CA's key is kept beside
+//! them.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,9 +19,9 @@ use trawl_protocol::security::{Credentials, Identity, Role, TlsFiles};
 use super::security::mistake;
 use crate::failure::UserMistake;
 
-/// Days that the CA is good for.
+/// Days that the CA is valid.
 const CA_DAYS: u64 = 3650;
-/// Certificates begin so much earlier: clocks differ.
+/// Certificates are valid from this much earlier, because clocks differ.
 const CLOCK_SLACK: Duration = Duration::from_secs(3600);
 
 /// Make certificates
@@ -37,8 +38,8 @@ enum Command {
 
 const AFTER_HELP: &str = "\
 Writes ca.pem and ca.key, and for each of coordinator, worker, client and etcd a NAME.pem and a NAME.key. Where ca.pem and \
-ca.key are there already, new certificates of that CA are made: that is a rotation, which running processes notice by \
-themselves. They are for development: whoever reads ca.key can be anybody.
+ca.key exist already, new certificates of that CA are made: that is a rotation, which running processes notice by \
+themselves. They are for development: whoever can read ca.key can impersonate anyone.
 
 Example:
   trawl certs dev --dir certs
@@ -51,24 +52,24 @@ Example:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 struct DevArgs {
-    /// Directory to write to; made when it is not there
+    /// Directory to write to; created when it does not exist
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
 
-    /// Name of the client, as limits and the log know it
+    /// Name of the client, as limits and the log use it
     #[arg(long, value_name = "NAME", default_value = "dev", value_parser = checked_name)]
     client: String,
 
-    /// Further host names and IP addresses of etcd (localhost, 127.0.0.1 and ::1 are always there)
+    /// Further host names and IP addresses of etcd (localhost, 127.0.0.1 and ::1 are always included)
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
 
-    /// Days that the certificates are good for
+    /// Days that the certificates are valid
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=825))]
     days: u64,
 }
 
-/// Writes the files and says how they are used.
+/// Writes the files and prints how they are used.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Command::Dev(args) = args.command;
     let cannot = |what: &str| format!("cannot {what} '{}'", args.dir.display());
@@ -79,25 +80,25 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let roles = [(Role::Coordinator, "coordinator"), (Role::Worker, "worker"), (Role::Client, args.client.as_str())];
     for (role, name) in roles {
         let identity = Identity { role, name: name.to_owned() }.to_string();
-        let uri = identity.as_str().try_into().context("an identity that no certificate can carry")?;
+        let uri = identity.as_str().try_into().context("the identity cannot be part of a certificate")?;
         issue(&args, &issuer, role.name(), name, vec![SanType::URI(uri)], role != Role::Client)?;
     }
     let names = CertificateParams::new(hosts)
         .map_err(|error| UserMistake::plain(format!("--host: {error}: a host name or an IP address is expected")))?;
     issue(&args, &issuer, "etcd", "etcd", names.subject_alt_names, true)?;
-    // What was written is what is going to be read: a CA whose key is another's shows here.
+    // What was just written is what will be read: a CA whose key belongs to another CA is noticed here.
     let file = |name: &str| args.dir.join(name);
     for role in Role::ALL {
         let own = Some((file(&format!("{role}.pem")), file(&format!("{role}.key"))));
         let expected = (role != Role::Client).then_some(role);
         Credentials::load(TlsFiles { ca: file("ca.pem"), own }, expected).map_err(|error| mistake(&error))?;
     }
-    let ca = if made { "a new CA" } else { "the CA that was there" };
+    let ca = if made { "a new CA" } else { "the existing CA" };
     println!("wrote {} ({ca}): ca, coordinator, worker, client, etcd; for development only", args.dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// The CA in `dir`, and whether it was made.
+/// The CA in `dir`, and whether it was created.
 fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
     let (certificate, key_file) = (dir.join("ca.pem"), dir.join("ca.key"));
     match (certificate.exists(), key_file.exists()) {
@@ -106,7 +107,7 @@ fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
                 std::fs::read_to_string(&key_file).with_context(|| format!("cannot read '{}'", key_file.display()))?;
             let key = KeyPair::from_pem(&pem).map_err(|_| {
                 UserMistake::with_help(
-                    format!("'{}' holds no key that can be used", key_file.display()),
+                    format!("'{}' contains no usable key", key_file.display()),
                     "give another --dir, or remove ca.pem and ca.key to make a new CA",
                 )
             })?;
@@ -128,8 +129,8 @@ fn authority(dir: &Path) -> anyhow::Result<(Issuer<'static, KeyPair>, bool)> {
     }
 }
 
-/// The same for the same key, so that a CA is found again by its key alone; another for another key, so that a
-/// certificate of another CA is told as that and not as one with a bad signature.
+/// The name is derived from the key, so that a CA is recognised by its key alone; another key gives another name, so
+/// that the certificate of another CA is reported as such and not as one with a bad signature.
 fn authority_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     let digest = Sha256::digest(key.der_bytes());
@@ -166,7 +167,7 @@ fn issue(
     params.distinguished_name = named(name);
     params.subject_alt_names = names;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Servers call too: a coordinator its workers, every process etcd. A client never serves.
+    // Servers are clients too: a coordinator calls its workers, and every process calls etcd. A client never serves.
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     if serves {
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
@@ -179,7 +180,8 @@ fn issue(
     write(&args.dir.join(format!("{file}.pem")), certificate.pem().as_bytes(), false)
 }
 
-/// In one step, so that a process that reads it now sees the whole file; a secret for its owner alone.
+/// Replaces the file in one step, so that a process that reads it now sees a whole file; secrets are readable only by
+/// their owner.
 fn write(path: &Path, bytes: &[u8], secret: bool) -> anyhow::Result<()> {
     let cannot = || format!("cannot write '{}'", path.display());
     let folder = path.parent().unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! `trawl completions`: what a shell needs to complete this command line.
+//! `trawl completions`: completion scripts for shells.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ Install, once:
 Or for this session alone:
   source <(trawl completions bash)";
 
-/// Print what makes a shell complete this command line
+/// Print a shell completion script for this command line
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -29,7 +29,7 @@ pub struct Args {
 
 /// Prints the script.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // Into memory first: written straight to a pipe that closes early, the generator would panic.
+    // Generated into memory first: written straight to a pipe that closes early, the generator would panic.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "trawl", &mut script);
     io::stdout().write_all(&script).context("cannot write to standard output")?;

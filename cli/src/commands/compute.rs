@@ -1,7 +1,7 @@
-//! `trawl compute`: expressions on every bar of one file, symbol by symbol. This is how anyone checks a number.
+//! `trawl compute`: expressions on every bar of one file, symbol by symbol. A way for anyone to check a value.
 //!
-//! It reads one file, as an import does, and writes one; no dataset, no snapshot, no quarantine: a cell that is no number
-//! in a column that is read stops it.
+//! It reads one file, as an import does, and writes one; there is no dataset, snapshot or quarantine: a cell that is
+//! not a number, in a column that is read, is an error.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ use crate::output::series::{Table, write};
 use crate::output::staged::StagedFile;
 
 const AFTER_HELP: &str = "\
-'close' is required; the column of times is written through as it came, and may be a count 'i'. Rows are bars; a file \
-with its newest bar first is turned round. With a column of symbols each is computed alone, and written beside the \
+'close' is required; the column of times is copied to the output unchanged, and may be a row count 'i'. Rows are bars; a file \
+with its newest bar first is reversed. With a column of symbols each symbol is computed on its own, and written beside the \
 time. A cell that is neither a number nor missing is an error that names its line, if an expression reads the column.
 
-Output: the times, then one column per expression, headed by its text or its NAME; written as the name of --output \
-ends: .csv, .json, .parquet or .arrow (.feather). In CSV empty is NA; inf and -inf; a condition is 1, 0 or empty; \
+Output: the times, then one column per expression, headed by its text or its NAME; in the format of the file name's ending in --output \
+(.csv, .json, .parquet, .arrow or .feather). In CSV an empty cell is NA, infinities are inf and -inf, and a condition is 1, 0 or empty; \
 numbers have the fewest digits that read back as the same bits.
 
 Examples:
@@ -50,7 +50,8 @@ pub struct Args {
     #[command(flatten)]
     read: ReadArgs,
 
-    /// Exchange calendar by which 'avwap' begins anew: a code such as XNYS, XLON or CMES, 24/7 or weekdays; the times must be dates or times
+    /// Exchange calendar by which 'avwap' starts over: a code such as XNYS, XLON or CMES, 24/7 or weekdays; the times
+    /// must be dates or times
     #[arg(long, value_name = "CALENDAR", default_value = "XNYS", value_parser = calendar)]
     calendar: Calendar,
 
@@ -58,14 +59,15 @@ pub struct Args {
     #[arg(long, value_name = "TYPE", default_value = PRECISION_F64, value_parser = [PRECISION_F64, PRECISION_F32])]
     precision: String,
 
-    /// File to write, replaced whole at the end; its ending says how [default: CSV to standard output]
+    /// File to write, replaced as a whole at the end; its extension decides the format [default: CSV to standard
+    /// output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 /// Times are in microseconds.
 const DAY_MICROS: i64 = 86_400_000_000;
-/// Series of a bar that are checked in every file, whether an expression reads them or not.
+/// Columns of a bar that are checked in every file, whether an expression reads them or not.
 const BAR_COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
 /// Reads, compiles, evaluates, writes.
@@ -82,7 +84,7 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     let needed = trawl_kernels::workspace_bytes(plan.program(), rows, precision);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         let most = trawl_kernels::WORKSPACE_BYTES_MAX;
-        let message = format!("these expressions need {needed} bytes beside the bars, at most {most} are taken");
+        let message = format!("these expressions need {needed} bytes of memory besides the bars; the limit is {most}");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
     let outputs = evaluate(&file, &plan, args.calendar, precision)?;
@@ -104,7 +106,7 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the expressions mean over the file's series, refused where they need more than one symbol's bars.
+/// Compiles the expressions over the file's series; refuses those that need more than one symbol's bars.
 fn compile(file: &FileSeries, exprs: &[String]) -> anyhow::Result<Plan> {
     let schema = Schema::of_columns(file.columns.clone());
     let compiled = |exprs: &[String]| trawl_plan::compile_expressions(exprs, "--expr", &schema);
@@ -113,14 +115,16 @@ fn compile(file: &FileSeries, exprs: &[String]) -> anyhow::Result<Plan> {
         let alone = |text: &&String| compiled(std::slice::from_ref(*text)).is_ok_and(|plan| !plan.crosses.is_empty());
         let text = exprs.iter().find(alone).map_or("an expression", String::as_str);
         return Err(UserMistake::with_help(
-            format!("'{text}' compares the symbols of a market at each bar, and compute takes each symbol alone"),
-            "import the file, and ask for every bar: trawl scan --where true --select EXPR --all-bars FILE",
+            format!(
+                "'{text}' compares the symbols of a market at each bar, but compute evaluates each symbol on its own"
+            ),
+            "import the file and scan every bar: trawl scan --where true --select EXPR --all-bars FILE",
         )
         .into());
     }
     let clash = |name: &&String| **name == file.time_heading || Some(*name) == file.symbol_heading.as_ref();
     if let Some(name) = plan.headings.iter().find(clash) {
-        let message = format!("an expression is headed '{name}', as a column of the file is that is written through");
+        let message = format!("an expression is named '{name}', which is also a column that is copied to the output");
         return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
     }
     let read = plan.program().inputs.iter().filter_map(|input| match input {
@@ -132,7 +136,7 @@ fn compile(file: &FileSeries, exprs: &[String]) -> anyhow::Result<Plan> {
         if let Some(garbage) = garbage {
             return Err(UserMistake::with_help(
                 format!("{}: {garbage}", file.shown),
-                "mend the cell, or empty it where the value is not known",
+                "correct the cell, or leave it empty if the value is unknown",
             )
             .into());
         }
@@ -181,7 +185,7 @@ fn evaluate(
     file.symbols.iter().map(of).collect()
 }
 
-/// What the expressions read, in the order in which they do.
+/// The columns that the expressions read, in that order.
 fn inputs(file: &FileSeries, series: &SymbolSeries, plan: &Plan, calendar: Calendar) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut inputs = Vec::new();
     for input in &plan.program().inputs {
@@ -191,7 +195,7 @@ fn inputs(file: &FileSeries, series: &SymbolSeries, plan: &Plan, calendar: Calen
                 let at = file.columns.iter().position(|column| column == name);
                 at.map_or_else(|| vec![f64::NAN; series.texts.len()], |at| series.values[at].clone())
             }
-            // Without other symbols, labels and timeframes nothing else is planned.
+            // Without other symbols, labels and timeframes, no other kind of input is planned.
             _ => vec![f64::NAN; series.texts.len()],
         });
     }
@@ -201,14 +205,13 @@ fn inputs(file: &FileSeries, series: &SymbolSeries, plan: &Plan, calendar: Calen
 /// 1 on the first bar of each period, 0 on the others.
 fn begins(series: &SymbolSeries, period: Period, calendar: Calendar) -> anyhow::Result<Vec<f64>> {
     let Some(times) = &series.times else {
-        let message = "'avwap' needs to know when each bar was, and not all of the file's times are dates or times";
+        let message = "'avwap' needs the time of each bar, but not all of the file's times are dates or times";
         let help = "write 2013-02-22 or 2013-02-22T14:30:00Z in the column 'date'";
         return Err(UserMistake::with_help(message, help).into());
     };
     if let Some(at) = times.windows(2).position(|pair| pair[0] >= pair[1]) {
         let date = &series.texts[at + 1];
-        let message =
-            format!("'avwap' needs bars in order of time, and '{date}' does not come after the bar before it");
+        let message = format!("'avwap' needs bars in order of time, but '{date}' is not after the previous bar");
         return Err(UserMistake::plain(message).into());
     }
     let dated = times.iter().all(|t| t.rem_euclid(DAY_MICROS) == 0);
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_become_columns_behind_the_date_as_it_came() {
+    fn expressions_become_columns_after_the_unchanged_date() {
         let text = "Close,Date,x\n1.5,1/4/1999,1\n2.5,1/5/1999,\n,\"Jan 6, 1999\",3\n0.1,1/7/1999,inf\n";
         let out = compute(text, &["close", "close > 2 as up", "sma(close, 2)", "x"], &[]).unwrap();
         assert_eq!(
@@ -286,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn each_symbol_of_a_file_is_computed_alone() {
+    fn each_symbol_of_a_file_is_computed_on_its_own() {
         let text = "ticker,date,close\nB,2020-01-02,10\nA,2020-01-02,1\nB,2020-01-03,20\nA,2020-01-03,3\n";
         let out = compute(text, &["sma(2) as m"], &[]).unwrap();
         assert_eq!(out, "date,ticker,m\n2020-01-02,B,\n2020-01-03,B,15\n2020-01-02,A,\n2020-01-03,A,2\n");
     }
 
     #[test]
-    fn a_newest_first_file_is_turned_round_and_one_in_no_order_is_refused() {
+    fn a_newest_first_file_is_reversed_and_an_unordered_one_is_refused() {
         let out = compute("date,close\n2020-01-06,3\n2020-01-03,2\n2020-01-02,1\n", &["sma(2) as m"], &[]).unwrap();
         assert_eq!(out, "date,m\n2020-01-02,\n2020-01-03,1.5\n2020-01-06,2.5\n");
         let mixed = "date,close\n2020-01-02,1\n2020-01-06,3\n2020-01-03,2\n2020-01-07,2\n";
@@ -302,11 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn what_compares_symbols_is_refused() {
+    fn an_expression_that_compares_symbols_is_refused() {
         for text in ["xs_rank(close)", "close > 1 and breadth(close > sma(2)) > 0.5"] {
             let error = compute("i,close\n1,2\n", &["close as c", text], &[]).unwrap_err();
-            let told = error.to_string();
-            assert!(told.contains(text) && told.contains("compares the symbols of a market"), "{told}");
+            let message = error.to_string();
+            assert!(message.contains(text) && message.contains("compares the symbols of a market"), "{message}");
         }
     }
 
@@ -314,7 +317,7 @@ mod tests {
     fn words_in_a_column_matter_only_when_it_is_read() {
         assert!(compute("i,close,note\n1,2,x\n", &["close"], &[]).is_ok());
         let error = compute("i,close,note\n1,2,x\n", &["note + 1"], &[]).unwrap_err().to_string();
-        assert!(error.contains("test.csv: line 2, column 'note': 'x' is no number"), "{error}");
+        assert!(error.contains("test.csv: line 2, column 'note': 'x' is not a number"), "{error}");
     }
 
     #[test]

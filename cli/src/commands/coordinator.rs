@@ -1,4 +1,4 @@
-//! `trawl coordinator`: takes scans and has workers run them.
+//! `trawl coordinator`: accepts scans and distributes them to workers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,19 +18,19 @@ use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime,
 use crate::context::Context;
 use crate::failure::UserMistake;
 
-/// Where results are kept in the data root; no dataset's name begins with a dot.
+/// Folder of results in the data root; a dataset's name never begins with a dot.
 const RESULTS_FOLDER: &str = ".results";
 
 const AFTER_HELP: &str = "\
-Of several coordinators under one cluster name one leads; the others pass calls on to it and take over when it is gone: \
+Of several coordinators with one cluster name one leads; the others forward calls to it and take over when it fails: \
 give clients all their addresses, separated by commas. Every accepted scan is recorded in etcd and its results in \
---results, so that it ends whoever dies. Clients submit with: trawl scan --coordinator http://IP:PORT ... Ctrl-C or \
-SIGTERM: it hands over at once to another coordinator; without one, running scans may finish (--drain-timeout-s at most); \
+--results, so that it completes whichever process dies. Clients submit with: trawl scan --coordinator http://IP:PORT ... Ctrl-C or \
+SIGTERM: it hands over to another coordinator at once; without one, running scans may finish (within --drain-timeout-s); \
 then it exits 0. When it is ready it prints one line: ready coordinator listen=IP:PORT url=http://IP:PORT (https with certificates). \
-Certificates, key and the file of tokens are read again when they change. \
-The environment sets every option too: --results by TRAWL_RESULTS, only --etcd by TRAWL_ETCD_ENDPOINTS.";
+Certificates, the key and the token file are reloaded when they change. \
+Environment variables set every option too: TRAWL_RESULTS sets --results, for instance; the one of --etcd is TRAWL_ETCD_ENDPOINTS.";
 
-/// Run the coordinator of a cluster: it takes scans and has the workers in etcd run them
+/// Run the coordinator of a cluster: it accepts scans and distributes them to the workers in etcd
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7400", value_parser = any_address)]
     listen: SocketAddr,
 
-    /// Address under which clients and other coordinators reach it [default: the one it listens on]
+    /// Address at which clients and other coordinators reach it [default: the one it listens on]
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     advertise: Option<String>,
 
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR|URL", help_heading = "Results")]
     results: Option<String>,
 
-    /// The directory of --results is one that every coordinator sees
+    /// Declare that every coordinator sees the directory of --results
     #[arg(long, help_heading = "Results")]
     results_shared: bool,
 
@@ -61,11 +61,11 @@ pub struct Args {
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=87_600), help_heading = "Results")]
     results_kept_h: u64,
 
-    /// Ended scans that are kept; the oldest go first
+    /// Ended scans that are kept; the oldest are deleted first
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Results")]
     results_kept_max: u32,
 
-    /// Seconds after which a leader that says nothing is replaced
+    /// Seconds after which a leader that does not respond is replaced
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=300))]
     leader_lease_ttl_s: u64,
 
@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = server::SCANS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Limits")]
     scans_running_max: u32,
 
-    /// Scans that wait; further ones are refused, and told when to come again
+    /// Scans that wait; further ones are refused with the time after which to retry
     #[arg(long, value_name = "N", default_value_t = server::SCANS_WAITING_MAX as u32, value_parser = clap::value_parser!(u32).range(0..=65_536), help_heading = "Limits")]
     scans_waiting_max: u32,
 
@@ -87,7 +87,7 @@ pub struct Args {
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// File of users' tokens, one 'NAME ROLES SHA256HEX' a line; with it, every user needs a token
+    /// File of users' tokens, one line 'NAME ROLES SHA256HEX' each; with it, every user needs a token
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     tokens: Option<PathBuf>,
 
@@ -95,7 +95,7 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = "Limits of each caller")]
     scans_per_caller_max: Option<u32>,
 
-    /// Submissions of one caller in a minute [default: 600; no limit on loopback without certificates and tokens]
+    /// Submissions per minute of one caller [default: 600; no limit on loopback without certificates and tokens]
     #[arg(long, value_name = "N", help_heading = "Limits of each caller")]
     submissions_per_minute_max: Option<u32>,
 
@@ -105,18 +105,18 @@ pub struct Args {
     plan_bytes_max: Option<u64>,
 }
 
-/// Runs until it is told to stop.
+/// Runs until it is asked to stop.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let security = args.tls.server(Role::Coordinator, args.listen, args.tokens.as_ref())?;
     if args.listen.ip().is_unspecified() && args.advertise.is_none() {
         return Err(UserMistake::with_help(
-            format!("nobody can reach a coordinator at {}", args.listen),
-            "give --advertise HOST:PORT, the address under which clients and other coordinators reach it",
+            format!("a coordinator at {} cannot be reached from elsewhere", args.listen),
+            "give --advertise HOST:PORT, the address at which clients and other coordinators reach it",
         )
         .into());
     }
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
-    // What keeps the leadership alive shares nothing with what works.
+    // The threads that renew the leadership are separate from those that do the work.
     let election = args.cluster.store(&args.tls, security.tls.as_ref())?;
     let boot = fresh_boot();
     let results = args.results.unwrap_or_else(|| context.data_root.join(RESULTS_FOLDER).display().to_string());

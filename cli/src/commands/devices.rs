@@ -1,4 +1,4 @@
-//! `trawl devices`: what GPUs there are, and whether plans can run on them.
+//! `trawl devices`: the GPUs of this machine, and whether plans can run on them.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ A GPU needs compute capability 8.0, a driver of CUDA 12.8 or newer, and NVIDIA's
 13), which is looked for in TRAWL_CUDA_LIBRARIES, CUDA_HOME, the active Python environment's wheels, /usr/local/cuda and where \
 the system does. The exit code is 0 whether there is a GPU or not.";
 
-/// Show the GPUs of this machine, and which would compute
+/// Show the GPUs of this machine, and which one would be used
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -28,13 +28,13 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Shown {
-    /// What `--backend auto` computes on where a scan is large enough.
+    /// What `--backend auto` uses for a scan that is large enough.
     backend: String,
-    /// Why that.
+    /// Why.
     reason: String,
-    /// Of the driver, as the version of CUDA that it brings.
+    /// The driver's version of CUDA.
     driver: String,
-    /// Of NVIDIA's run-time compiler.
+    /// The version of NVIDIA's run-time compiler.
     compiler: String,
     devices: Vec<Found>,
 }
@@ -47,12 +47,12 @@ struct Found {
     memory_bytes: u64,
     free_bytes: Option<u64>,
     chosen: bool,
-    /// Why it is not the one.
+    /// Why this one is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
 }
 
-/// Looks and tells.
+/// Looks for devices and prints them.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let shown = shown();
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&shown)?) } else { text(&shown) };
@@ -72,7 +72,7 @@ fn shown() -> Shown {
     let of_found = |gpu: cuda::Seen| {
         let chosen = facts.as_ref().is_some_and(|facts| facts.ordinal == gpu.ordinal);
         let other =
-            || if facts.is_some() { "another one is taken".to_owned() } else { refusal.clone().unwrap_or_default() };
+            || if facts.is_some() { "another one is used".to_owned() } else { refusal.clone().unwrap_or_default() };
         Found {
             ordinal: gpu.ordinal,
             name: gpu.name,
@@ -98,7 +98,8 @@ fn shown() -> Shown {
     let version = |(major, minor): (i32, i32)| format!("{major}.{minor}");
     Shown {
         backend: facts.as_ref().map_or_else(|| trawl_kernels::BACKEND_CPU.to_owned(), |f| f.backend.to_owned()),
-        reason: refusal.unwrap_or_else(|| format!("there is one: {}", facts.as_ref().map_or("", |f| f.name.as_str()))),
+        reason: refusal
+            .unwrap_or_else(|| format!("a GPU was found: {}", facts.as_ref().map_or("", |f| f.name.as_str()))),
         driver: facts.as_ref().map_or_else(String::new, |f| f.driver.clone()),
         compiler: facts.as_ref().map_or_else(String::new, |f| version(f.compiler)),
         devices,

@@ -26,7 +26,7 @@ mod serving;
 mod tokens;
 mod worker;
 
-/// What `trawl` is asked to do.
+/// The subcommands of `trawl`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     Scan(Box<scan::Args>),
@@ -51,14 +51,14 @@ pub enum Command {
     Earlier(Earlier),
 }
 
-/// Spellings of before there were `data` and `scans`: they work, and no help lists them.
+/// Spellings from before `data` and `scans`: they still work, and no help lists them.
 #[derive(Debug, clap::Subcommand)]
 pub enum Earlier {
     #[command(hide = true)]
     Import(Box<data::import::Args>),
     #[command(hide = true)]
     Synth(data::synth::Args),
-    /// As 'trawl data list'; 'rm', 'prune' and 'export' as those of 'trawl data'
+    /// See 'trawl data list'; 'rm', 'prune' and 'export' are those of 'trawl data'
     #[command(hide = true)]
     Datasets(Box<data::DatasetsArgs>),
     #[command(hide = true)]
@@ -82,7 +82,7 @@ pub enum Earlier {
 }
 
 impl Command {
-    /// What the process is in traces.
+    /// The role of the process in traces.
     pub fn role(&self) -> Role {
         match self {
             Self::Worker(_) => Role::Worker,
@@ -91,10 +91,10 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// What stopped it; see `failure` for how that becomes an exit code.
+    /// Any failure; see `failure` for how it becomes an exit code.
     pub fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self {
             Self::Scan(args) => scan::run(*args, context),

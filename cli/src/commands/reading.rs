@@ -4,9 +4,9 @@ use trawl_market::{DateOrder, ImportFormat, ReadOptions, SymbolPattern, Zone};
 
 use crate::failure::UserMistake;
 
-/// Formats and spellings, for the help of both commands.
+/// Formats and notations, for the help of both commands.
 pub const FORMATS_HELP: &str = "\
-Files are recognised by their content: text with commas, semicolons, tabs or bars between the cells, Parquet, Arrow \
+Files are recognised by their content: text with commas, semicolons, tabs or vertical bars between the cells, Parquet, Arrow \
 IPC files and streams, Feather; plain, gzip, or members of zip archives. '-' is standard input. Columns are bound by \
 name: date, time, datetime or timestamp; symbol or ticker; open, high, low, close, volume; any other column of numbers \
 is a series under its own name in lower case ('Adj Close' is adj_close). Empty cells, NA, NaN, null and - are missing.
@@ -24,7 +24,7 @@ Formats (--format), recognised unless one is named:
 /// How to read the files.
 #[derive(Debug, clap::Args)]
 pub struct ReadArgs {
-    /// How the files spell bars [default: told by their columns and names]
+    /// Format of the files [default: recognised by their columns and names]
     #[arg(long, short, value_name = "FORMAT", default_value = "auto", hide_default_value = true, value_parser = format)]
     format: ImportFormat,
 
@@ -32,12 +32,12 @@ pub struct ReadArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
 
-    /// Take a meaning from a column of another name, such as close=price; several with commas or by repeating
+    /// Read a column under another name, such as close=price; several with commas or by repeating
     #[arg(long, value_name = "MEANING=COLUMN", value_delimiter = ',')]
     map: Vec<String>,
 
-    /// Zone of times that name none, such as America/New_York [default: UTC, refused where the times of day say
-    /// otherwise]
+    /// Time zone of times without one, such as America/New_York [default: UTC, refused if the times of day contradict
+    /// it]
     #[arg(long, value_name = "ZONE", value_parser = zone)]
     tz: Option<Zone>,
 
@@ -45,7 +45,7 @@ pub struct ReadArgs {
     #[arg(long, value_name = "REGEX", value_parser = pattern)]
     symbol_from: Option<SymbolPattern>,
 
-    /// Dates such as 1/4/1999 are month first [default: what all dates of the files together tell]
+    /// Dates such as 1/4/1999 are month first [default: inferred from all dates of the files together]
     #[arg(long, conflicts_with = "day_first")]
     month_first: bool,
 
@@ -67,7 +67,7 @@ fn pattern(text: &str) -> Result<SymbolPattern, String> {
 }
 
 impl ReadArgs {
-    /// What the market room takes.
+    /// The options in the terms of the market crate.
     ///
     /// # Errors
     /// A mistake in `--map`.
@@ -93,8 +93,8 @@ fn split_map(item: &str) -> Result<(String, String), UserMistake> {
             Ok((meaning.to_lowercase(), column.to_owned()))
         }
         _ => Err(UserMistake::with_help(
-            format!("--map '{item}' does not name a meaning and a column"),
-            "write MEANING=COLUMN, such as --map close=price",
+            format!("--map '{item}' is not of the form MEANING=COLUMN"),
+            "an example: --map close=price",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! Options of certificates and tokens, and what becomes of them: the same words for every command that talks.
+//! Options for certificates and tokens, and their checks: the same for every command that uses the network.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::failure::UserMistake;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Security")]
 pub struct TlsArgs {
-    /// PEM file of the CAs to trust: whoever is on the other end has to have a certificate of one of them
+    /// PEM file of the CAs to trust: the other side must have a certificate of one of them
     #[arg(long, value_name = "FILE", env = "TRAWL_TLS_CA", hide_env = true)]
     pub tls_ca: Option<PathBuf>,
 
@@ -27,17 +27,17 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE", env = "TRAWL_TLS_KEY", hide_env = true, requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
-    /// Talk in plain text to other machines too: neither encrypted nor authenticated
+    /// Use plain text with other machines too: neither encrypted nor authenticated
     #[arg(long, conflicts_with = "tls_ca")]
     pub insecure: bool,
 }
 
-/// A file of the user's that cannot be used.
+/// A file that the user named and that cannot be used.
 pub fn mistake(error: &FileError) -> UserMistake {
     UserMistake::with_help(format!("'{}': {}", error.file.display(), error.what), error.help.clone())
 }
 
-/// Certificates of some files; `role` is what the certificate has to be of.
+/// Loads certificates; `role` is the role that the certificate must have.
 pub fn credentials(
     (ca, certificate, key): (&PathBuf, Option<&PathBuf>, Option<&PathBuf>),
     role: Option<Role>,
@@ -47,13 +47,13 @@ pub fn credentials(
 }
 
 impl TlsArgs {
-    /// What was given; `None` for plain text.
+    /// The certificates that were given; `None` for plain text.
     fn credentials(&self, role: Option<Role>) -> Result<Option<Arc<Credentials>>, UserMistake> {
         let files = |ca| credentials((ca, self.tls_cert.as_ref(), self.tls_key.as_ref()), role);
         self.tls_ca.as_ref().map(files).transpose()
     }
 
-    /// What a server of this role needs, and whether it may listen there.
+    /// The certificates of a server of this role; refuses an address that needs them when there are none.
     pub fn server(
         &self,
         role: Role,
@@ -72,7 +72,7 @@ impl TlsArgs {
             if !self.insecure {
                 return Err(UserMistake::with_help(
                     error.to_string(),
-                    "give --tls-ca, --tls-cert and --tls-key ('trawl certs dev' makes them), or insist with --insecure",
+                    "give --tls-ca, --tls-cert and --tls-key ('trawl certs dev' makes them), or allow plain text with --insecure",
                 ));
             }
             let (may, network) = match role {
@@ -80,14 +80,14 @@ impl TlsArgs {
                 _ => ("run scans here", "scans and answers"),
             };
             tracing::warn!(
-                "--insecure: whoever reaches {listen} may {may}, and {network} travel in plain text; use --tls-ca, \
+                "--insecure: anyone who can reach {listen} can {may}, and {network} travel in plain text; use --tls-ca, \
                  --tls-cert and --tls-key outside a closed network"
             );
         }
         Ok(ServerSecurity { tls, tokens })
     }
 
-    /// What a client shows and expects.
+    /// The certificates of a client.
     pub fn client(&self, token_file: Option<&PathBuf>) -> Result<ClientSecurity, UserMistake> {
         let token = token_file.map(|path| Token::from_file(path)).transpose().map_err(|e| mistake(&e))?;
         Ok(ClientSecurity { tls: self.credentials(None)?, token, insecure: self.insecure })

@@ -1,4 +1,4 @@
-//! What the commands that keep running share: their options, when they stop, what they say when they are ready.
+//! What the server commands share: their options, when they stop, and the line they print when they are ready.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -18,9 +18,9 @@ use trawl_telemetry::metrics::{METRICS_PORT, Place, Scrapes};
 use super::security::{TlsArgs, credentials};
 use crate::failure::UserMistake;
 
-/// Threads that serve connections; computing has its own.
+/// Threads that serve connections; computing has threads of its own.
 const SERVER_THREADS: usize = 2;
-/// `--etcd` by the environment: `TRAWL_ETCD` names an executable, for the tests and `trawl cluster up`'s developers.
+/// Variable of `--etcd`: `TRAWL_ETCD` is already the executable for the tests and for developers of `trawl cluster up`.
 const ETCD_VARIABLE: &str = "TRAWL_ETCD_ENDPOINTS";
 
 /// Options of every process of a cluster.
@@ -50,21 +50,21 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub etcd_timeout_s: u64,
 
-    /// Address on which probes are answered, in plain text: gRPC health with the services 'live' and 'ready'
+    /// Address of the health probes, in plain text: gRPC health with the services 'live' and 'ready'
     #[arg(long, value_name = "IP:PORT", value_parser = any_address)]
     pub health: Option<SocketAddr>,
 
-    /// Seconds that what runs may take to finish after SIGTERM; leaving takes 15 more at most
+    /// Seconds that running work may take to finish after SIGTERM; leaving takes at most 15 more
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub drain_timeout_s: u64,
 
-    /// Stop when standard input ends: how a parent process takes its children with it
+    /// Stop when standard input closes: this is how a parent process stops its children
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
 }
 
 impl ClusterArgs {
-    /// The store; nothing is connected yet. Without files of its own, etcd is shown what everybody is shown.
+    /// The store; not connected yet. Without certificates of its own, etcd is given those of the process.
     pub fn store(&self, tls: &TlsArgs, own: Option<&Arc<Credentials>>) -> Result<EtcdStore, UserMistake> {
         let plain = |text: String| UserMistake::plain(text);
         if !self.etcd.split(',').any(|address| address.trim().starts_with("https://")) {
@@ -73,10 +73,10 @@ impl ClusterArgs {
                 if !tls.insecure {
                     return Err(UserMistake::with_help(
                         format!("--etcd: plain text to {remote} is neither encrypted nor authenticated"),
-                        "write https:// and give --etcd-ca, --etcd-cert and --etcd-key, or insist with --insecure",
+                        "write https:// and give --etcd-ca, --etcd-cert and --etcd-key, or allow plain text with --insecure",
                     ));
                 }
-                tracing::warn!("--insecure: whoever is on the way to etcd at {remote} can say who the workers are");
+                tracing::warn!("--insecure: anyone on the network path to etcd at {remote} can register workers");
             }
             return EtcdStore::new(&self.etcd).map_err(|error| plain(error.to_string()));
         }
@@ -85,8 +85,8 @@ impl ClusterArgs {
             (None, Some(own)) => Arc::clone(own),
             (None, None) => {
                 return Err(UserMistake::with_help(
-                    "--etcd: https needs to know whom to trust",
-                    "give --etcd-ca FILE, and --etcd-cert and --etcd-key where etcd asks for a certificate",
+                    "--etcd: https needs a CA to trust",
+                    "give --etcd-ca FILE, and --etcd-cert and --etcd-key where etcd requires a client certificate",
                 ));
             }
         };
@@ -103,8 +103,8 @@ impl ClusterArgs {
         Duration::from_secs(self.drain_timeout_s)
     }
 
-    /// Begins to answer probes, and gives what ends when the server should; probes hear of that first. Call it inside a
-    /// runtime.
+    /// Starts to answer probes, and returns a future that completes when the server should stop; the probes report it
+    /// first. Call it inside a runtime.
     pub async fn health_and_stop(&self) -> anyhow::Result<(Health, impl Future<Output = ()> + Send + use<>)> {
         let stop = stop_signal(self.until_stdin_ends)?;
         let cannot = || format!("cannot listen on {}", self.health.map_or_else(String::new, |a| a.to_string()));
@@ -117,14 +117,14 @@ impl ClusterArgs {
     }
 }
 
-/// Makes every option of a server one that the environment sets too: `--scans-running-max` by `TRAWL_SCANS_RUNNING_MAX`.
-/// The command line goes before. Hidden options are for tests alone.
+/// Lets an environment variable set every option of a server: `TRAWL_SCANS_RUNNING_MAX` sets `--scans-running-max`. The
+/// command line takes precedence. Hidden options are for tests only.
 pub fn with_variables(server: clap::Command) -> clap::Command {
     server.mut_args(|arg| match arg.get_long() {
         Some(long) if !arg.is_hide_set() && arg.get_env().is_none() => {
             let name = match long {
                 "etcd" => ETCD_VARIABLE,
-                // Once for each option in the life of the process: clap keeps names that live as long.
+                // Leaked once per option in the life of the process: clap needs names with a static lifetime.
                 _ => format!("TRAWL_{}", long.to_uppercase().replace('-', "_")).leak(),
             };
             arg.env(name).hide_env(true)
@@ -133,12 +133,12 @@ pub fn with_variables(server: clap::Command) -> clap::Command {
     })
 }
 
-/// For clap: an address; whether it may be listened on depends on the certificates.
+/// For clap: an address; whether listening on it is allowed depends on the certificates.
 pub fn any_address(text: &str) -> Result<SocketAddr, String> {
     trawl_protocol::loopback::parse_address(text).map_err(|error| error.to_string())
 }
 
-/// For clap: an address this machine alone can reach.
+/// For clap: an address that only this machine can reach.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     trawl_protocol::loopback::parse_listen(text).map_err(|error| error.to_string())
 }
@@ -150,38 +150,38 @@ pub fn advertised(text: &str) -> Result<String, String> {
     if host.is_empty() || !host.chars().all(legal) || port.parse::<u16>().is_err() {
         return Err("expected HOST:PORT, for instance worker-1.example.org:7500".to_owned());
     }
-    // As Kubernetes spells an address of a pod.
+    // The form in which Kubernetes gives a pod's address.
     if host.parse::<std::net::Ipv6Addr>().is_ok() {
         return Ok(format!("[{host}]:{port}"));
     }
     Ok(text.to_owned())
 }
 
-/// Where metrics are shown.
+/// Where metrics are served.
 #[derive(Debug, clap::Args)]
 pub struct MetricsArgs {
-    /// Show metrics on http://IP:PORT/metrics, on loopback without IP; port 0 takes a free one [default: not at all]
+    /// Serve metrics on http://IP:PORT/metrics, on loopback without IP; port 0 takes a free one [default: not at all]
     #[arg(long, value_name = "[IP:]PORT", env = "TRAWL_METRICS", hide_env = true, value_parser = metrics_address)]
     metrics: Option<SocketAddr>,
 }
 
 impl MetricsArgs {
-    /// Takes the port, before anything else is started.
+    /// Binds the port, before anything else is started.
     pub fn bind(&self) -> anyhow::Result<Option<Scrapes>> {
         let Some(address) = self.metrics else { return Ok(None) };
         if !address.ip().is_loopback() {
-            tracing::warn!("whoever reaches {address} may read this process's metrics, in plain text");
+            tracing::warn!("anyone who can reach {address} can read this process's metrics, in plain text");
         }
-        let scrapes = Scrapes::bind(address).with_context(|| format!("cannot show metrics on {address}"))?;
+        let scrapes = Scrapes::bind(address).with_context(|| format!("cannot serve metrics on {address}"))?;
         Ok(Some(scrapes))
     }
 }
 
-/// Answers scrapes from now on; what a ready line adds of it.
+/// Answers scrapes from now on; returns what the ready line adds about it.
 pub fn serve_metrics(scrapes: Option<Scrapes>, place: Place) -> anyhow::Result<String> {
     let Some(scrapes) = scrapes else { return Ok(String::new()) };
     let address = scrapes.address;
-    scrapes.serve(place).context("cannot show metrics")?;
+    scrapes.serve(place).context("cannot serve metrics")?;
     Ok(format!(" metrics=http://{address}/metrics"))
 }
 
@@ -204,7 +204,7 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the server's threads")
 }
 
-/// Ends with Ctrl-C, SIGTERM or, when wanted, the end of standard input. Call it inside a runtime.
+/// Completes with Ctrl-C, SIGTERM or, if requested, the end of standard input. Call it inside a runtime.
 pub fn stop_signal(until_stdin_ends: bool) -> anyhow::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for Ctrl-C")?;
@@ -233,7 +233,7 @@ pub fn stop_signal(until_stdin_ends: bool) -> anyhow::Result<impl Future<Output 
     })
 }
 
-/// One line on stdout for whoever waits; a reader that is gone is no reason to stop.
+/// One line on stdout for the process that waits; a closed stdout does not stop the server.
 pub fn say_ready(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");

@@ -1,4 +1,4 @@
-//! `trawl tokens`: makes tokens of users. A coordinator knows them by digest alone (`--tokens FILE`).
+//! `trawl tokens`: creates users' tokens. A coordinator stores only their digests (`--tokens FILE`).
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use trawl_protocol::record::checked_name;
 use trawl_protocol::security::Token;
 use trawl_protocol::security::tokens::{Right, parse_rights};
 
-/// Make tokens for users of a coordinator
+/// Create tokens for users of a coordinator
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,9 +21,9 @@ enum Command {
 }
 
 const AFTER_HELP: &str = "\
-It prints two lines. The first is the token, shown this once: the user keeps it in a file that nobody else can read and \
-names that with --token-file or TRAWL_TOKEN_FILE. The second is what the coordinator's file of --tokens needs: append it, \
-and it counts within seconds; take it out, and the token is worth nothing.
+It prints two lines. The first is the token, shown this once: the user stores it in a file that nobody else can read and \
+names that file with --token-file or TRAWL_TOKEN_FILE. The second is the line for the coordinator's --tokens file: append it, \
+and the token is valid within seconds; remove it, and the token is no longer valid.
 
 Roles:
   submit     run scans
@@ -34,15 +34,15 @@ Roles:
 Example:
   trawl tokens new alice --roles submit,read";
 
-/// Make a token of 256 random bits
+/// Create a token of 256 random bits
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 struct NewArgs {
-    /// Whose it is: limits are counted by it, and the log names it
+    /// The user's name, as limits and the log use it
     #[arg(value_parser = checked_name)]
     name: String,
 
-    /// What it allows, separated by commas
+    /// Roles of the user, separated by commas
     #[arg(long, value_name = "ROLE,...", default_value = "submit,read", value_parser = rights)]
     roles: Rights,
 }
@@ -55,10 +55,10 @@ fn rights(text: &str) -> Result<Rights, String> {
     parse_rights(text).map(Rights)
 }
 
-/// Prints a token and its line.
+/// Prints a token and its line for the coordinator.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Command::New(args) = args.command;
-    let token = Token::fresh().map_err(|why| anyhow::anyhow!("no randomness to be had: {why}"))?;
+    let token = Token::fresh().map_err(|why| anyhow::anyhow!("no random numbers available: {why}"))?;
     let text = format!("{}\n{}\n", token.secret(), token.line(&args.name, &args.roles.0));
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

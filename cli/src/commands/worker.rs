@@ -21,11 +21,11 @@ use crate::failure::UserMistake;
 
 const AFTER_HELP: &str = "\
 A worker registers in etcd under a lease and computes what coordinators send it. It reads datasets under its data root, \
-which has to hold the same datasets as the coordinator's. Ctrl-C or SIGTERM: it takes itself out of etcd, finishes what \
-runs (--drain-timeout-s at most) and exits 0. With --backend auto it computes on a GPU where 'trawl devices' finds one \
-that can be used; one that is lost while it works ends the worker, which hands its work back first and exits 1. When it \
-is ready it prints one line: ready worker id=ID address=IP:PORT. The environment sets every option too: --threads by \
-TRAWL_THREADS, only --etcd by TRAWL_ETCD_ENDPOINTS.";
+which must contain the same datasets as the coordinator's. Ctrl-C or SIGTERM: it removes itself from etcd, finishes what \
+runs (within --drain-timeout-s) and exits 0. With --backend auto it computes on a GPU where 'trawl devices' finds one \
+that can be used; if the GPU is lost while working, the worker returns its work and exits 1. When it \
+is ready it prints one line: ready worker id=ID address=IP:PORT. Environment variables set every option too: \
+TRAWL_THREADS sets --threads, for instance; the one of --etcd is TRAWL_ETCD_ENDPOINTS.";
 
 /// Run a worker of a cluster: it registers in etcd and computes what coordinators send
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = any_address)]
     listen: SocketAddr,
 
-    /// Address under which coordinators reach it [default: the one it listens on]
+    /// Address at which coordinators reach it [default: the one it listens on]
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     advertise: Option<String>,
 
@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
     id: Option<String>,
 
-    /// Threads that compute [default: one for each core]
+    /// Threads that compute [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = CACHE_BYTES_DEFAULT)]
     cache_bytes: u64,
 
-    /// Seconds after which a worker that says nothing counts as lost
+    /// Seconds after which a worker that does not respond counts as lost
     #[arg(long, value_name = "SECONDS", default_value_t = LEASE_TTL_DEFAULT.as_secs(),
         value_parser = clap::value_parser!(u64).range(2..=300))]
     lease_ttl_s: u64,
@@ -68,18 +68,18 @@ pub struct Args {
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// For tests: wait before each segment, so that a fault certainly hits a scan in its middle
+    /// For tests: wait before each segment, so that a fault hits a scan while it runs
     #[arg(long, value_name = "MS", default_value_t = 0, hide = true)]
     fault_delay_ms_per_segment: u64,
 }
 
-/// Runs until it is told to stop.
+/// Runs until it is asked to stop.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let security = args.tls.server(Role::Worker, args.listen, None)?;
     if args.listen.ip().is_unspecified() && args.advertise.is_none() {
         return Err(UserMistake::with_help(
-            format!("nobody can reach a worker at {}", args.listen),
-            "give --advertise HOST:PORT, the address under which coordinators reach it",
+            format!("a worker at {} cannot be reached from elsewhere", args.listen),
+            "give --advertise HOST:PORT, the address at which coordinators reach it",
         )
         .into());
     }

@@ -1,8 +1,9 @@
-//! Tries to deliver until it is taken, refused for good, or time is up.
+//! Delivers a notification: tries until it is accepted, refused for good, or time is up.
 //!
-//! Tried again: a connection that fails or is lost, 408, 429 and 5xx. Not tried again: any other answer, a redirect, a
-//! certificate that is not trusted. The pauses are 0.5, 1, 2, 4 and 8 seconds, or what `Retry-After` asks for if that is
-//! longer; none is random, so a run can be foretold. One notification comes from one scan: there is no herd to scatter.
+//! Tried again: a connection that fails or is lost, 408, 429 and 5xx. Not tried again: any other response, a redirect,
+//! a certificate that is not trusted. The pauses are 0.5, 1, 2, 4 and 8 seconds, or what `Retry-After` asks for if that
+//! is longer; none is random, so that the duration of a run can be predicted. A scan posts one notification, so there
+//! is no thundering herd to spread out.
 
 use std::io;
 use std::io::Read as _;
@@ -15,7 +16,7 @@ use ureq::{Agent, Body, Error};
 
 use super::Notifier;
 
-/// Times it is tried.
+/// Most attempts.
 const ATTEMPTS_MAX: u32 = 6;
 /// Longest that one attempt may take.
 const ATTEMPT_MS: u64 = 10_000;
@@ -23,18 +24,18 @@ const ATTEMPT_MS: u64 = 10_000;
 const PAUSE_FIRST_MS: u64 = 500;
 /// Bytes of the answer's head.
 const RESPONSE_HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Bytes read of the body of a refusal, to tell why.
+/// Bytes of a refusal's body that are read, to show the reason.
 const RESPONSE_BYTES_MAX: u64 = 1024;
-/// Characters of it that are told.
+/// Characters of it that are shown.
 const EXCERPT_CHARACTERS_MAX: usize = 200;
-/// Shortest attempt that is worth beginning.
+/// Shortest attempt that is worth starting.
 const ATTEMPT_MIN: Duration = Duration::from_millis(10);
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum Attempt {
     Taken,
-    /// Worth trying again, after at least what the receiver asked for.
+    /// Worth trying again, after at least the time that the receiver asked for.
     Again {
         why: String,
         after: Option<Duration>,
@@ -42,10 +43,10 @@ enum Attempt {
     Refused(String),
 }
 
-/// Posts `body` until it is taken.
+/// Posts `body` until it is accepted.
 ///
 /// # Errors
-/// Why it was not, with the number of attempts.
+/// Why it was not accepted, with the number of attempts.
 pub fn post(notifier: &Notifier, body: &[u8], key: &str) -> Result<(), String> {
     let deadline = Instant::now() + notifier.total;
     let agent = agent(notifier);
@@ -69,7 +70,7 @@ pub fn post(notifier: &Notifier, body: &[u8], key: &str) -> Result<(), String> {
         let left = deadline.saturating_duration_since(Instant::now());
         if pause + ATTEMPT_MIN > left {
             let asked = after.filter(|after| *after == pause).map_or_else(String::new, |after| {
-                format!("; it asks to wait {} s, longer than this command waits", after.as_secs())
+                format!("; it asks to wait {} s, which is longer than this command waits", after.as_secs())
             });
             return Err(tried(format!("{why}{asked}")));
         }
@@ -117,7 +118,7 @@ fn attempt(notifier: &Notifier, agent: &Agent, body: &[u8], key: &str, left: Dur
     }
 }
 
-/// What a status says. `now` is for a `Retry-After` that names a date.
+/// What a status means for further attempts. `now` is for a `Retry-After` that is a date.
 fn answered(mut response: Response<Body>, now: SystemTime) -> Attempt {
     let status = response.status();
     if status.is_success() {
@@ -133,14 +134,14 @@ fn answered(mut response: Response<Body>, now: SystemTime) -> Attempt {
         return Attempt::Again { why: format!("it answered {status}"), after };
     }
     let mut bytes = Vec::new();
-    // What arrived before an error is as good.
+    // What was read before an error is shown all the same.
     let _ = response.body_mut().as_reader().take(RESPONSE_BYTES_MAX).read_to_end(&mut bytes);
     let excerpt = excerpt(&bytes);
-    let said = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
-    Attempt::Refused(format!("it answered {status}{said}"))
+    let detail = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
+    Attempt::Refused(format!("it answered {status}{detail}"))
 }
 
-/// Someone else's text on one line.
+/// Text from another party on one line.
 fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let words: Vec<&str> =
@@ -158,14 +159,14 @@ fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// What an attempt without an answer says. The messages hold nothing of the URL.
+/// What an attempt without a response means. The messages contain nothing of the URL.
 fn failed(error: &Error) -> Attempt {
     let again = |why: &str| Attempt::Again { why: why.to_owned(), after: None };
     match error {
         Error::Timeout(_) => again("it did not answer in time"),
-        Error::HostNotFound => again("its host was not found"),
-        Error::ConnectionFailed => again("there was no connection"),
-        // Certificates that are not trusted and the like come as invalid data; they will be so next time.
+        Error::HostNotFound => again("the host was not found"),
+        Error::ConnectionFailed => again("no connection was possible"),
+        // Untrusted certificates and the like are reported as invalid data; another attempt would fail the same way.
         Error::Io(e) if e.kind() != io::ErrorKind::InvalidData => again(&match e.kind() {
             io::ErrorKind::UnexpectedEof => "it ended the connection without an answer".to_owned(),
             _ => crate::output::staged::plain(e),
@@ -173,12 +174,12 @@ fn failed(error: &Error) -> Attempt {
         Error::Io(e) => Attempt::Refused(excerpt(e.to_string().as_bytes())),
         Error::Rustls(e) => Attempt::Refused(format!("no secure connection: {}", excerpt(e.to_string().as_bytes()))),
         Error::Tls(why) => Attempt::Refused(format!("no secure connection: {why}")),
-        Error::Protocol(_) => Attempt::Refused("what it answered is no HTTP".to_owned()),
+        Error::Protocol(_) => Attempt::Refused("its answer is not HTTP".to_owned()),
         Error::LargeResponseHeader(..) => {
-            Attempt::Refused(format!("the head of its answer is larger than {RESPONSE_HEAD_BYTES_MAX} bytes"))
+            Attempt::Refused(format!("the header of its answer is larger than {RESPONSE_HEAD_BYTES_MAX} bytes"))
         }
-        Error::ConnectProxyFailed(_) => again("the proxy made no connection"),
-        Error::InvalidProxyUrl => Attempt::Refused("the proxy that the environment names cannot be used".to_owned()),
+        Error::ConnectProxyFailed(_) => again("the proxy could not connect"),
+        Error::InvalidProxyUrl => Attempt::Refused("the proxy of the environment variables cannot be used".to_owned()),
         _ => Attempt::Refused("the request could not be made".to_owned()),
     }
 }
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receiver_says_is_told_on_one_line_and_cut() {
+    fn a_receivers_message_is_shown_truncated_on_one_line() {
         assert_eq!(
             answer(400, None, "no\u{1b}[2J\n\n  such hook"),
             Attempt::Refused("it answered 400 Bad Request: no [2J such hook".to_owned())

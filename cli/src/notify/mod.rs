@@ -1,8 +1,8 @@
-//! `trawl scan --notify URL`: tells a program elsewhere what was found, once the answer is printed and written.
+//! `trawl scan --notify URL`: posts what was found to another program, once the answer is printed and written.
 //!
-//! Flags and their mistakes are here, before a scan begins; `payload` is what is posted, `sign` how a receiver knows who
-//! posted it, `deliver` how often it is tried. Nothing here can change an answer. Secret and the URL's query never reach
-//! a message, a log or a trace. What a receiver needs to know is in docs/notify.md.
+//! The flags are checked here, before a scan starts; `payload` is what is posted, `sign` lets a receiver verify the
+//! sender, `deliver` decides how often it is tried. Nothing here can change an answer. The secret and the URL's query
+//! never appear in a message, a log or a trace. docs/notify.md describes what a receiver needs to know.
 
 mod deliver;
 mod payload;
@@ -23,7 +23,7 @@ use target::Target;
 /// Longest that delivery may take, attempts and pauses together.
 pub const TOTAL_MS: u64 = 30_000;
 
-/// Where to and signed with what, as the user said.
+/// The target and the key for signing, as the user gave them.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -31,11 +31,11 @@ pub struct Args {
     #[arg(long = "notify", value_name = "URL", help_heading = "Output")]
     url: Option<String>,
 
-    /// File with the secret that signs what is posted [default: the environment variable TRAWL_NOTIFY_SECRET]
+    /// File with the secret that signs the notification [default: the environment variable TRAWL_NOTIFY_SECRET]
     #[arg(long = "notify-secret-file", value_name = "FILE", requires = "url", help_heading = "Output")]
     secret_file: Option<PathBuf>,
 
-    /// File with certificates (PEM) of authorities to trust for https instead of the public ones
+    /// File with PEM certificates of the authorities to trust for https instead of the public ones
     #[arg(long = "notify-ca-file", value_name = "FILE", requires = "url", help_heading = "Output")]
     ca_file: Option<PathBuf>,
 
@@ -45,7 +45,7 @@ pub struct Args {
     total_ms: u64,
 }
 
-/// The URL may hold a secret in its query.
+/// The URL may contain a secret in its query.
 impl fmt::Debug for Args {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("notify::Args").field("given", &self.url.is_some()).finish_non_exhaustive()
@@ -62,7 +62,7 @@ pub struct Notifier {
 }
 
 impl Args {
-    /// Checks what was said; `None` when nothing is to be posted.
+    /// Checks the options; `None` when nothing is to be posted.
     ///
     /// # Errors
     /// A [`UserMistake`]: a URL that cannot be used, no secret, a file that cannot be read.
@@ -76,7 +76,7 @@ impl Args {
 }
 
 impl Notifier {
-    /// Posts the answer. Tells on stdout where to, unless `quiet`; tells on stderr when it was not delivered.
+    /// Posts the answer. Prints on stdout where to, unless `quiet`; prints on stderr when it was not delivered.
     pub fn deliver(&self, answer: &Answer, digest: &str, quiet: bool) -> bool {
         let outcome = payload::body(answer, digest).and_then(|body| {
             let key = sign::idempotency_key(digest, self.target.whole());
@@ -84,7 +84,7 @@ impl Notifier {
         });
         match outcome {
             Ok(()) if quiet => {}
-            // Nobody may be reading any more; that is no failure of the delivery.
+            // A closed stdout is not a failure of the delivery.
             Ok(()) => drop(writeln!(std::io::stdout(), "notified {}", self.target.shown())),
             Err(why) => {
                 let message = format!("the notification was not delivered to {}: {why}", self.target.shown());

@@ -1,4 +1,4 @@
-//! What is posted: who the answer is, how every symbol fared, and the matches in their places.
+//! The body of a notification: the answer's identity, the counts by status, and the matches in their places.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -7,9 +7,9 @@ use trawl_protocol::{Answer, AnswerRow};
 use crate::output::json::{Number, Settings};
 use crate::output::{About, settings_of};
 
-/// Matches in one notification; `truncated` tells that there were more.
+/// Most matches in one notification; `truncated` says whether there were more.
 pub const MATCHES_MAX: usize = 1000;
-/// Bytes of all matches in one notification, for answers with very many columns.
+/// Most bytes of all matches in one notification, for answers with very many columns.
 pub const MATCHES_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Serialize)]
@@ -17,7 +17,7 @@ struct Document<'a> {
     #[serde(flatten)]
     about: About<'a>,
     matches: &'a [Match<'a>],
-    /// Whether the answer places more matches than these.
+    /// Whether the answer has more matches than these.
     truncated: bool,
 }
 
@@ -49,7 +49,7 @@ impl Serialize for Values<'_> {
 /// The body: the same bytes for the same answer.
 ///
 /// # Errors
-/// Never but for lack of memory; told as text.
+/// Only for lack of memory, as text.
 pub fn body(answer: &Answer, digest: &str) -> Result<Vec<u8>, String> {
     bounded(answer, digest, MATCHES_MAX, MATCHES_BYTES_MAX).map_err(|e| e.to_string())
 }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_of_a_sweep_tell_their_settings() {
+    fn matches_of_a_sweep_have_their_settings() {
         let point =
             |n: f64, mode: &str| vec![("n".to_owned(), n.into()), ("mode".to_owned(), Setting::Text(mode.to_owned()))];
         let mut answer = Answer { points: vec![point(10.0, "wide"), point(20.0, "wide")], ..sample() };
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_or_too_long_matches_are_cut_and_it_is_told() {
+    fn too_many_or_too_long_matches_are_truncated_and_reported() {
         for cut in [posted(1, 1 << 20), posted(10, 100)] {
             assert_eq!((cut["matches"].as_array().unwrap().len(), &cut["truncated"]), (1, &json!(true)));
         }

@@ -1,4 +1,4 @@
-//! The secret, the signature and the key by which a receiver knows a repeat.
+//! The secret, the signature, and the key by which a receiver recognises a repeated notification.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -11,16 +11,16 @@ use sha2::{Digest as _, Sha256};
 use crate::failure::UserMistake;
 use crate::output::staged::plain;
 
-/// Where the secret is when no file is named.
+/// The variable with the secret when no file is named.
 const SECRET_VARIABLE: &str = "TRAWL_NOTIFY_SECRET";
-/// Bytes of a secret: below, it can be guessed from one signature.
+/// Least bytes of a secret: a shorter one could be guessed from one signature.
 const SECRET_BYTES_MIN: usize = 16;
-/// Bytes of a secret; more is another file taken for it.
+/// Most bytes of a secret; a longer file is probably the wrong file.
 const SECRET_BYTES_MAX: usize = 4096;
-/// Keeps these keys apart from other uses of the hash.
+/// Separates these keys from other uses of the hash.
 const KEY_DOMAIN: &str = "trawl notify 1";
 
-/// What sender and receiver share. It is never shown.
+/// The secret that sender and receiver share. It is never shown.
 pub struct Secret(Vec<u8>);
 
 impl fmt::Debug for Secret {
@@ -40,10 +40,10 @@ impl Secret {
             None => {
                 let Some(value) = std::env::var_os(SECRET_VARIABLE).filter(|value| !value.is_empty()) else {
                     return Err(UserMistake::with_help(
-                        "--notify has no secret to sign with",
+                        "--notify needs a secret to sign with",
                         format!(
                             "set {SECRET_VARIABLE} or give --notify-secret-file FILE; \
-                             'openssl rand -hex 32' makes one, which the receiver must know too"
+                             'openssl rand -hex 32' makes one, and the receiver needs the same"
                         ),
                     ));
                 };
@@ -54,7 +54,7 @@ impl Secret {
     }
 
     fn checked(mut bytes: Vec<u8>, place: &str) -> Result<Self, UserMistake> {
-        // An editor's or echo's line end is no part of it.
+        // An editor or echo adds a line end, which is not part of the secret.
         while bytes.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
             bytes.pop();
         }
@@ -89,7 +89,7 @@ fn read(path: &Path) -> Result<Vec<u8>, UserMistake> {
     };
     let file = std::fs::File::open(path).map_err(|e| refused(plain(&e)))?;
     let mut bytes = Vec::new();
-    // Room for a line end, and for one byte too many.
+    // Room for a line end, and for one more byte to notice a file that is too long.
     file.take(SECRET_BYTES_MAX as u64 + 3).read_to_end(&mut bytes).map_err(|e| refused(plain(&e)))?;
     Ok(bytes)
 }
@@ -131,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_loses_its_line_end_and_must_not_be_guessable_and_is_never_shown() {
+    fn a_secret_is_trimmed_must_not_be_guessable_and_is_never_shown() {
         let long = vec![b'x'; SECRET_BYTES_MIN];
         let with_end = [&long[..], b"\r\n"].concat();
         let secret = Secret::checked(with_end, "here").unwrap();
         assert_eq!(secret.0, long);
         assert_eq!(format!("{secret:?}"), "Secret");
         for bad in [vec![], b"short\n".to_vec(), vec![b'x'; SECRET_BYTES_MAX + 1]] {
-            let told = Secret::checked(bad, "here").unwrap_err().to_string();
-            assert!(told.contains("16 to 4096") && !told.contains("short\n"), "{told}");
+            let message = Secret::checked(bad, "here").unwrap_err().to_string();
+            assert!(message.contains("16 to 4096") && !message.contains("short\n"), "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a notification goes: a URL without credentials, and a form of it that may be shown.
+//! The target of a notification: a URL without credentials, and a form of it that may be shown.
 
 use std::fmt;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use crate::output::staged::plain;
 
 /// Bytes of a URL.
 const URL_BYTES_MAX: usize = 2048;
-/// Bytes of a scheme that is named in a message.
+/// Bytes of a scheme that a message shows.
 const SCHEME_BYTES_MAX: usize = 32;
 /// Bytes of a file with certificates.
 const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
@@ -40,28 +40,28 @@ impl Target {
         const EXPECTED: &str = "give an http or https URL, such as https://example.org/hooks/trawl";
         let refused = |why: String| UserMistake::with_help(format!("--notify: {why}"), EXPECTED);
         if text.len() > URL_BYTES_MAX {
-            return Err(refused(format!("the URL is {} bytes long, at most {URL_BYTES_MAX} are taken", text.len())));
+            return Err(refused(format!("the URL is {} bytes long; the limit is {URL_BYTES_MAX}", text.len())));
         }
-        // Looked at before the rest: not every URL of another scheme can be taken apart.
+        // Checked before the rest, because not every URL of another scheme can be parsed.
         let scheme = text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| is_scheme(scheme));
         match scheme.map(str::to_lowercase).as_deref() {
             Some("http" | "https") => {}
-            Some(other) => return Err(refused(format!("nothing can be posted to the scheme '{other}'"))),
+            Some(other) => return Err(refused(format!("the scheme '{other}' is not supported"))),
             None => return Err(refused("the URL has no scheme".to_owned())),
         }
-        let uri: Uri = text.parse().map_err(|_| refused("this is no URL".to_owned()))?;
+        let uri: Uri = text.parse().map_err(|_| refused("this is not a URL".to_owned()))?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
             return Err(UserMistake::with_help(
                 "--notify: the URL holds credentials, which end up in process lists and shell histories",
-                "leave out what stands before '@'; the receiver knows the sender by the signature",
+                "leave out the part before '@'; the receiver verifies the sender by the signature",
             ));
         }
         if uri.host().is_none_or(str::is_empty) {
             return Err(refused("the URL has no host".to_owned()));
         }
         if authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']') && port.parse::<u16>().is_err()) {
-            return Err(refused("the port is no number up to 65535".to_owned()));
+            return Err(refused("the port is not a number up to 65535".to_owned()));
         }
         let scheme = uri.scheme_str().unwrap_or_default();
         let shown = format!("{scheme}://{authority}{}", uri.path());
@@ -83,7 +83,7 @@ impl Target {
     }
 }
 
-/// A word that may stand before `://`.
+/// Whether a text is a valid URL scheme.
 fn is_scheme(word: &str) -> bool {
     let mut letters = word.bytes();
     letters.next().is_some_and(|first| first.is_ascii_alphabetic())
@@ -94,7 +94,7 @@ fn is_scheme(word: &str) -> bool {
 /// The certificates of a PEM file.
 ///
 /// # Errors
-/// A [`UserMistake`]: a file that cannot be read, or holds none.
+/// A [`UserMistake`]: a file that cannot be read, or contains none.
 pub fn authorities(path: &Path) -> Result<Vec<Certificate<'static>>, UserMistake> {
     let refused = |why: &str| {
         UserMistake::with_help(
@@ -110,10 +110,10 @@ pub fn authorities(path: &Path) -> Result<Vec<Certificate<'static>>, UserMistake
         match item {
             Ok(PemItem::Certificate(certificate)) => found.push(certificate),
             Ok(_) => {}
-            Err(_) => return Err(refused("it is no PEM file")),
+            Err(_) => return Err(refused("it is not a PEM file")),
         }
     }
-    if found.is_empty() { Err(refused("no certificate is in it")) } else { Ok(found) }
+    if found.is_empty() { Err(refused("it contains no certificate")) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_posted_to_is_refused_without_repeating_it() {
+    fn a_url_that_cannot_be_posted_to_is_refused_without_repeating_it() {
         for (url, word) in [
             ("ftp://h/s3cret", "scheme 'ftp'"),
             ("file:///s3cret", "scheme 'file'"),
@@ -141,9 +141,9 @@ mod tests {
             ("s3cret word://h", "no scheme"),
             ("http://user:s3cret@h/", "credentials"),
             ("http://s3cret@h/", "credentials"),
-            ("http:///s3cret", "no URL"),
+            ("http:///s3cret", "not a URL"),
             ("http://h:99999/s3cret", "port"),
-            ("http://h\n/s3cret", "no URL"),
+            ("http://h\n/s3cret", "not a URL"),
             ("", "no scheme"),
             (&format!("http://h/{}", "s3cret".repeat(1000)), "bytes long"),
         ] {

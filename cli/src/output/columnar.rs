@@ -32,7 +32,7 @@ pub enum History<W: Write + Send> {
     Parquet(ArrowWriter<W>),
 }
 
-/// The first column of a history.
+/// The first column of a file with many times.
 pub const TIME: &str = "time";
 
 fn with_time(schema: &Schema) -> Arc<Schema> {
@@ -42,10 +42,10 @@ fn with_time(schema: &Schema) -> Arc<Schema> {
 }
 
 impl<W: Write + Send> History<W> {
-    /// Begins a file for answers of the shape of `answer`; the metadata tell its identity.
+    /// Starts a file for answers with the columns of `answer`; the metadata contain its identity.
     ///
     /// # Errors
-    /// What the writer says.
+    /// The writer's error.
     pub fn begin(parquet: bool, answer: &Answer, about: &About<'_>, writer: W) -> anyhow::Result<Self> {
         let schema = with_time(&schema(answer, about));
         if !parquet {
@@ -59,7 +59,7 @@ impl<W: Write + Send> History<W> {
     /// Appends the answer of one time.
     ///
     /// # Errors
-    /// What the writer says.
+    /// The writer's error.
     pub fn push(&mut self, time: i64, answer: &Answer, about: &About<'_>) -> anyhow::Result<()> {
         let plain = schema(answer, about);
         for rows in answer.rows.chunks(BATCH_ROWS) {
@@ -75,10 +75,10 @@ impl<W: Write + Send> History<W> {
         Ok(())
     }
 
-    /// Ends the file and gives the writer back.
+    /// Finishes the file and returns the writer.
     ///
     /// # Errors
-    /// What the writer says.
+    /// The writer's error.
     pub fn finish(self) -> anyhow::Result<W> {
         Ok(match self {
             Self::Arrow(mut file) => {
@@ -90,7 +90,7 @@ impl<W: Write + Send> History<W> {
     }
 }
 
-/// Whether a sweep's variable is a word at any point.
+/// Whether a sweep's variable is text at any point.
 fn is_word(answer: &Answer, variable: usize) -> bool {
     answer.points.iter().any(|point| matches!(point.get(variable), Some((_, Setting::Text(_)))))
 }
@@ -143,7 +143,7 @@ fn batch(schema: &Arc<Schema>, answer: &Answer, rows: &[AnswerRow]) -> anyhow::R
 /// Writes an Arrow IPC file.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write_arrow(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
     let schema = schema(answer, about);
     let mut file = arrow_ipc::writer::FileWriter::try_new(writer, &schema)?;
@@ -154,10 +154,11 @@ pub fn write_arrow(answer: &Answer, about: &About<'_>, writer: &mut impl Write) 
     Ok(())
 }
 
-/// Writes a Parquet file. The metadata stand in the file's own key-value list too, for readers that know no Arrow.
+/// Writes a Parquet file. The metadata are in the file's own key-value list too, for readers that do not decode the
+/// Arrow schema.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write_parquet(answer: &Answer, about: &About<'_>, writer: &mut (impl Write + Send)) -> anyhow::Result<()> {
     let schema = schema(answer, about);
     let pairs = metadata(about).into_iter().map(|(key, value)| KeyValue { key, value: Some(value) }).collect();

@@ -11,7 +11,7 @@ use crate::number::push_exact;
 /// Writes all rows. Select columns are empty for symbols that did not match.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
     let mut csv = ::csv::Writer::from_writer(writer);
     header(answer, None, &mut csv)?;
@@ -20,10 +20,10 @@ pub fn write(answer: &Answer, writer: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the headings, behind one more when answers of several times share a file.
+/// Writes the header; `first` is an additional first column when answers of several times share a file.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn header(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Result<()> {
     let settings = setting_names(answer);
     let select = answer.select.iter().map(String::as_str);
@@ -31,10 +31,10 @@ pub fn header(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl
     Ok(())
 }
 
-/// Writes the rows, each behind `first` when there is one.
+/// Writes the rows, each with `first` as its first cell if given.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn rows(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl Write>) -> anyhow::Result<()> {
     let mut text = String::new();
     for row in &answer.rows {
@@ -52,14 +52,14 @@ pub fn rows(answer: &Answer, first: Option<&str>, csv: &mut ::csv::Writer<impl W
                 Setting::Text(word) => csv.write_field(word)?,
             }
         }
-        let told = |flag: bool| if flag { "true" } else { "false" };
+        let boolean = |flag: bool| if flag { "true" } else { "false" };
         let flagged = &row.row;
         let fixed = [
             &place,
             &flagged.symbol,
             flagged.status.name(),
-            told(flagged.edge),
-            told(flagged.provisional),
+            boolean(flagged.edge),
+            boolean(flagged.provisional),
             &flagged.reason,
         ];
         for field in fixed {

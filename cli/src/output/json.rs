@@ -13,7 +13,7 @@ use super::{About, settings_of};
 /// Writes the whole answer.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
     #[derive(serde::Serialize)]
     struct Document<'a> {
@@ -24,10 +24,10 @@ pub fn write(answer: &Answer, about: &About<'_>, writer: &mut impl Write) -> any
     write_pretty(&Document { about, rows: Rows(answer) }, writer)
 }
 
-/// Writes what stands beside a CSV file: everything but the rows.
+/// Writes the file beside a CSV file: everything but the rows.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write_about(about: &About<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
     write_pretty(about, writer)
 }
@@ -99,7 +99,7 @@ impl Serialize for Settings<'_> {
     }
 }
 
-/// A number as answers hold it: null for NA, a text for infinities.
+/// A number in JSON: null for NA, text for infinities.
 pub struct Number(pub f64);
 
 impl Serialize for Number {

@@ -1,6 +1,6 @@
-//! The answer of a scan as a file or a table. One row for every symbol, the same bytes for the same answer.
+//! The answer of a scan as a file or a table. One row for every symbol; the same answer gives the same bytes.
 //!
-//! Nothing here knows of clocks, hosts or attempts: those go to the run report.
+//! Nothing here depends on clocks, hosts or attempts: those belong to the run report.
 
 pub mod columnar;
 pub mod csv;
@@ -28,7 +28,7 @@ pub const IDENTITY_KEY: &str = "trawl.identity";
 /// Key of the answer's digest in the metadata of Parquet and Arrow files.
 pub const DIGEST_KEY: &str = "trawl.answer_digest";
 
-/// How an answer is written; chosen by the file's extension.
+/// Format of an answer; chosen by the file's extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     Csv,
@@ -68,7 +68,7 @@ impl Format {
     }
 }
 
-/// What an answer says about itself, beside its rows.
+/// The metadata of an answer.
 #[derive(Debug, Serialize)]
 pub struct About<'a> {
     pub identity: &'a Identity,
@@ -87,8 +87,8 @@ impl<'a> About<'a> {
     }
 }
 
-/// Rows per status; serialised as an object in the order of [`Status::ALL`], then how many symbols they are of, and how
-/// many rows where a sweep gives a symbol several.
+/// Rows per status; serialised as an object in the order of [`Status::ALL`], then the number of symbols, and the number
+/// of rows where a sweep gives a symbol several.
 #[derive(Debug, Clone, Copy)]
 pub struct Counts {
     pub rows: [usize; 6],
@@ -127,21 +127,21 @@ impl Serialize for Counts {
     }
 }
 
-/// The answer file of a scan, its name and place checked before anything is computed.
+/// The answer file of a scan; its name and place are checked before anything is computed.
 #[derive(Debug)]
 pub struct AnswerFile {
     format: Format,
-    /// Standard output when there is none.
+    /// `None` for standard output.
     path: Option<PathBuf>,
     /// `FILE.identity.json` beside `FILE.csv`: CSV has no room for metadata.
     identity: Option<PathBuf>,
 }
 
 impl AnswerFile {
-    /// Checks name and place. Nothing stays on disk: a scan that is interrupted leaves no half file.
+    /// Checks name and place. Nothing is left on disk: an interrupted scan leaves no partial file.
     ///
     /// # Errors
-    /// A [`UserMistake`]: an unknown extension, a place that cannot be written.
+    /// A [`UserMistake`]: an unknown extension, or a place that cannot be written.
     pub fn prepare(path: &Path) -> Result<Self, UserMistake> {
         let format = Format::of(path)?;
         StagedFile::create(path)?;
@@ -163,14 +163,14 @@ impl AnswerFile {
         self.path.iter().chain(&self.identity).any(|own| staged::target(own) == other)
     }
 
-    /// Writes the answer and gives the file (or files) their names.
+    /// Writes the answer and renames the file (or files) into place.
     ///
     /// # Errors
-    /// What the disk says.
+    /// Errors of the disk.
     pub fn write(self, answer: &Answer, digest: &str) -> anyhow::Result<Vec<PathBuf>> {
         let about = About::new(answer, digest);
         let Some(path) = &self.path else {
-            // As a whole: a reader that goes away is seen as such in one place.
+            // Written at once, so that a reader that went away is noticed in one place.
             let mut bytes = Vec::new();
             self.format.write(answer, &about, &mut bytes)?;
             let mut out = std::io::stdout();
@@ -263,7 +263,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_sweep_counts_symbols_and_rows_apart() {
+    fn a_sweep_counts_symbols_and_rows_separately() {
         let mut answer = sample();
         let second = answer.rows.iter().cloned().map(|mut row| {
             row.row.point = 1;

@@ -15,7 +15,7 @@ use super::Format;
 use super::json::Number;
 use crate::number::push_exact;
 
-/// A file, and what was computed of each of its symbols: a column for each heading.
+/// A file, and the values computed for each of its symbols: a column for each heading.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     pub file: &'a FileSeries,
@@ -27,7 +27,7 @@ pub struct Table<'a> {
 /// Writes the table.
 ///
 /// # Errors
-/// What the writer says.
+/// The writer's error.
 pub fn write(table: Table<'_>, format: Format, writer: &mut (impl Write + Send)) -> anyhow::Result<()> {
     match format {
         Format::Csv => write_csv(table, writer),

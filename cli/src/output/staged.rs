@@ -1,8 +1,8 @@
-//! A file that is there whole or not at all.
+//! An output file that is either complete or absent.
 //!
-//! It is written under a temporary name in the same folder and renamed at the end; creating that temporary file is
-//! also how an unwritable place is found out before anything is computed. What is no regular file (a pipe, `/dev/null`)
-//! is written directly.
+//! It is written under a temporary name in the same folder and renamed at the end; creating that temporary file also
+//! shows that the place is writable before anything is computed. A path that is not a regular file (a pipe,
+//! `/dev/null`) is written directly.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,10 +12,10 @@ use tempfile::NamedTempFile;
 
 use crate::failure::UserMistake;
 
-/// Bytes gathered before a write.
+/// Size of the write buffer in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A file on its way to its name. Dropped unfinished, it leaves nothing behind.
+/// A file that gets its name at the end. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct StagedFile {
     target: PathBuf,
@@ -29,7 +29,7 @@ enum Place {
 }
 
 impl StagedFile {
-    /// Secures the place of `path`.
+    /// Creates the temporary file for `path`.
     ///
     /// # Errors
     /// A [`UserMistake`] that says why `path` cannot be written.
@@ -45,7 +45,7 @@ impl StagedFile {
     }
 
     fn open(path: &Path) -> io::Result<Self> {
-        // Through a link, so that the link stays and what it names is replaced.
+        // Links are followed, so that the link stays and its target is replaced.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         match std::fs::metadata(&target) {
             Ok(found) if found.is_dir() => {
@@ -71,7 +71,7 @@ impl StagedFile {
         builder.prefix(".trawl-").suffix(".tmp");
         #[cfg(unix)]
         {
-            // What a plain create would ask for; the umask takes its share.
+            // The mode that a plain create requests; the umask is applied to it.
             use std::os::unix::fs::PermissionsExt as _;
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }
@@ -79,10 +79,10 @@ impl StagedFile {
         Ok(Self { target, place: Place::Temporary(BufWriter::with_capacity(BUFFER_BYTES, file)) })
     }
 
-    /// Gives the file its name.
+    /// Renames the file into place.
     ///
     /// # Errors
-    /// What the disk says; the target is then as it was.
+    /// Errors of the disk; the target is then unchanged.
     pub fn keep(self) -> anyhow::Result<PathBuf> {
         let result = match self.place {
             Place::Temporary(writer) => writer
@@ -114,7 +114,8 @@ impl Write for StagedFile {
     }
 }
 
-/// What a path names, through links; by way of its folder when it is not there yet. Two paths of one file have the same.
+/// The file that a path names, following links; by way of its folder when it does not exist yet. Two paths of one file
+/// give the same result.
 pub fn target(path: &Path) -> PathBuf {
     let in_folder = || {
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -129,7 +130,7 @@ pub fn plain(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "no such file or folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
-        io::ErrorKind::NotADirectory => "a part of its path is no folder".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of its path is not a folder".to_owned(),
         io::ErrorKind::StorageFull => "no space left".to_owned(),
         io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
         _ => {
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_an_unfinished_file_and_the_old_one_stays() {
+    fn an_unfinished_file_leaves_nothing_and_the_old_one_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
         std::fs::write(&path, "old").unwrap();
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_place_is_told_when_it_is_secured() {
+    fn an_unwritable_place_is_reported_before_anything_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let missing = StagedFile::create(&folder.path().join("no/such/a.csv")).unwrap_err();
         assert!(missing.to_string().contains("no such file or folder"), "{missing}");

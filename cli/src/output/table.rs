@@ -1,6 +1,6 @@
-//! The answer as text for people: matches, how every symbol fared, and why some gave no answer.
+//! The answer as text for people: matches, the number of symbols by status, and why some gave no answer.
 //!
-//! The same text whether stdout is a terminal or not; nothing should be computed from it.
+//! The text is the same whether stdout is a terminal or not; programs should not parse it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,9 +13,9 @@ use trawl_protocol::{Answer, AnswerRow, Status};
 use super::{Counts, setting_names, settings_of};
 use crate::number::{counted, readable};
 
-/// Answers of up to this many rows list every symbol that has a reason; longer ones gather the reasons.
+/// Answers of up to this many rows list every symbol that has a reason; longer ones group the symbols by reason.
 const LISTED_SYMBOLS_MAX: usize = 20;
-/// Matches shown when nothing was said about how many.
+/// Matches shown by default.
 const MATCHES_SHOWN_MAX: usize = 50;
 /// Different reasons shown for one status.
 const REASONS_SHOWN_MAX: usize = 3;
@@ -28,12 +28,12 @@ const SNAPSHOT_DIGITS: usize = 12;
 /// Characters of a heading or cell; a long expression is cut.
 const CELL_CHARACTERS_MAX: usize = 40;
 
-/// What the table says beside the answer.
+/// What the table shows besides the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// Every match and every symbol, however many.
     pub all: bool,
-    /// Generated data are never shown without saying so.
+    /// Generated data are always marked as such.
     pub synthetic: bool,
     /// Of the dataset, `1d`; empty when not known.
     pub timeframe: &'a str,
@@ -91,7 +91,7 @@ fn counts_line(counts: Counts) -> String {
     format!("{} = {of}{}", parts.join(" + "), counted(counts.symbols, "symbol"))
 }
 
-/// A table as all of them look: a line under the header, no other lines, nothing wrapped.
+/// The style of every table: a line under the header, no other lines, no wrapping.
 pub fn new_table() -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-')));
@@ -99,7 +99,7 @@ pub fn new_table() -> Table {
     table
 }
 
-/// Numbers stand at the right.
+/// Numbers are aligned to the right.
 pub fn right_align(table: &mut Table, columns: &[usize]) {
     for &i in columns {
         if let Some(column) = table.column_mut(i) {
@@ -165,7 +165,7 @@ fn matches(text: &mut String, answer: &Answer, options: Options<'_>) {
     }
 }
 
-/// What a reader should know of a match.
+/// The flags of a match.
 fn flags(row: &AnswerRow) -> &'static str {
     match (row.row.edge, row.row.provisional) {
         (false, false) => "",
@@ -182,7 +182,7 @@ fn setting(value: &Setting) -> String {
     }
 }
 
-/// How many matched at each point of a sweep.
+/// Number of matches at each point of a sweep.
 fn points(text: &mut String, answer: &Answer) {
     let names = setting_names(answer);
     let mut table = new_table();
@@ -212,7 +212,7 @@ fn symbols(text: &mut String, mut rows: Vec<&AnswerRow>) {
     push_table(text, &table);
 }
 
-/// Why symbols gave no yes or no, gathered by reason.
+/// Why symbols were neither matched nor not matched, grouped by reason.
 fn reasons(text: &mut String, answer: &Answer) {
     let mut lines = 0;
     for status in [Status::Failed, Status::Stale, Status::Outside, Status::Unknown] {
@@ -240,12 +240,12 @@ fn reasons(text: &mut String, answer: &Answer) {
     }
 }
 
-/// Symbols and reasons may come from other people's files: no control characters reach the terminal.
+/// Symbols and reasons may come from other people's files: control characters never reach the terminal.
 pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A text as a cell holds it: cut, without control characters.
+/// A text as a cell: truncated, without control characters.
 pub fn cell(text: &str) -> String {
     let text = clean(text);
     if text.chars().count() <= CELL_CHARACTERS_MAX {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_universe_is_told() {
+    fn an_empty_universe_is_reported() {
         let mut answer = sample();
         answer.rows.retain(|r| r.row.status == Status::Outside);
         assert!(render(&answer, PLAIN).contains("no symbol is in the universe"));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn many_matches_are_cut_and_the_rest_is_counted() {
+    fn many_matches_are_truncated_and_the_rest_is_counted() {
         let mut answer = sample();
         let row = answer.rows[0].clone();
         answer.rows = (0..80)
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_a_file_steers_the_terminal() {
+    fn text_from_a_file_cannot_control_the_terminal() {
         let mut answer = sample();
         answer.rows[3].row.symbol = "A\u{1b}[2J".to_owned();
         answer.rows[4].row.reason = "b\u{7}c".to_owned();

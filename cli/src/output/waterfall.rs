@@ -1,22 +1,22 @@
 //! A profile as text: phases, stages, and for each shard a bar along the time of the run.
 //!
-//! It draws what `trawl_coordinator::profile` found; what held a shard up is decided there.
+//! It draws what `trawl_coordinator::profile` found; the causes of delays are decided there.
 
-use trawl_coordinator::profile::{Profile, ShardLine, told};
+use trawl_coordinator::profile::{Profile, ShardLine, told as duration};
 
 use crate::number::thousands;
 
-/// Columns of a page when nobody says how wide it is.
+/// Columns of a page when the width is not known.
 const WIDTH_DEFAULT: usize = 100;
-/// Narrower or wider pages are drawn as if they were as wide.
+/// Widths outside this range are clamped to it.
 const WIDTH_RANGE: std::ops::RangeInclusive<usize> = 60..=200;
-/// Shards that are drawn, unless all are wanted.
+/// Shards that are drawn by default.
 const SHARDS_SHOWN: usize = 20;
-/// Stragglers that are told of, unless all are wanted.
+/// Stragglers that are listed by default.
 const STRAGGLERS_SHOWN: usize = 10;
 /// Characters of a worker's name or of a reason.
 const NAME_CHARS_MAX: usize = 20;
-/// Letters of stages, in the order of a shard's way.
+/// Letters of stages, in the order in which a shard goes through them.
 const LETTERS: [(&str, char); 8] = [
     ("receive", 'r'),
     ("queue", 'q'),
@@ -29,7 +29,7 @@ const LETTERS: [(&str, char); 8] = [
 ];
 /// Waiting for a worker.
 const WAITS: char = '.';
-/// At a worker, and nothing more is known.
+/// At a worker, without further detail.
 const RUNS: char = '-';
 
 /// How a profile is drawn.
@@ -39,11 +39,11 @@ pub struct Options {
     pub width: usize,
     /// Every shard and every straggler.
     pub all: bool,
-    /// How more of them are to be had; empty when they are not.
+    /// How to see more of them; empty when that is not possible.
     pub more: &'static str,
 }
 
-/// Columns of the terminal, or what `COLUMNS` says, or a usual page.
+/// Columns of the terminal, or the value of `COLUMNS`, or a usual width.
 pub fn width() -> usize {
     let terminal = console::Term::stdout();
     let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
@@ -70,9 +70,9 @@ pub fn render(profile: &Profile, options: Options) -> String {
 fn head(profile: &Profile, width: usize, text: &mut String) {
     let what = if profile.scan.is_empty() { "scan".to_owned() } else { format!("scan {}", clean(&profile.scan, 50)) };
     let size = format!("{} symbols, {} bars", thousands(profile.symbols), thousands(profile.bars));
-    let all = format!("{what} ({}): {size}, {}", clean(&profile.mode, 20), told(profile.total_ms));
+    let all = format!("{what} ({}): {size}, {}", clean(&profile.mode, 20), duration(profile.total_ms));
     text.push_str(&wrapped(&all, width, ""));
-    let phases: Vec<String> = profile.phases.iter().map(|p| format!("{} {}", p.phase, told(p.ms))).collect();
+    let phases: Vec<String> = profile.phases.iter().map(|p| format!("{} {}", p.phase, duration(p.ms))).collect();
     text.push_str(&wrapped(&phases.join(" | "), width, "  "));
     if !profile.trace.is_empty() {
         text.push_str(&format!("  trace {}\n", clean(&profile.trace, 32)));
@@ -83,13 +83,14 @@ fn stages(profile: &Profile, width: usize, text: &mut String) {
     if profile.stages.is_empty() {
         return;
     }
-    text.push_str("\ntime by stage, added up over threads\n");
+    text.push_str("\ntime by stage, summed over threads\n");
     let room = width.saturating_sub(30).min(50);
     let mut sums: Vec<_> = profile.stages.iter().collect();
     sums.sort_by_key(|sum| place(&sum.stage));
     for sum in sums {
         let bar = "█".repeat(share_of(room, sum.share));
-        let line = format!("  {:8} {:>9} {:>4.0}%  {bar}", clean(&sum.stage, 8), told(sum.busy_ms), sum.share * 100.0);
+        let line =
+            format!("  {:8} {:>9} {:>4.0}%  {bar}", clean(&sum.stage, 8), duration(sum.busy_ms), sum.share * 100.0);
         text.push_str(line.trim_end());
         text.push('\n');
     }
@@ -111,7 +112,7 @@ fn workers(profile: &Profile, width: usize, text: &mut String) {
             name_of(&worker.worker),
             worker.shards,
             thousands(worker.bars),
-            told(worker.took_ms)
+            duration(worker.took_ms)
         );
         text.push_str(&cut(&line, width));
         text.push('\n');
@@ -131,7 +132,7 @@ fn shards(profile: &Profile, width: usize, options: Options, text: &mut String) 
         let bars = if line.bars > 0 { thousands(line.bars) } else { "?".to_owned() };
         let cache = line.cache.unwrap_or("?").to_owned();
         let attempt = line.attempt.to_string();
-        [attempt, name_of(&line.worker), bars, cache, told(line.queued_ms), told(line.took_ms)]
+        [attempt, name_of(&line.worker), bars, cache, duration(line.queued_ms), duration(line.took_ms)]
     }));
     let widths: Vec<usize> = (0..6).map(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0)).collect();
     let table: usize = widths.iter().map(|w| w + 2).sum();
@@ -141,13 +142,13 @@ fn shards(profile: &Profile, width: usize, options: Options, text: &mut String) 
         let mut line = String::from(" ");
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let padding = " ".repeat(width - cell.chars().count());
-            // Numbers end, words begin where their column does.
+            // Numbers are aligned to the end of their column, words to its beginning.
             let (before, after) = if matches!(at, 1 | 3) { ("", padding.as_str()) } else { (padding.as_str(), "") };
             line.push_str(&format!(" {before}{cell}{after} "));
         }
         match i.checked_sub(1).and_then(|i| lines.get(i)) {
             Some(shard) if room >= 10 => line.push_str(&format!(" |{}|", bar(shard, end, room))),
-            None if room >= 10 => line.push_str(&format!(" 0{:>room$}", told(end))),
+            None if room >= 10 => line.push_str(&format!(" 0{:>room$}", duration(end))),
             _ => {}
         }
         text.push_str(cut(line.trim_end(), width).as_str());
@@ -159,7 +160,7 @@ fn shards(profile: &Profile, width: usize, options: Options, text: &mut String) 
     text.push('\n');
 }
 
-/// A shard along the run: in each cell the stage that was busiest in it.
+/// A shard along the run: each cell shows the stage that was busiest in it.
 fn bar(line: &ShardLine, end_ms: f64, room: usize) -> String {
     let cell = end_ms / room as f64;
     (0..room)
@@ -199,11 +200,11 @@ fn stragglers(profile: &Profile, width: usize, all: bool, text: &mut String) {
         return;
     }
     let shown = if all { late.len() } else { STRAGGLERS_SHOWN.min(late.len()) };
-    text.push_str("\nstragglers, and what probably held them up\n");
+    text.push_str("\nstragglers, and what probably delayed them\n");
     for (line, straggler) in late.iter().take(shown) {
         let why = clean(&straggler.why, 400);
-        let told = format!("attempt {} on {}: {}: {why}", line.attempt, name_of(&line.worker), straggler.cause.name());
-        text.push_str(&wrapped(&told, width, "  "));
+        let line = format!("attempt {} on {}: {}: {why}", line.attempt, name_of(&line.worker), straggler.cause.name());
+        text.push_str(&wrapped(&line, width, "  "));
     }
     if late.len() > shown {
         text.push_str(&format!("  and {} more\n", late.len() - shown));
@@ -218,7 +219,7 @@ fn share_of(room: usize, share: f64) -> usize {
     (room as f64 * share.clamp(0.0, 1.0)).round() as usize
 }
 
-/// What others chose, fit for a terminal.
+/// Names chosen by others, made safe for a terminal.
 fn clean(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
 }
@@ -231,7 +232,7 @@ fn cut(line: &str, width: usize) -> String {
     line.chars().take(width).collect()
 }
 
-/// Broken between words; what follows the first line stands four columns in.
+/// Broken between words; lines after the first are indented by four columns.
 fn wrapped(line: &str, width: usize, indent: &str) -> String {
     let mut text = String::from(indent);
     let mut used = indent.len();
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_page() {
+    fn every_line_fits_the_page() {
         for width in [1, 60, 80, 133, 200, 9999] {
             let text = render(&profile(), Options { width, all: false, more: "" });
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slow_worker_stands_first_and_is_named() {
+    fn the_slow_worker_is_first_and_is_named() {
         let text = render(&profile(), Options { width: 100, all: false, more: "" });
         let first = text.lines().skip_while(|l| !l.contains("ATTEMPT")).nth(1).unwrap();
         assert!(first.contains(" 3  w3") && first.contains("400 ms") && first.contains("|-----"), "{text}");
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_chose_steers_no_terminal() {
+    fn names_chosen_by_others_cannot_control_the_terminal() {
         let mut profile = profile();
         profile.shards[0].worker = "w\u{1b}[31m".to_owned();
         profile.workers[0].worker = "w\u{1b}[31m".to_owned();

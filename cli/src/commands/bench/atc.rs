@@ -1,7 +1,9 @@
-//! `trawl bench atc`: seconds of Adaptive Trend Classification over a market, on this machine: as its definition reads,
-//! by the engine on one thread and on all, and in `f32`; with the memory it takes and how far the answers agree.
+//! `trawl bench atc`: the time that Adaptive Trend Classification of a whole market takes on this machine: by its
+//! definition, by the engine on one thread and on all, and in `f32`; with the memory used and how far the answers
+//! agree.
 //!
-//! From bars in columns to the last bar's signal, laying out included: what a scan does.
+//! Measured from bars in columns to the last bar's signal, including the conversion to the engine's layout, as in a
+//! scan.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -22,8 +24,8 @@ use crate::number::bytes;
 
 /// Symbols that a thread takes at a time.
 const BATCH: usize = 64;
-/// What the fastest existing code took for this many symbols and bars on another machine; it does not round, so its
-/// answers are others. Quoted, not measured.
+/// Time that the fastest existing implementation took for this many symbols and bars, on another machine; it does not
+/// round, so its answers differ. Quoted, not measured here.
 const PEER: (u32, u32, f64) = (500, 2000, 1.9);
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +53,7 @@ struct Row {
     threads: usize,
     seconds: f64,
     symbols_per_second: f64,
-    /// Peak of the process above what it held before, where the system tells it.
+    /// Peak memory of the process above what it held before, where the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_beyond_bars_bytes: Option<u64>,
     agreement: String,
@@ -62,7 +64,7 @@ struct Report {
     benchmark: &'static str,
     date: String,
     engine: &'static str,
-    /// Whether the checks of debug builds ran along.
+    /// Whether the debug assertions were compiled in.
     debug_assertions: bool,
     symbols: u32,
     bars: u32,
@@ -70,7 +72,7 @@ struct Report {
     machine: Machine,
     rows: Vec<Row>,
     gpu: &'static str,
-    /// What the engine plans for: buffers of one thread beside its tile.
+    /// The engine's own estimate: buffers of one thread besides its tile.
     workspace_bytes_per_thread: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     quoted: Option<Quoted>,
@@ -78,7 +80,7 @@ struct Report {
 
 #[derive(Serialize)]
 struct Quoted {
-    /// Seconds of the fastest existing code, on another machine.
+    /// Seconds of the fastest existing implementation, on another machine.
     fastest_existing_seconds: f64,
     /// Of the engine on all threads.
     times_faster: f64,
@@ -107,10 +109,10 @@ pub fn run(args: &AtcArgs) -> Result<ExitCode> {
         );
     }
     println!("{:<34}{}", "GPU", report.gpu);
-    println!("memory: peak of the process beyond what it held with the bars");
+    println!("memory: peak of the process above what it held with the bars loaded");
     if let Some(quoted) = &report.quoted {
         println!(
-            "the fastest existing code is quoted with {} s for as much on another machine, with other answers: all threads are {:.0} times faster",
+            "quoted for the fastest existing implementation: {} s for the same amount on another machine, with different answers; all threads are {:.0} times faster",
             quoted.fastest_existing_seconds, quoted.times_faster
         );
     }
@@ -140,14 +142,14 @@ fn measure(args: &AtcArgs) -> Result<Report> {
         let symbols_per_second = f64::from(args.symbols) / seconds;
         rows.push(Row { name, threads, seconds, symbols_per_second, memory_beyond_bars_bytes: memory, agreement });
     };
-    // What an earlier run left with the allocator counts for the later ones too.
+    // Memory that an earlier run left with the allocator counts in the later ones too.
     let held = memory::held();
     let one = best(args, held, || scan(&plan, &inputs, 1))?;
     let all = best(args, held, || scan(&plan, &inputs, threads))?;
     let checked = &market[..(args.checked as usize).min(market.len())];
     let (sequential, agreement) = compare(checked, &plan)?;
     let scale = market.len() as f64 / checked.len() as f64;
-    row("the definition, one symbol a time", 1, (sequential * scale, None), "the reference".to_owned());
+    row("the definition, one symbol at a time", 1, (sequential * scale, None), "the reference".to_owned());
     row("CPU f64", 1, (one.seconds, one.memory), agreement);
     let same = |a: &[Vec<f64>], b: &[Vec<f64>]| a.iter().zip(b).filter(|(a, b)| a == b).count();
     let equal = format!("{} of {} symbols have the bits of one thread", same(&one.values, &all.values), market.len());
@@ -228,7 +230,7 @@ fn scan(plan: &Plan, inputs: &[SymbolInput<'_>], threads: usize) -> Result<Vec<V
     Ok(made.into_inner().unwrap_or_default().into_iter().flatten().collect())
 }
 
-/// Seconds of the definition over some symbols, and in words how the engine's every bar agrees with it.
+/// Seconds that the definition takes over some symbols, and how the engine's values agree with it on every bar.
 fn compare(market: &[Vec<f64>], plan: &Plan) -> Result<(f64, String)> {
     let (mut seconds, mut same, mut bars, mut near, mut excused, mut wrong) = (0.0, 0, 0, 0, 0, 0);
     for close in market {
@@ -249,15 +251,15 @@ fn compare(market: &[Vec<f64>], plan: &Plan) -> Result<(f64, String)> {
             }
         }
     }
-    let rest = format!("{excused} differ behind one of {near} near ties, {wrong} otherwise");
+    let rest = format!("{excused} differ after one of {near} near ties, {wrong} otherwise");
     Ok((seconds, format!("{same} of {bars} bars within 1e-9 of the definition; {rest}")))
 }
 
-/// What the process holds, as Linux tells it.
+/// Memory that the process holds, as Linux reports it.
 mod memory {
     const STATUS: &str = "/proc/self/status";
     const CLEAR: &str = "/proc/self/clear_refs";
-    /// Makes the peak what is held now.
+    /// Resets the peak to what is held now.
     const CLEAR_PEAK: &str = "5";
 
     fn field(name: &str) -> Option<u64> {
@@ -266,17 +268,17 @@ mod memory {
         line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
     }
 
-    /// Bytes held now, if the peak can be told too.
+    /// Bytes held now, if the peak is reported too.
     pub fn held() -> Option<u64> {
         forget_peak().then(|| field("VmRSS:")).flatten()
     }
 
-    /// Forgets the peak, if the system can.
+    /// Resets the peak, if the system allows it.
     pub fn forget_peak() -> bool {
         std::fs::write(CLEAR, CLEAR_PEAK).is_ok()
     }
 
-    /// The most bytes held since then.
+    /// The most bytes held since the reset.
     pub fn peak() -> Option<u64> {
         field("VmHWM:")
     }

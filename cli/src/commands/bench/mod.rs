@@ -1,5 +1,5 @@
-//! `trawl bench`: what this machine takes for work that is always the same. It measures only; other programs are compared
-//! by scripts (`just bench screen`).
+//! `trawl bench`: how long this machine takes for fixed workloads. It only measures; scripts compare it with other
+//! programs (`just bench screen`).
 
 mod atc;
 mod gpu;
@@ -29,13 +29,16 @@ enum What {
     Screen(screen::ScreenArgs),
     /// Adaptive Trend Classification of a market: the definition bar by bar, one thread, all threads, f32
     Atc(atc::AtcArgs),
-    /// What a cluster adds to its workers' computing: client-seen times, recorded and not, and many scans at once
+    /// What a cluster adds to its workers' computing: times seen by the client, recorded and ephemeral, and many
+    /// concurrent scans
     Overhead(overhead::Args),
-    /// Plans on this machine's GPU: the CPU's bits, times by the device's clock, a JSON report; 8 minutes at most
+    /// Plans on this machine's GPU: the same bits as on the CPU, times by the device's clock, a JSON report; 8 minutes
+    /// at most
     Gpu(gpu::Args),
-    /// What telling where the time goes costs a warm scan: clusters that tell more or less, in turns
+    /// What tracing costs a warm scan: clusters that trace more or less, in turns
     Tracing(tracing::Args),
-    /// A new bar of every symbol: the screen W1 with its state resident, beside the last bar computed from the histories
+    /// A new bar of every symbol: the screen W1 with resident state, compared with the last bar computed from the
+    /// histories
     Update(update::Args),
 }
 
@@ -49,7 +52,7 @@ struct Machine {
 /// Runs a benchmark.
 ///
 /// # Errors
-/// Only if the engine refuses its own expressions, or gives other values than its definition or its whole histories.
+/// Only if the engine refuses its own expressions, or its values differ from its definition or its whole histories.
 pub fn run(args: Args, _context: &Context) -> Result<ExitCode> {
     match args.what {
         What::Screen(args) => screen::run(&args),

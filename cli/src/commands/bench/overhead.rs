@@ -1,8 +1,8 @@
-//! `trawl bench overhead`: what a cluster adds to the computing of its workers.
+//! `trawl bench overhead`: what a cluster adds to the computing time of its workers.
 //!
-//! The same scan again and again through a coordinator whose workers hold the bars in memory: the time its client sees,
-//! less the time that the busiest worker computed (one thread each). Then many small scans at once, of which none may be
-//! lost. Percentiles are of HDR histograms. `benches/overhead.sh` starts the cluster.
+//! The same scan runs repeatedly through a coordinator whose workers hold the bars in memory: the time that the client
+//! sees, less the time that the busiest worker computed (one thread each). Then many small scans run concurrently, none
+//! of which may be lost. Percentiles are of HDR histograms. `benches/overhead.sh` starts the cluster.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -18,9 +18,9 @@ use trawl_protocol::control::{ControlStore as _, EtcdStore};
 
 use super::{Machine, machine};
 
-/// Runs before any is measured: they bring the bars into the memory of every worker that may be given them.
+/// Runs before measuring starts: they load the bars into the memory of every worker that may be given them.
 const WARM_UPS: usize = 50;
-/// Histograms count microseconds up to ten minutes in three digits.
+/// Histograms count microseconds, up to ten minutes, with three digits.
 const LONGEST_US: u64 = 600_000_000;
 const DIGITS: u8 = 3;
 /// Puts into the control store that are timed.
@@ -74,19 +74,19 @@ fn histogram() -> Result<Histogram<u64>> {
 /// One way of running the big scan.
 #[derive(Debug, Serialize)]
 struct Way {
-    /// Scans that read bars from disk after all; they are not counted.
+    /// Scans that did read bars from disk; they are not counted.
     cold: u32,
     seen_ms: Spread,
-    /// The busiest worker's.
+    /// Of the busiest worker.
     compute_ms: Spread,
-    /// All workers' together.
+    /// Of all workers together.
     compute_all_ms: Spread,
     /// `seen` less `compute`, scan by scan.
     overhead_ms: Spread,
-    /// `seen` less what the computing takes at least where workers share the machine's cores: the busiest worker's time, or
-    /// all workers' over the number of cores.
+    /// `seen` less the smallest possible computing time when workers share the machine's cores: the busiest worker's
+    /// time, or all workers' time divided by the number of cores.
     above_floor_ms: Spread,
-    /// The coordinator's merge and the client's are part of the overhead.
+    /// Merging takes place at the coordinator and at the client; both are part of the overhead.
     merge_ms: Spread,
     prepare_ms: Spread,
 }
@@ -113,7 +113,7 @@ struct Report {
     repeats: u32,
     ephemeral: Way,
     durable: Way,
-    /// One put of a small value into etcd, as the coordinator does two a scan.
+    /// One put of a small value into etcd; the coordinator does two per scan.
     commit_ms: Spread,
     crowd: Crowd,
 }
@@ -136,7 +136,7 @@ fn of_ms(ms: f64) -> u64 {
     ((ms * 1e3) as u64).clamp(1, LONGEST_US)
 }
 
-/// Milliseconds that the busiest worker computed, and all of them together; workers have one thread.
+/// Milliseconds that the busiest worker computed, and all workers together; workers have one thread.
 fn busy_ms(scanned: &Scanned) -> (f64, f64) {
     let mut busy: BTreeMap<&str, f64> = BTreeMap::new();
     for run in &scanned.report.segment_runs {
@@ -157,9 +157,9 @@ async fn measured(args: &Args, ephemeral: bool, expected: &mut Option<String>) -
         let scanned = client::scan(&args.coordinator, &call, &NoProgress).await?;
         let took = started.elapsed();
         let digest = answer_digest(&scanned.answer);
-        ensure!(*expected.get_or_insert_with(|| digest.clone()) == digest, "another answer than before");
+        ensure!(*expected.get_or_insert_with(|| digest.clone()) == digest, "the answer differs from the previous one");
         if run >= WARM_UPS {
-            // A segment that another worker took for the first time was read from disk: that is no overhead of the cluster's.
+            // A segment that a worker took for the first time was read from disk, which is not overhead of the cluster.
             if !scanned.report.segment_runs.iter().all(|run| run.resident) {
                 cold += 1;
                 continue;
@@ -218,7 +218,7 @@ async fn crowd(args: &Args) -> Result<Crowd> {
     let (mut seen, mut answered) = (histogram()?, 0);
     for task in tasks {
         let (digest, took) = task.await?;
-        ensure!(digest? == expected, "another answer than the one of a single scan");
+        ensure!(digest? == expected, "the answer differs from that of a single scan");
         answered += 1;
         seen.record(micros(took))?;
     }
@@ -235,7 +235,7 @@ async fn crowd(args: &Args) -> Result<Crowd> {
 /// Measures.
 ///
 /// # Errors
-/// When a scan fails, or has another answer than the first.
+/// When a scan fails, or its answer differs from the first one's.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let report = runtime.block_on(async {

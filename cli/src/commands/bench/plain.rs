@@ -1,6 +1,6 @@
-//! Adaptive Trend Classification as its definition reads: one symbol, one average, one bar after the other, every window
-//! added up anew. What `trawl bench atc` compares with and what the kernels' tests hold the engine to; it knows nothing
-//! of the engine.
+//! Adaptive Trend Classification written directly from its definition: one symbol, one average, one bar at a time,
+//! every window summed again. `trawl bench atc` compares with it, and the kernels' tests check the engine against it;
+//! it shares no code with the engine.
 
 /// Parameters of a classification.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ impl Default for Parameters {
     }
 }
 
-/// One value a bar each.
+/// One value per bar each.
 #[derive(Debug, Clone)]
 pub struct Classification {
     pub signal: Vec<f64>,
@@ -44,8 +44,8 @@ pub struct Classification {
     pub families: Vec<Vec<f64>>,
     /// Layer 2, by family.
     pub equities: Vec<Vec<f64>>,
-    /// The first bar with a decision that the order of additions could turn: a price as near to an average, or a signal
-    /// as near to half a hundredth, as rounding may bring them.
+    /// The first bar with a decision that depends on the order of additions: a price as close to an average, or a
+    /// signal as close to half a hundredth, as rounding errors are large.
     pub first_near: Option<usize>,
     /// How many such decisions there were.
     pub near: usize,
@@ -64,10 +64,10 @@ pub fn classify(price: &[f64], src: &[f64], p: &Parameters) -> Result<Classifica
     let bars = price.len();
     let most = p.offsets[3];
     if bars <= p.cutout {
-        return Err("no bar behind the cutout");
+        return Err("no bar after the cutout");
     }
     if p.lens[..5].iter().any(|len| bars < len + most) {
-        return Err("shorter than an average");
+        return Err("fewer bars than an average needs");
     }
     let returns = returns(price, p);
     let mut made =
@@ -134,7 +134,7 @@ impl Classification {
         for t in 0..price.len() {
             let apart = (price[t] - average[t]).abs();
             if apart <= NEAR * price[t].abs() {
-                // EMA and DEMA are made in one order; a flat window gives every order its value.
+                // EMA and DEMA are computed in one fixed order; in a flat window every order gives the same value.
                 let reach =
                     len.max(if family == 1 && len == 1 { 10 } else { 0 }) + if family == 1 { len.isqrt() } else { 0 };
                 let window = src[(t + 1).saturating_sub(reach)..=t].iter();
@@ -162,7 +162,7 @@ fn average(family: usize, x: &[f64], len: usize) -> Vec<f64> {
     }
 }
 
-/// NA before the `len`-th bar, there the mean of what there is until then, and the series behind it.
+/// NA before the `len`-th bar, at that bar the mean of the values up to it, and the series after it.
 fn seeded(x: &[f64], len: usize) -> Vec<f64> {
     let mut z = vec![f64::NAN; x.len()];
     let seen: Vec<f64> = x.iter().take(len).copied().filter(|x| !x.is_nan()).collect();
@@ -198,7 +198,7 @@ fn exponential(z: &[f64], len: usize) -> Vec<f64> {
     out
 }
 
-/// The current value and the mean of the differences to it, weighed by age.
+/// The current value and the mean of the differences from it, weighted by age.
 fn around(x: &[f64], len: usize, divisor: f64, weight: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut out = vec![f64::NAN; x.len()];
     for t in len - 1..x.len() {

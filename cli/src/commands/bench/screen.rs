@@ -1,7 +1,7 @@
-//! `trawl bench screen`: nanoseconds per bar of each indicator of the screen W1, on this machine, one thread.
+//! `trawl bench screen`: nanoseconds per bar of each indicator of the screen W1, on this machine, with one thread.
 //!
-//! Whole series are computed over seeded synthetic bars that are laid out beforehand, outputs are overwritten in
-//! cache. It measures only; comparing with other libraries is the script's job (`just bench screen`).
+//! Whole series are computed over seeded synthetic bars that were laid out beforehand; outputs are overwritten in
+//! cache. It only measures; the script compares with other libraries (`just bench screen`).
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ pub(super) const SCREEN: [(&str, &[&str]); 15] = [
 ];
 
 pub(super) const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
-/// The smaller of the two markets whose memory is measured has one in so many symbols.
+/// Memory is measured over two markets; the smaller one has one of this many symbols.
 const SMALLER_MARKET: u32 = 4;
 
 #[derive(Serialize)]
@@ -79,7 +79,7 @@ struct Report {
     repeats: u32,
     machine: Machine,
     rows: Vec<Row>,
-    /// The rows added up.
+    /// The sum of the rows.
     sum_ns_per_bar: f64,
     /// All fifteen as one plan, shared parts computed once.
     together_ns_per_bar: f64,
@@ -88,18 +88,18 @@ struct Report {
     memory: Vec<Memory>,
 }
 
-/// What one run of the whole screen takes.
+/// Memory of one run of the whole screen.
 #[derive(Serialize)]
 struct Memory {
     symbols: u32,
-    /// The bars as they are laid out.
+    /// The bars in the engine's layout.
     bars_bytes: u64,
-    /// What a thread needs beside them, by the plan: series between steps, and what steps keep.
+    /// What a thread needs besides the bars, by the plan: series between steps, and the state of steps.
     working_set_bytes: u64,
     /// The values that come out.
     values_bytes: u64,
-    /// Memory that the process took beyond what it held when the bars were there: working set and values. Whole pages;
-    /// `None` where the system does not tell.
+    /// Memory that the process took above what it held with the bars loaded: working set and values. Whole pages;
+    /// `None` where the system does not report it.
     peak_beyond_bars_bytes: Option<u64>,
 }
 
@@ -135,10 +135,10 @@ pub fn run(args: &ScreenArgs) -> Result<ExitCode> {
 fn screen(args: &ScreenArgs) -> Result<Report> {
     let precision = Precision::named(&args.precision).unwrap_or_default();
     let all: Vec<String> = SCREEN.iter().flat_map(|(_, o)| o.iter().map(|o| (*o).to_owned())).collect();
-    // The code is in memory before that is measured.
+    // Loads the code into memory before memory is measured.
     evaluate_tiles(compiled(&all)?.program(), &laid_out(&market(1, 1), precision), Bars::All, &NoCancel)?;
     let mut memory = Vec::new();
-    // The smaller market first: what it leaves in the process is less than the other takes.
+    // The smaller market first: what it leaves allocated is less than what the larger one needs.
     let fewer = market((args.symbols / SMALLER_MARKET).max(1), args.bars);
     memory.push(measured(&all, &laid_out(&fewer, precision), precision)?);
     drop(fewer);
@@ -194,8 +194,8 @@ fn compiled(outputs: &[String]) -> Result<Plan> {
         .context("the benchmark's own expressions")
 }
 
-/// The memory of one run over all bars. What the process freed before and did not give back would hide some of it: the
-/// bars that `tiles` were made of are still held.
+/// The memory of one run over all bars. Memory that the process freed earlier without returning it would hide part of
+/// it: the bars that `tiles` were made from are still held.
 fn measured(outputs: &[String], tiles: &Tiles, precision: Precision) -> Result<Memory> {
     let plan = compiled(outputs)?;
     forget_peak();
@@ -212,7 +212,7 @@ fn measured(outputs: &[String], tiles: &Tiles, precision: Precision) -> Result<M
     })
 }
 
-/// The most memory that the process has held, in bytes; `None` where the system does not tell.
+/// The most memory that the process has held, in bytes; `None` where the system does not report it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -220,9 +220,9 @@ fn peak_bytes() -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// Lets the peak begin anew at what is held now, where the system allows it.
+/// Resets the peak to what is held now, where the system allows it.
 fn forget_peak() {
-    // Where it does not, the peak so far stands: what was freed before the run then hides as much of it.
+    // Where it does not, the earlier peak remains: memory freed before the run then hides part of the run's own.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 

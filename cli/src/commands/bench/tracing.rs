@@ -1,8 +1,8 @@
-//! `trawl bench tracing`: what it costs that scans tell where their time goes.
+//! `trawl bench tracing`: what tracing costs a scan.
 //!
-//! The same warm scan, in turns, through clusters that differ in what they tell; the first is what the others are held
-//! against, round by round, so that what else the machine does is the same for all. And how long the record of a scan's
-//! stages takes by itself, which no variable turns off. `benches/tracing.sh` starts the clusters.
+//! The same warm scan, in turns, through clusters that trace more or less; each is compared with the first one round by
+//! round, so that other load on the machine affects all alike. Also measured: recording a scan's stages by itself,
+//! which no variable turns off. `benches/tracing.sh` starts the clusters.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,20 +17,20 @@ use trawl_worker::timeline::{SegmentTold, Timeline};
 
 use super::{Machine, machine};
 
-/// Rounds before any is measured.
+/// Rounds before measuring starts.
 const WARM_UPS: u32 = 30;
 /// Records of a scan's stages that are timed.
 const RECORDS: u32 = 200;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A cluster: what it tells, and its coordinator; the first is what the others are held against
+    /// A cluster: what it traces, and its coordinator; the others are compared with the first
     #[arg(long, value_name = "NAME=URL", required = true, value_parser = way)]
     way: Vec<(String, String)>,
     /// The dataset that is scanned
     #[arg(long, value_name = "NAME")]
     dataset: String,
-    /// What is looked for
+    /// The condition to scan for
     #[arg(long = "where", value_name = "EXPR", default_value = "close > sma(close, 50)")]
     condition: String,
     /// Rounds
@@ -52,9 +52,10 @@ struct Way {
     name: String,
     median_ms: f64,
     p90_ms: f64,
-    /// The median over rounds of its time less the first one's in the same round, in percent of the first one's median.
+    /// The median over rounds of its time less the first cluster's in the same round, in percent of the first one's
+    /// median.
     cost_percent: f64,
-    /// Half of the rounds lie between these.
+    /// The middle half of the rounds lies between these.
     cost_percent_quartiles: [f64; 2],
 }
 
@@ -67,14 +68,14 @@ struct Report {
     symbols: u64,
     segments: u32,
     rounds: u32,
-    /// Of each way, those included that warm it up.
+    /// Of each cluster, warm-up included.
     scans: u32,
     ways: Vec<Way>,
     /// Recording the stages of all segments of one scan, without sending them.
     record_us: f64,
 }
 
-/// A value such that this share of them is below.
+/// The value below which this share of the values lies.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = ((sorted.len().saturating_sub(1)) as f64 * share).round() as usize;
     sorted.get(at).copied().unwrap_or(f64::NAN)
@@ -86,17 +87,17 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// What a scan's workers record: four stages a segment, as on the CPU.
+/// What a scan's workers record: four stages per segment, as on the CPU.
 fn record(segments: u32) -> Duration {
     let started = Instant::now();
     let timeline = Timeline::new(started, segments as usize, trawl_kernels::BACKEND_CPU);
     for segment in 0..segments {
         timeline.begin();
-        let mut told = SegmentTold::default();
+        let mut record = SegmentTold::default();
         for stage in [Stage::Load, Stage::Load, Stage::Kernel, Stage::Encode, Stage::Encode] {
-            told.stages.time(stage, 0, 0, || ());
+            record.stages.time(stage, 0, 0, || ());
         }
-        std::hint::black_box(timeline.take(segment, &told));
+        std::hint::black_box(timeline.take(segment, &record));
         timeline.sent(segment, Instant::now());
     }
     started.elapsed()
@@ -116,13 +117,16 @@ async fn measure(args: &Args) -> Result<Report> {
     for round in 0..WARM_UPS + args.repeats {
         let mut times = vec![0.0; args.way.len()];
         for turn in 0..args.way.len() {
-            // Whoever comes first in a round has an advantage or not: everybody does in turns.
+            // Being first in a round may be an advantage: the clusters take turns.
             let at = (turn + round as usize) % args.way.len();
             let started = Instant::now();
             let scanned = client::scan(&args.way[at].1, &call, &NoProgress).await?;
             times[at] = started.elapsed().as_secs_f64() * 1e3;
             let digest = answer_digest(&scanned.answer);
-            ensure!(*expected.get_or_insert_with(|| digest.clone()) == digest, "another answer than before");
+            ensure!(
+                *expected.get_or_insert_with(|| digest.clone()) == digest,
+                "the answer differs from the previous one"
+            );
             size = (scanned.report.symbols, scanned.report.segments);
         }
         if round >= WARM_UPS {
@@ -132,7 +136,7 @@ async fn measure(args: &Args) -> Result<Report> {
     let usual = quantile(&sorted(taken[0].iter().copied()), 0.5);
     let ways = args.way.iter().zip(&taken).map(|((name, _), times)| {
         let all = sorted(times.iter().copied());
-        // Differences, not quotients: noise then goes both ways alike.
+        // Differences, not quotients: noise then affects both directions alike.
         let costs = sorted(times.iter().zip(&taken[0]).map(|(mine, first)| (mine - first) / usual * 100.0));
         Way {
             name: name.clone(),
@@ -160,7 +164,7 @@ async fn measure(args: &Args) -> Result<Report> {
 /// Measures.
 ///
 /// # Errors
-/// When a scan fails, or has another answer than the first.
+/// When a scan fails, or its answer differs from the first one's.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let report = runtime.block_on(measure(args))?;
@@ -178,6 +182,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             way.name, way.median_ms, way.p90_ms, way.cost_percent
         );
     }
-    println!("recording the stages of a scan by itself: {record_us:.0} µs of processor time");
+    println!("recording the stages of a scan by itself: {record_us:.0} µs of CPU time");
     Ok(ExitCode::SUCCESS)
 }

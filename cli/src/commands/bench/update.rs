@@ -1,7 +1,7 @@
-//! `trawl bench update`: milliseconds until every output of the screen W1 has its value of a new bar of every symbol.
+//! `trawl bench update`: milliseconds until every output of the screen W1 has its value for a new bar of every symbol.
 //!
-//! The state is resident: the bars' arrival and their layout are not measured. At the end the values are compared with
-//! those of the whole histories, which are timed beside it on as many threads.
+//! The state is resident: receiving the bars and laying them out is not measured. At the end the values are compared
+//! with those of the whole histories, which are timed too, on as many threads.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -47,15 +47,15 @@ struct Report {
     machine: Machine,
     /// One new bar of every symbol.
     update_ms: Spread,
-    /// The last bar from the whole histories, laid out beforehand; the fastest of three.
+    /// The last bar computed from the whole histories, laid out beforehand; the fastest of three.
     last_bar_ms: f64,
     /// `last_bar_ms` over the median update.
     ratio: f64,
     /// Running the histories and keeping the state.
     begin_ms: f64,
-    /// Rows of series that are kept.
+    /// Rows of the series that are kept.
     series_bytes: usize,
-    /// Growth of the process while the state was made; 0 where the system does not tell.
+    /// Growth of the process while the state was built; 0 where the system does not report it.
     resident_bytes: usize,
 }
 
@@ -69,7 +69,7 @@ struct Spread {
 /// Runs the benchmark.
 ///
 /// # Errors
-/// If a value is not that of the whole history.
+/// If a value differs from that of the whole history.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads as usize).build()?;
     let report = pool.install(|| measure(args))?;
@@ -125,7 +125,7 @@ fn measure(args: &Args) -> Result<Report> {
     let (expected, last_bar_ms) = from_histories(args, &plan, &market)?;
     for (symbol, values) in expected.iter().enumerate() {
         let same = (0..resident.outputs()).all(|o| resident.value(symbol, o).to_bits() == values[o].to_bits());
-        ensure!(same, "symbol {symbol} has other values than its whole history");
+        ensure!(same, "symbol {symbol} has values that differ from those of its whole history");
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
@@ -188,7 +188,7 @@ fn columns_of(bars: &[Vec<f64>; 5]) -> Vec<&[f64]> {
     bars.iter().map(Vec::as_slice).collect()
 }
 
-/// Bytes of this process in memory; 0 where the system does not tell.
+/// Bytes of this process in memory; 0 where the system does not report it.
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -14,9 +14,9 @@ const TOP_PIXELS: u32 = 460;
 const PANEL_PIXELS: u32 = 150;
 const DATES_PIXELS: u32 = 34;
 const LEGEND_PIXELS: u32 = 20;
-/// About what a letter of the legend takes.
+/// Approximate width of a letter of the legend.
 const LETTER_PIXELS: u32 = 7;
-/// Room for the labels of values.
+/// Width for the labels of values.
 pub(super) const LABELS_PIXELS: u32 = 84;
 const FONT: &str = "sans-serif";
 
@@ -25,7 +25,8 @@ const GRID: RGBColor = RGBColor(0xe4, 0xe4, 0xe4);
 const RISE: RGBColor = RGBColor(0x1b, 0x8a, 0x5a);
 const FALL: RGBColor = RGBColor(0xc4, 0x3c, 0x39);
 
-/// Colours that colour-blind readers tell apart (Okabe and Ito), the yellow left out: it does not show on white.
+/// Colours that colour-blind readers can distinguish (Okabe and Ito), without the yellow, which is not visible on
+/// white.
 const LINES: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xe6, 0x9f, 0x00),
@@ -36,17 +37,17 @@ const LINES: [RGBColor; 7] = [
     RGBColor(0x7f, 0x5f, 0x3f),
 ];
 
-/// Shades take their colours from here on, lines from the first.
+/// Shaded conditions take their colours from this index on, lines from the first.
 const SHADES_FROM: usize = 5;
 
 type Drawn<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// The picture, `size` pixels wide and high when that is given.
+/// The picture; `size` is its width and height in pixels, if given.
 ///
 /// # Errors
-/// What the drawing library says.
+/// The drawing library's error.
 pub(super) fn svg(layout: &Layout, size: Option<(u32, u32)>) -> Drawn<String> {
     let panels = u32::try_from(layout.below.len())?;
     let (width, height) =
@@ -58,7 +59,7 @@ pub(super) fn svg(layout: &Layout, size: Option<(u32, u32)>) -> Drawn<String> {
         let (head, body) = root.split_vertically(TITLE_PIXELS);
         title(&head, layout)?;
         let (body, foot) = body.split_vertically(height.saturating_sub(TITLE_PIXELS + DATES_PIXELS));
-        // The price has three shares of the height, each panel below one.
+        // The price gets three shares of the height, each panel below it one.
         let share = height.saturating_sub(TITLE_PIXELS + DATES_PIXELS) / (panels + 3);
         let (top, below) = body.split_vertically(share * 3);
         let dates = ticks::of(&layout.times);
@@ -108,7 +109,7 @@ fn title(area: &Area<'_>, layout: &Layout) -> Drawn {
     Ok(())
 }
 
-/// An empty panel with its grid: a bar is one wide, its middle at a whole number and a half.
+/// An empty panel with its grid: a bar is one unit wide, its middle is at a whole number and a half.
 fn panel<'a, 'b>(area: &Area<'b>, layout: &Layout, of: &Panel, dates: &[(usize, String)]) -> Drawn<Chart<'a, 'b>> {
     let bars = layout.times.len() as f64;
     let (least, most) = of.span;
@@ -148,7 +149,7 @@ fn line_colour(i: usize) -> RGBAColor {
     LINES[i % LINES.len()].to_rgba()
 }
 
-/// Names in a row, each behind its colour; those that find no room are left out.
+/// Names in a row, each after its colour; those that do not fit are left out.
 fn legend<'n>(area: &Area<'_>, names: impl Iterator<Item = (&'n str, RGBAColor)>) -> Drawn {
     let width = area.dim_in_pixel().0.saturating_sub(LABELS_PIXELS);
     let mut x = 12;

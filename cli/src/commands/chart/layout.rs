@@ -1,10 +1,10 @@
-//! What stands where: which series are drawn over the price, which in panels of their own, and the span of each.
+//! The layout of a picture: which series are drawn over the price, which in panels of their own, and the range of each.
 
-/// Pixels that a candle needs to be told from the next one.
+/// Pixels that a candle needs to be distinguishable from the next one.
 pub(super) const CANDLE_PIXELS_MIN: f64 = 2.5;
-/// How much of the price's movement a series over it has, where that is known.
+/// Share of the price's movement that a series over it must have, where that is known.
 const OVERLAY_RISES: std::ops::Range<f64> = 0.5..2.0;
-/// Share of the price's span by which a series over it may leave it.
+/// Share of the price's range by which a series over it may exceed it.
 const OVERLAY_REACH: f64 = 0.75;
 /// Share of a panel left free above and below.
 const MARGIN: f64 = 0.05;
@@ -38,20 +38,20 @@ impl Price {
 pub(super) struct Series {
     pub name: String,
     pub is_condition: bool,
-    /// By how much it rises when the price rises by one, where that is known.
+    /// By how much the series rises when the price rises by one, where that is known.
     pub rise: Option<f64>,
     pub values: Vec<f64>,
 }
 
-/// Lines with one span of values.
+/// Lines with a common range of values.
 #[derive(Debug)]
 pub(super) struct Panel {
     pub lines: Vec<Series>,
-    /// Lowest and highest value that is shown.
+    /// Lowest and highest value that are shown.
     pub span: (f64, f64),
 }
 
-/// Bars from..to, both inclusive, on which a condition is true.
+/// Ranges of bars, both ends inclusive, on which a condition is true.
 pub(super) type Stretch = (usize, usize);
 
 /// A picture.
@@ -62,15 +62,15 @@ pub(super) struct Layout {
     pub times: Vec<i64>,
     pub price: Price,
     pub candles: bool,
-    /// Of the price and what is drawn over it; the lines are the latter.
+    /// The price panel; its lines are drawn over the price.
     pub top: Panel,
     pub below: Vec<Panel>,
-    /// Name and stretches of each condition.
+    /// Name and ranges of each condition.
     pub shades: Vec<(String, Vec<Stretch>)>,
 }
 
 impl Layout {
-    /// `groups` share a panel each; lines without any value are left out. The plot is `width` pixels wide.
+    /// Each of `groups` shares a panel; lines without any value are left out. The plot is `width` pixels wide.
     pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Vec<Series>>, width: u32) -> Self {
         let prices = extent(price.columns().into_iter().flatten());
         let candles = times.len() <= candles_max(width) && price.columns().iter().all(|c| !c.is_empty());
@@ -93,18 +93,18 @@ impl Layout {
     }
 }
 
-/// Candles that can be told apart.
+/// Whether candles would be distinguishable.
 pub(super) fn candles_max(width: u32) -> usize {
     (f64::from(width) / CANDLE_PIXELS_MIN) as usize
 }
 
 impl Series {
-    /// Whether it has no value at all.
+    /// Whether the series has no value at all.
     pub fn is_empty(&self) -> bool {
         !self.values.iter().any(|v| v.is_finite())
     }
 
-    /// What does not move with the price is no price, whatever its size is.
+    /// A series that does not move with the price is not a price, whatever its size.
     fn may_lie_over(&self) -> bool {
         self.rise.is_none_or(|rise| OVERLAY_RISES.contains(&rise))
     }
@@ -116,17 +116,17 @@ fn extent<'a>(values: impl Iterator<Item = &'a f64>) -> Option<(f64, f64)> {
     finite.fold(None, |span, v| Some(span.map_or((v, v), |(least, most): (f64, f64)| (least.min(v), most.max(v)))))
 }
 
-/// Whether a series lies about where the price does.
+/// Whether a series lies near the price.
 fn is_near(price: (f64, f64), span: (f64, f64)) -> bool {
     let reach = (price.1 - price.0).max(price.1.abs() * 0.01) * OVERLAY_REACH;
     span.0 >= price.0 - reach && span.1 <= price.1 + reach
 }
 
-/// With some room, and never empty.
+/// The range with some margin, never empty.
 fn padded(span: Option<(f64, f64)>) -> (f64, f64) {
     let (least, most) = span.unwrap_or((0.0, 1.0));
     let room = (most - least) * MARGIN;
-    // A flat line stands in the middle.
+    // A flat line is drawn in the middle.
     let room = if room > 0.0 && room.is_finite() { room } else { least.abs().max(1.0) * MARGIN };
     (least - room, most + room)
 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_the_prices_size_lies_over_it_and_the_rest_below() {
+    fn series_of_the_prices_size_are_drawn_over_it_and_the_rest_below() {
         let price = Price { close: vec![100.0, 110.0, 105.0], ..Price::default() };
         let flag = Series { is_condition: true, ..series("up", &[f64::NAN, 1.0, 1.0]) };
         let groups = vec![
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn no_span_is_empty() {
+    fn every_span_has_a_size() {
         for values in [[5.0; 2], [0.0; 2], [f64::NAN; 2], [-3.0; 2], [f64::MAX, f64::MIN]] {
             let (least, most) = padded(extent(values.iter()));
             assert!(least < most, "{values:?}: {least} {most}");

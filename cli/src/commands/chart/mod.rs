@@ -1,6 +1,6 @@
 //! `trawl chart`: price and expressions of one symbol as a picture.
 //!
-//! The values are those of the scan engine, bar by bar; what stands where in the picture is decided in `layout`.
+//! The values are those of the scan engine, bar by bar; `layout` decides where each series is drawn.
 
 mod draw;
 mod layout;
@@ -24,20 +24,20 @@ use crate::number::counted;
 use crate::output::staged::StagedFile;
 use layout::{CANDLE_PIXELS_MIN, Layout, Price, Series, candles_max};
 
-/// Bars that may be asked for: more than a screen can tell apart.
+/// Most bars of a chart: more than a screen can distinguish.
 const BARS_MAX: u32 = 20_000;
 /// Expressions in one picture.
 const EXPRESSIONS_MAX: usize = 32;
 /// Pixels of a side.
 const SIDE_PIXELS: std::ops::RangeInclusive<u32> = 200..=8000;
 
-/// Names of the price columns in the scan; no user can give one of these to an expression by accident.
+/// Names of the price columns in the scan; chosen so that a user's expression cannot have one of them by accident.
 const PRICES: [(&str, &str); 4] =
     [("open", "chart_open"), ("high", "chart_high"), ("low", "chart_low"), ("close", "chart_close")];
 
 const AFTER_HELP: &str = "\
-What moves with the price and has its size is drawn over it, anything else in a panel of its own below; conditions are shaded \
-where they are true. What one --expr holds, with ';' between, shares a panel. 'EXPR as NAME' gives the legend a name.
+A series that moves with the price and has a similar size is drawn over it, any other in a panel of its own below; conditions are shaded \
+where they are true. Expressions of one --expr, separated by ';', share a panel. 'EXPR as NAME' sets the name in the legend.
 
 Examples:
   trawl chart IBM --dataset us5 --expr 'sma(close, 50)' --expr 'sma(close, 200)' --expr 'rsi(close, 14)'
@@ -68,11 +68,11 @@ pub struct Args {
     #[arg(long, short, value_name = "N", default_value_t = 500, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(2..=i64::from(BARS_MAX)))]
     bars: u32,
 
-    /// Correct prices for what is known at the last bar: split, split+dividend or none
+    /// Adjust prices for the splits and dividends known at the last bar: split, split+dividend or none
     #[arg(long, value_name = "HOW[@DATE]")]
     adjust: Option<String>,
 
-    /// Take the bars of this timeframe, such as 1d; refused when the dataset has none
+    /// Use bars of this timeframe, such as 1d; refused when the dataset has none
     #[arg(long, short, value_name = "TIMEFRAME")]
     timeframe: Option<String>,
 
@@ -92,7 +92,7 @@ fn size(text: &str) -> Result<(u32, u32), String> {
         .ok_or_else(|| format!("write it as 1400x900, each side from {} to {}", SIDE_PIXELS.start(), SIDE_PIXELS.end()))
 }
 
-/// The texts of one `--expr`.
+/// The expressions of one `--expr`.
 fn texts(expr: &str) -> impl Iterator<Item = &str> {
     expr.split(';').map(str::trim).filter(|text| !text.is_empty())
 }
@@ -115,7 +115,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         dataset: Some(args.dataset.clone()),
         timeframe: args.timeframe.clone(),
         adjust: args.adjust.clone(),
-        // Every bar.
+        // A condition that is true at every bar.
         condition: "1 == 1".to_owned(),
         select,
         ..ScanDocument::default()
@@ -125,12 +125,12 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         crate::diagnostics::warning_line(warning);
     }
     if prepared.plan.headings.len() != prices.len() + count {
-        let help = "give the expressions one by one; 'trawl indicators NAME' lists what a set holds";
+        let help = "give the expressions one by one; 'trawl indicators NAME' lists the columns of a set";
         return Err(UserMistake::with_help("a named set of columns cannot be drawn", help).into());
     }
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let options = LocalOptions { threads, ..LocalOptions::default() };
-    let found = symbol_series(&prepared, &args.symbol, args.bars as usize, options, &NoCancel).map_err(told)?;
+    let found = symbol_series(&prepared, &args.symbol, args.bars as usize, options, &NoCancel).map_err(mistake_of)?;
     if found.times.len() < 2 {
         let message = format!("'{}' has {} to draw", found.symbol, counted(found.times.len(), "bar"));
         return Err(UserMistake::with_help(message, "take an earlier --as-of or more --bars").into());
@@ -152,7 +152,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 let is_condition = plan.nodes()[id.index()].kind == Kind::Bool;
                 let series = Series { name: name.clone(), is_condition, rise: rises[id.index()], values };
                 if series.is_empty() {
-                    tell_empty(name, plan.look_back_of(*id) + 1, &found.symbol, rows);
+                    warn_empty(name, plan.look_back_of(*id) + 1, &found.symbol, rows);
                 }
                 series
             });
@@ -165,7 +165,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let (width, height) = args.size.map_or((draw::WIDTH, None), |(width, height)| (width, Some(height)));
     let plot = width.saturating_sub(draw::LABELS_PIXELS);
     let layout = Layout::new(title, found.times, price, groups, plot);
-    let svg = draw::svg(&layout, args.size).map_err(|why| anyhow::anyhow!("the picture cannot be drawn: {why}"))?;
+    let svg = draw::svg(&layout, args.size).map_err(|why| anyhow::anyhow!("the chart cannot be drawn: {why}"))?;
     let mut file = StagedFile::create(&path)?;
     file.write_all(svg.as_bytes())?;
     file.keep()?;
@@ -176,7 +176,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             _ if wider > *SIDE_PIXELS.end() => String::new(),
             height => format!(" or --size {wider}x{}", height.unwrap_or(900)),
         };
-        format!(", as a line: candles have room with --bars {most}{size}")
+        format!(", as a line: candles fit with --bars {most}{size}")
     } else {
         String::new()
     };
@@ -184,8 +184,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says why an expression is not in the picture.
-fn tell_empty(name: &str, needed: usize, symbol: &str, rows: usize) {
+/// Warns that an expression is left out, and why.
+fn warn_empty(name: &str, needed: usize, symbol: &str, rows: usize) {
     let why = if needed > rows {
         format!("it needs {}, and '{symbol}' has {rows}", counted(needed, "bar"))
     } else {
@@ -194,25 +194,25 @@ fn tell_empty(name: &str, needed: usize, symbol: &str, rows: usize) {
     crate::diagnostics::warning_line(&format!("'{name}' has no value and is left out: {why}"));
 }
 
-/// Where the picture goes; known to be writable.
+/// The output file; known to be writable.
 fn output(args: &Args) -> Result<PathBuf, UserMistake> {
     let path = match &args.output {
         Some(path) => path.clone(),
         None => {
-            // A symbol is no path.
+            // A symbol may contain characters that would make it a path.
             let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
             PathBuf::from(format!("{}.svg", args.symbol.chars().map(plain).collect::<String>()))
         }
     };
     if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg")) {
-        let message = format!("'{}' is no SVG file", path.display());
+        let message = format!("'{}' does not name an SVG file", path.display());
         return Err(UserMistake::with_help(message, "end its name in .svg"));
     }
     StagedFile::create(&path)?;
     Ok(path)
 }
 
-/// Mistakes in the expressions belong to `--expr`, not to a select that nobody wrote.
+/// Attributes mistakes in the expressions to `--expr` instead of the select clause that was built from it.
 fn in_place(error: anyhow::Error, prices: usize) -> anyhow::Error {
     match error.downcast::<UserMistake>() {
         Ok(UserMistake::Drawn(mut mistakes)) => {
@@ -229,7 +229,7 @@ fn in_place(error: anyhow::Error, prices: usize) -> anyhow::Error {
     }
 }
 
-fn told(error: SeriesError) -> anyhow::Error {
+fn mistake_of(error: SeriesError) -> anyhow::Error {
     match error {
         SeriesError::Symbol(error) => scan::no_symbol(&error).into(),
         SeriesError::Market(error) => crate::failure::of_market(error),

@@ -1,8 +1,8 @@
-//! Which bars get a date, and how it is written.
+//! Which bars are labelled with a date, and how it is written.
 
 use trawl_market::format_time;
 
-/// Dates that stand beside each other without touching.
+/// Most labels that fit beside each other.
 const DATES_MAX: usize = 12;
 const MINUTE_MICROS: i64 = 60_000_000;
 const HOUR_MICROS: i64 = 60 * MINUTE_MICROS;
@@ -10,7 +10,7 @@ const DAY_MICROS: i64 = 24 * HOUR_MICROS;
 /// The epoch was a Thursday; weeks begin on Monday.
 const MONDAY_DAYS: i64 = 3;
 
-/// A way to cut time: the number of the stretch that a time lies in, and which part of its text tells the stretch.
+/// A division of time: the number of the period that a time lies in, and which part of the time's text labels it.
 type Unit = (fn(i64) -> i64, std::ops::Range<usize>);
 
 /// Months since the year 0.
@@ -35,7 +35,7 @@ const UNITS: [Unit; 11] = [
     (|t| month(t) / 120, 0..4),
 ];
 
-/// Bars at which a stretch of time begins, by the finest cut that gives few enough of them, and their labels.
+/// The bars at which a period begins, by the finest division with few enough of them, and their labels.
 pub(super) fn of(times: &[i64]) -> Vec<(usize, String)> {
     let begins = |number: fn(i64) -> i64| {
         let numbers: Vec<i64> = times.iter().map(|t| number(*t)).collect();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_stand_where_a_stretch_of_time_begins() {
+    fn dates_are_where_a_period_begins() {
         let days: Vec<i64> = (0..120).map(|d| d * DAY_MICROS).collect();
         assert_eq!(labels(&days), ["31 1970-02", "59 1970-03", "90 1970-04"]);
         let week: Vec<i64> = (0..6).map(|d| d * DAY_MICROS).collect();

@@ -1,4 +1,4 @@
-//! The etcd of `trawl cluster up`: one that runs already, or a temporary one on free loopback ports.
+//! The etcd of `trawl cluster up`: a running one, or a temporary one on free loopback ports.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,20 +15,20 @@ use trawl_protocol::control::{ControlStore as _, EtcdStore};
 use super::process::Child;
 use crate::failure::UserMistake;
 
-/// A port that was free may be taken before etcd binds it: so often it is tried with others.
+/// A free port may be taken before etcd binds it: number of attempts with other ports.
 const STARTS_MAX: u32 = 3;
-/// What of etcd's log is shown when it does not start.
+/// Bytes of etcd's log that are shown when it does not start.
 const LOG_TAIL_BYTES: u64 = 2000;
 
 /// Where etcd comes from.
 pub enum Etcd {
-    /// Addresses of one that runs.
+    /// Addresses of a running one.
     Running(String),
     /// An executable to start.
     Start(PathBuf),
 }
 
-/// What the user named, else an executable on PATH or in the project's target/tools.
+/// The one that the user named, else an executable on PATH or in the project's target/tools.
 pub fn find(urls: Option<&str>, binary: Option<&Path>) -> Result<Etcd, UserMistake> {
     if let Some(urls) = urls {
         EtcdStore::new(urls).map_err(|error| UserMistake::plain(error.to_string()))?;
@@ -78,11 +78,11 @@ pub async fn start(binary: &Path, scratch: &Path, timeout: Duration) -> anyhow::
             }
             if Instant::now() > deadline {
                 child.kill().await;
-                bail!("etcd did not answer within {} s; it said:\n{}", timeout.as_secs(), tail(&log_path));
+                bail!("etcd did not answer within {} s; its log ends with:\n{}", timeout.as_secs(), tail(&log_path));
             }
         }
         if tried == STARTS_MAX {
-            bail!("etcd ({}) does not start; it said:\n{}", binary.display(), tail(&log_path));
+            bail!("etcd ({}) does not start; its log ends with:\n{}", binary.display(), tail(&log_path));
         }
     }
 }
@@ -95,7 +95,7 @@ fn spawn(binary: &Path, folder: &Path, log: &Path, (client, peer): (&str, &str))
     command.args(["--listen-client-urls", client, "--advertise-client-urls", client]);
     command.args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]);
     command.args(["--initial-cluster", &format!("trawl={peer}")]);
-    // Variables named ETCD_* would override what is asked for here.
+    // Variables named ETCD_* would override these options.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETCD_")) {
         command.env_remove(name);
     }
@@ -103,7 +103,7 @@ fn spawn(binary: &Path, folder: &Path, log: &Path, (client, peer): (&str, &str))
     Child::start_as_is("etcd", command)
 }
 
-/// URLs of two loopback ports that nobody listens on at this moment.
+/// URLs of two loopback ports that are free at this moment.
 fn free_ports() -> std::io::Result<(String, String)> {
     let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     Ok((format!("http://{}", first.local_addr()?), format!("http://{}", second.local_addr()?)))

@@ -19,9 +19,9 @@ use crate::context::Context;
 
 /// How long the processes may take to be ready.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is asked whether all workers are registered.
+/// Interval at which the number of registered workers is checked.
 const POLL: Duration = Duration::from_millis(50);
-/// How long they may take to end before they are killed: their own drain and a little.
+/// How long the processes may take to end before they are killed: their own drain timeout and a little more.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Run a whole cluster on this machine
@@ -77,7 +77,7 @@ struct UpArgs {
     fault_delay_ms_per_segment: u64,
 }
 
-/// Runs until Ctrl-C, SIGTERM, or the end of one of its processes.
+/// Runs until Ctrl-C, SIGTERM, or until one of its processes ends.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let Command::Up(args) = args.command;
     let etcd = etcd::find(args.etcd.as_deref(), args.etcd_binary.as_deref())?;
@@ -96,9 +96,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// What was started, in the order in which it was.
+/// The processes in the order in which they were started.
 struct Cluster {
-    /// Holds etcd's data and log; removed with it.
+    /// Holds etcd's data and log; deleted at the end.
     scratch: TempDir,
     children: Vec<Child>,
 }
@@ -109,7 +109,7 @@ impl Cluster {
         Ok(Self { scratch: scratch.context("cannot make a temporary directory")?, children: Vec::new() })
     }
 
-    /// Starts everything, says how to use it, and returns only with an error: when one of the processes ends.
+    /// Starts everything, prints how to use it, and returns only with an error: when one of the processes ends.
     async fn up(&mut self, args: &UpArgs, etcd: &Etcd, context: &Context) -> anyhow::Result<()> {
         let ports = metrics_ports(args.metrics, args.workers)?;
         let etcd_url = match etcd {
@@ -129,7 +129,7 @@ impl Cluster {
         let mut coordinator = shared("coordinator")?;
         coordinator.args(["--listen", &args.listen.to_string()]);
         show_metrics(&mut coordinator, ports.first());
-        // Its own etcd forgets the scans when it ends, so their results go with it.
+        // Its own etcd loses the record of the scans when it ends, so their results are deleted too.
         if matches!(etcd, Etcd::Start(_)) {
             coordinator.arg("--results").arg(self.scratch.path().join("results"));
         }
@@ -145,8 +145,9 @@ impl Cluster {
         }
         let ready = self.children[coordinator].first_line(START_TIMEOUT).await?;
         let url = ready.split_whitespace().find_map(|word| word.strip_prefix("url="));
-        let url =
-            url.with_context(|| format!("the coordinator said '{ready}' where its address was expected"))?.to_owned();
+        let url = url
+            .with_context(|| format!("the coordinator printed '{ready}' where its address was expected"))?
+            .to_owned();
         tokio::select! {
             registered = all_registered(&url, usize::from(args.workers)) => registered?,
             error = any_end(&mut self.children) => return Err(error),
@@ -155,21 +156,21 @@ impl Cluster {
         Err(any_end(&mut self.children).await)
     }
 
-    /// Ends everything in the opposite order, within a bound.
+    /// Ends all processes in the opposite order, within a time limit.
     async fn down(&mut self) {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        // All are told before any is waited for.
+        // All are signalled before any is waited for.
         for child in &mut self.children {
-            child.tell_to_stop();
+            child.ask_to_stop();
         }
-        // The coordinator and the workers leave etcd, so it is the last to go.
+        // The coordinator and the workers sign off from etcd, so it ends last.
         for child in self.children.iter_mut().rev() {
             child.end(deadline).await;
         }
     }
 }
 
-/// Ends when the first of them does; says which and how.
+/// Returns when the first process ends; the error names it and its exit status.
 async fn any_end(children: &mut [Child]) -> anyhow::Error {
     let ends = children.iter_mut().map(|child| Box::pin(child.unexpected_end()));
     process::first_of(ends.collect()).await
@@ -192,7 +193,7 @@ async fn all_registered(url: &str, workers: usize) -> anyhow::Result<()> {
     }
 }
 
-/// The coordinator's and each worker's; none when nobody asked.
+/// Ports of the coordinator and of each worker; none without --metrics.
 fn metrics_ports(first: Option<u16>, workers: u16) -> anyhow::Result<Vec<u16>> {
     let Some(first) = first else { return Ok(Vec::new()) };
     let last = first.checked_add(workers).with_context(|| {
@@ -218,7 +219,7 @@ fn usage(url: &str, etcd: &str, ports: &[u16], workers: u16, own_etcd: bool, con
         _ => String::new(),
     };
     let (etcd_note, data) =
-        (if own_etcd { " (its own; its data go with it)" } else { "" }, context.data_root.display());
+        (if own_etcd { " (temporary; its data are deleted with it)" } else { "" }, context.data_root.display());
     format!(
         "ready cluster url={url} etcd={etcd} workers={workers}\n\n\
          coordinator  {url}\n\

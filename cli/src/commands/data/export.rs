@@ -1,7 +1,7 @@
-//! `trawl data export`: the bars of a dataset as one table that other programs read, and `trawl data import` too.
+//! `trawl data export`: the bars of a dataset as one table that other programs can read, and `trawl data import` too.
 //!
-//! Long: a row a bar, by symbol and time, columns `symbol`, `time` and those of the dataset. Numbers in CSV are the
-//! shortest that read back to the same bits.
+//! Long format: one row per bar, by symbol and time, with the columns `symbol`, `time` and those of the dataset.
+//! Numbers in CSV are the shortest that read back as the same bits.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ use crate::output::staged::StagedFile;
 const BATCH_ROWS: usize = 64 * 1024;
 
 const AFTER_HELP: &str = "\
-One row a bar, sorted by symbol and time: symbol,time and the dataset's columns. Times are UTC; of daily and longer bars \
+One row per bar, sorted by symbol and time: symbol,time and the dataset's columns. Times are UTC; of daily and longer bars \
 they are dates. Imported again with the same timeframe and calendar, an export of all bars is the same snapshot.
 
 Examples:
@@ -97,7 +97,7 @@ fn kind(path: &Path) -> Result<Kind, UserMistake> {
 pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let kind = kind(&args.output)?;
     let dataset = context.store().open(&args.dataset).map_err(of_market)?;
-    // No event after the last bar, as in a scan.
+    // Events after the last bar are not applied, as in a scan.
     let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.known_at(dataset.manifest.last_time);
     if !adjustment.is_none() && dataset.manifest.factors.is_none() {
         crate::diagnostics::warning_line(&format!(
@@ -127,7 +127,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The wanted bars, sorted by symbol; symbols without any are left out.
+/// The selected bars, sorted by symbol; symbols without any are left out.
 fn bars(
     dataset: &Dataset,
     symbols: &[String],
@@ -136,7 +136,7 @@ fn bars(
 ) -> Result<Vec<SymbolBars>, MarketError> {
     let manifest = &*dataset.manifest;
     if let Some(unknown) = symbols.iter().find(|s| manifest.symbol(s).is_none()) {
-        // Says so, with the nearest one.
+        // Reports an unknown symbol, with the nearest one.
         dataset.load_symbol(unknown, &[])?;
     }
     let wanted = |symbol: &str| symbols.is_empty() || symbols.iter().any(|s| s == symbol);

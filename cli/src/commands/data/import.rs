@@ -1,4 +1,4 @@
-//! `trawl data import`: files of bars into a dataset. What becomes of each row is decided in the market room; here it is
+//! `trawl data import`: files of bars into a dataset. The market crate decides about each row; here the decisions are
 //! reported.
 
 use std::fmt::Write as _;
@@ -20,21 +20,21 @@ use crate::number::{counted, thousands};
 use crate::output::table::short_snapshot;
 
 const AFTER_HELP: &str = "\
-The timeframe is inferred from the spacing of the bars; --timeframe that contradicts it is refused. Times without a zone are \
-read as UTC unless --tz names one; bars most of which would then lie outside the sessions of the calendar are refused, \
-and so are bars on days on which it has none (--calendar 24/7). --dry-run shows all that and writes nothing.
+The timeframe is inferred from the spacing of the bars; a --timeframe that contradicts it is refused. Times without a zone are \
+read as UTC unless --tz names one; if most bars would then lie outside the sessions of the calendar, the import is refused, \
+and so it is if many bars are on days without a session (use --calendar 24/7). --dry-run shows all this and writes nothing.
 
-Importing into a dataset that exists adds to it: a new snapshot, the old ones stay. Bars that come again with other \
-values replace the old ones. Rows that cannot be bars (high below low, no price, a double time ...) go to a quarantine \
+Importing into an existing dataset adds to it: a new snapshot is made, the old ones stay. Bars that are imported again with other \
+values replace the old ones. Rows that cannot be bars (high below low, no price, a duplicate time ...) go to a quarantine \
 file with their reasons and are counted; they never stop an import unless nothing is left. A file that cannot be read is \
 left out and reported; --strict refuses the import.
 
-Prices are stored as they are. Splits and dividends are a table beside them (--factors), applied when a scan asks for \
-it; a row with split 1 and dividend 0 takes an event away. Names and labels are another (--symbols), which replaces the \
-one there was. Both may be imported alone into a dataset that exists.
+Prices are stored as they are. Splits and dividends are a separate table (--factors), applied when a scan asks for \
+it; a row with split 1 and dividend 0 removes an event. Names and labels are another table (--symbols), which replaces the \
+previous one. Both may be imported without bars into an existing dataset.
 
   factors     symbol,date,split,dividend: ex-date, new shares for an old one (4, or 0.1), cash per share; or ticker, execution_date and split_from,split_to or historical_adjustment_factor
-  symbols     symbol,ticker,from,to and one column for each label, such as sector; several rows of a symbol with intervals from <= time < to tell renames and changes
+  symbols     symbol,ticker,from,to and one column for each label, such as sector; several rows of a symbol with intervals from <= time < to describe renames and changes
 
 Examples:
   trawl data import AAPL.csv IBM.csv --dataset mine
@@ -51,14 +51,15 @@ pub struct Args {
     #[arg(value_name = "FILE", required_unless_present_any = ["factors", "symbols", "calendar", "complete_to"])]
     files: Vec<PathBuf>,
 
-    /// Dataset to make or to add to: a-z, 0-9, '_' and '-'
+    /// Dataset to create or to add to: a-z, 0-9, '_' and '-'
     #[arg(long, short, value_name = "NAME")]
     dataset: String,
 
     #[command(flatten)]
     read: ReadArgs,
 
-    /// Length of a bar, such as 1d, 15m or 1h [default: the dataset's; for a new one what the bars' spacing tells]
+    /// Length of a bar, such as 1d, 15m or 1h [default: the dataset's; for a new one it is inferred from the bars'
+    /// spacing]
     #[arg(long, short, value_name = "TIMEFRAME")]
     timeframe: Option<String>,
 
@@ -66,8 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "CALENDAR", value_parser = calendar)]
     calendar: Option<String>,
 
-    /// Up to when the bars are complete; a bar that ends later is still forming [default: the end of the last bar that
-    /// has ended by now]
+    /// Time up to which the bars are complete; a bar that ends later is still forming [default: the end of the last bar
+    /// that has ended by now]
     #[arg(long, value_name = "TIME", value_parser = time)]
     complete_to: Option<TimeMicros>,
 
@@ -101,7 +102,7 @@ fn time(text: &str) -> Result<TimeMicros, String> {
         .ok_or_else(|| "a time such as '2024-11-29 18:00' (UTC) or 2024-11-29T13:00:00-05:00 is expected".to_owned())
 }
 
-/// Imports and tells what became of every row.
+/// Imports, and reports what happened to every row.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let options = ImportOptions {
         dataset: args.dataset,
@@ -127,17 +128,19 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     if !report.skipped.is_empty() {
         let (skipped, files) = (report.skipped.len(), counted(report.files as usize, "file"));
-        crate::diagnostics::warning_line(&format!("{skipped} of {files} could not be read and left out; see above"));
+        crate::diagnostics::warning_line(&format!(
+            "{skipped} of {files} could not be read and were left out; see above"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Endings of files of bars, by which they are found in a directory.
+/// Extensions of files of bars, by which they are found in a directory.
 const ENDINGS: [&str; 11] =
     [".csv", ".csv.gz", ".txt", ".txt.gz", ".tsv", ".zip", ".parquet", ".pq", ".arrow", ".feather", ".ipc"];
 
-/// The files, with those of a directory in its place, by name. Where no shell spells out `*.csv`, a directory is what can be
-/// named: in a job of a schedule, say.
+/// The files, with each directory replaced by its files, sorted by name. A directory is useful where no shell expands
+/// `*.csv`, such as in a scheduled job.
 fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
     let mut files = Vec::new();
     for path in paths {
@@ -150,8 +153,8 @@ fn files_of(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, UserMistake> {
         let mut inside: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(|p| is_bars(p)).collect();
         if inside.is_empty() {
             return Err(UserMistake::with_help(
-                format!("no file of bars is in the directory '{}' ({})", path.display(), ENDINGS.join(", ")),
-                "name the files, or a directory that holds them itself: directories in it are not looked into",
+                format!("the directory '{}' contains no file of bars ({})", path.display(), ENDINGS.join(", ")),
+                "name the files, or the directory that contains them: subdirectories are not searched",
             ));
         }
         inside.sort();
@@ -165,7 +168,7 @@ fn is_bars(path: &Path) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending)) && path.is_file()
 }
 
-/// What a preview and a report say alike.
+/// What a preview and a report have in common.
 fn skipped(line: &mut impl FnMut(String), skipped: &[SkippedFile]) {
     for file in skipped.iter().take(SKIPPED_SHOWN) {
         line(format!("left out {}: {}", file.file, file.why));
@@ -196,8 +199,8 @@ fn preview_text(preview: &ImportPreview) -> String {
         }
     }
     skipped(&mut line, &preview.skipped);
-    let told = if preview.timeframe_inferred { " (inferred from the spacing of the bars)" } else { "" };
-    line(format!("timeframe  {}{told}", preview.timeframe));
+    let inferred = if preview.timeframe_inferred { " (inferred from the spacing of the bars)" } else { "" };
+    line(format!("timeframe  {}{inferred}", preview.timeframe));
     line(format!("zone       {}", preview.zone.as_deref().unwrap_or("as written, UTC where none is")));
     let fit = preview.fit.as_deref().unwrap_or("all bars fit");
     line(format!("calendar   {}: {fit}", preview.calendar));
@@ -221,7 +224,7 @@ fn preview_text(preview: &ImportPreview) -> String {
     for note in &preview.notes {
         line(format!("note: {note}"));
     }
-    let what = if preview.created { "would be made" } else { "would be added to" };
+    let what = if preview.created { "would be created" } else { "would be added to" };
     line(format!("dataset {} {what}; nothing was written (--dry-run)", preview.dataset));
     text
 }
@@ -242,7 +245,7 @@ fn rows(line: &mut impl FnMut(String), report: &ImportReport) {
     }
     skipped(line, &report.skipped);
     line(format!(
-        "kept {}: {} new, {} there already, {} with other values than before",
+        "kept {}: {} new, {} unchanged, {} with new values",
         thousands(report.rows_kept),
         thousands(report.rows_added),
         thousands(report.rows_unchanged),

@@ -1,4 +1,4 @@
-//! `trawl data inspect`: what a dataset holds, symbol by symbol, and whether its files are whole.
+//! `trawl data inspect`: what a dataset contains, symbol by symbol, and whether its files are intact.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -15,16 +15,16 @@ use crate::failure::{DONE, NOT_DONE, of_market};
 use crate::number::{bytes, counted, readable, thousands};
 use crate::output::table::{new_table, push_table, right_align};
 
-/// Symbols listed when nothing was said about how many.
+/// Symbols listed by default.
 const SYMBOLS_SHOWN_MAX: usize = 20;
-/// Splits and dividends listed for people, the latest; JSON has all.
+/// Splits and dividends listed in the text, the latest; JSON has all.
 const FACTORS_SHOWN_MAX: usize = 40;
-/// Jumps listed for people; JSON has more.
+/// Jumps listed in the text; JSON has more.
 const JUMPS_SHOWN_MAX: usize = 10;
 
 const AFTER_HELP: &str = "\
-A jump is a close more than three times the one before, or less than a third of it: an unadjusted split, or real. Jumps \
-are told, never removed. The exit code is 1 when --verify finds a file that is not as it was written.
+A jump is a close more than three times the one before, or less than a third of it: an unadjusted split, or a real move. Jumps \
+are reported, never removed. The exit code is 1 when --verify finds a file that differs from what was written.
 
 Examples:
   trawl data inspect us5
@@ -56,7 +56,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Shows; [`NOT_DONE`] when a file is damaged.
+/// Prints; [`NOT_DONE`] when a file is damaged.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let dataset = context.store().open(&args.dataset).map_err(of_market)?;
     let options = InspectOptions { symbol: args.symbol.as_deref(), verify: args.verify };
@@ -205,8 +205,8 @@ fn factors(text: &mut String, symbol: &SymbolInspection) {
     let mut table = new_table();
     table.set_header(["ex-date", "split", "dividend"]);
     for row in &symbol.factors[hidden..] {
-        let told = |value: f64, none: f64| if value == none { String::new() } else { readable(value) };
-        table.add_row([format_time(row.date), told(row.split, 1.0), told(row.dividend, 0.0)]);
+        let shown = |value: f64, none: f64| if value == none { String::new() } else { readable(value) };
+        table.add_row([format_time(row.date), shown(row.split, 1.0), shown(row.dividend, 0.0)]);
     }
     right_align(&mut table, &[1, 2]);
     push_table(text, &table);
@@ -220,8 +220,11 @@ fn checked(text: &mut String, checks: &Checks) {
         let _ = writeln!(text, "damaged: {problem}");
     }
     if checks.problems.is_empty() {
-        let _ =
-            writeln!(text, "verified: {} read, all are as they were written", counted(checks.files as usize, "file"));
+        let _ = writeln!(
+            text,
+            "verified: {} read, all unchanged since they were written",
+            counted(checks.files as usize, "file")
+        );
     }
     jumps(text, checks.jumps, &checks.jumps_listed);
 }
@@ -233,7 +236,7 @@ pub fn jumps(text: &mut String, count: u64, listed: &[Jump]) {
     }
     let _ = writeln!(
         text,
-        "{} of the close by more than three times, or as by a split (unadjusted, or real; none is removed):",
+        "{} of the close by more than a factor of three, or by the ratio of a split (unadjusted, or real; none is removed):",
         counted(count as usize, "jump")
     );
     for jump in listed.iter().take(JUMPS_SHOWN_MAX) {

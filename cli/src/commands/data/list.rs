@@ -1,4 +1,4 @@
-//! `trawl data list`: which datasets there are.
+//! `trawl data list`: the datasets.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ Examples:
   trawl data list
   trawl data list --json";
 
-/// List the datasets under the data root, and those that come with the program
+/// List the datasets under the data root, and the bundled ones
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {

@@ -1,4 +1,4 @@
-//! `trawl data`: datasets. Bringing bars in, making them up, looking at them, writing them out, deleting them.
+//! `trawl data`: datasets. Importing, generating, inspecting, exporting and deleting them.
 
 pub mod export;
 pub mod import;
@@ -39,7 +39,7 @@ enum Command {
     Synth(synth::Args),
 }
 
-/// Does what is asked.
+/// Runs the subcommand.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Import(args) => import::run(*args, context),
@@ -63,7 +63,7 @@ pub struct DatasetsArgs {
     list: list::Args,
 }
 
-/// What `trawl datasets` could do beside listing.
+/// Subcommands of `trawl datasets`.
 #[derive(Debug, clap::Subcommand)]
 enum DatasetsCommand {
     Rm(remove::RmArgs),
@@ -71,7 +71,7 @@ enum DatasetsCommand {
     Export(Box<export::Args>),
 }
 
-/// Does what `trawl datasets` did.
+/// Runs `trawl datasets`.
 pub fn run_datasets(args: &DatasetsArgs, context: &Context) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(DatasetsCommand::Rm(args)) => remove::rm(args, context),

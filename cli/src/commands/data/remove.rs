@@ -1,4 +1,4 @@
-//! `trawl data rm` and `trawl data prune`: deleting datasets and snapshots, and what that freed.
+//! `trawl data rm` and `trawl data prune`: deleting datasets and snapshots, and how much space that freed.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -14,7 +14,7 @@ use crate::output::table::short_snapshot;
 
 const RM_AFTER_HELP: &str = "\
 NAME deletes the dataset with all of its snapshots. NAME@SNAPSHOT deletes one snapshot and the files that no other one \
-has; of the newest snapshot, the one before becomes the newest. Nothing that a scan is reading is deleted, and no \
+has; after the newest one is deleted, the one before it is the newest. What a scan is reading is not deleted, nor is a \
 bundled dataset.
 
 Examples:
@@ -35,8 +35,8 @@ pub struct RmArgs {
 }
 
 const PRUNE_AFTER_HELP: &str = "\
-The newest snapshot is the one that NAME opens; the others are kept by when they were made. A snapshot that a scan is \
-reading is kept too, and named. Files that a kept snapshot shares stay.
+The newest snapshot is the one that NAME opens; the others are ordered by the time they were made. A snapshot that a scan is \
+reading is kept too, and reported. Files that a kept snapshot uses are not deleted.
 
 Examples:
   trawl data prune mine --keep 5";
@@ -60,16 +60,16 @@ pub struct PruneArgs {
 
 /// Deletes a dataset or a snapshot.
 pub fn rm(args: &RmArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    told(&context.store().remove(&args.dataset, now()).map_err(of_market)?, args.json)
+    print(&context.store().remove(&args.dataset, now()).map_err(of_market)?, args.json)
 }
 
 /// Deletes old snapshots.
 pub fn prune(args: &PruneArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
-    told(&context.store().prune(&args.dataset, keep, now()).map_err(of_market)?, args.json)
+    print(&context.store().prune(&args.dataset, keep, now()).map_err(of_market)?, args.json)
 }
 
-fn told(report: &RemovalReport, json: bool) -> anyhow::Result<ExitCode> {
+fn print(report: &RemovalReport, json: bool) -> anyhow::Result<ExitCode> {
     let text = if json { format!("{}\n", serde_json::to_string_pretty(report)?) } else { text(report) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)

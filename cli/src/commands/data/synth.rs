@@ -1,4 +1,4 @@
-//! `trawl data synth`: a generated market of any size, labelled synthetic wherever it is shown.
+//! `trawl data synth`: a generated market of any size, marked as synthetic wherever it is shown.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ Examples:
   trawl data synth --symbols 10000 --bars 1000 --seed 1
   trawl data synth --symbols 500 --bars 50000 --seed 7 --timeframe 1m --dataset minutes";
 
-/// Make a synthetic market: a dataset of random walks, labelled as such
+/// Generate a synthetic market: a dataset of random walks, marked as such
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(SYNTH_BARS_MAX)))]
     bars: u32,
 
-    /// The same seed, the same market
+    /// Seed of the generator; the same seed gives the same market
     #[arg(long, value_name = "S", allow_negative_numbers = true, default_value_t = 0)]
     seed: u64,
 
@@ -48,7 +48,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Makes the market.
+/// Generates the market.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let name = args.dataset.unwrap_or_else(|| format!("synth-{}-{}-{}", args.symbols, args.bars, args.seed));
     let options =

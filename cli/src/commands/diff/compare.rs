@@ -9,10 +9,10 @@ use crate::failure::UserMistake;
 use crate::output::read::{AnswerTable, TableRow};
 use crate::output::table::short_snapshot;
 
-/// Fields of an identity in which two answers that can be compared may differ.
+/// Fields of an identity in which two comparable answers may differ.
 const EXPECTED_TO_DIFFER: [&str; 2] = ["as_of", "snapshot"];
 
-/// Hex digits of a plan's or a snapshot's id.
+/// Hex digits that are shown of a plan's or a snapshot's id.
 const ID_DIGITS: usize = 64;
 
 /// One of the two answers.
@@ -31,7 +31,7 @@ impl Side {
     }
 }
 
-/// A field in which the identities differ though they should not; `None` where one does not tell it.
+/// A field in which the identities differ though they should agree; `None` where an identity does not have it.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct IdentityDifference {
     pub field: String,
@@ -39,7 +39,7 @@ pub struct IdentityDifference {
     pub b: Option<String>,
 }
 
-/// What became of a row between A and B.
+/// What happened to a row between A and B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     Entered,
@@ -64,7 +64,7 @@ impl Change {
     }
 }
 
-/// A symbol (with its settings) in both answers, or in one; at least one is there.
+/// A symbol (with its settings) in both answers, or in one; at least one side is present.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
     pub a: Option<&'a TableRow>,
@@ -72,7 +72,7 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// The row that says symbol and settings: both say the same.
+    /// A row that has symbol and settings: both sides agree on them.
     pub fn key(&self) -> Option<&'a TableRow> {
         self.b.or(self.a)
     }
@@ -84,9 +84,9 @@ pub struct Difference<'a> {
     pub a: &'a Side,
     pub b: &'a Side,
     pub identity: Vec<IdentityDifference>,
-    /// Sentences about why the comparison may mean nothing, for people.
+    /// Warnings for people that the comparison may be meaningless.
     pub warnings: Vec<String>,
-    /// Select columns of either, those of B first; with their index in A and in B.
+    /// Select columns of either answer, those of B first; with their index in A and in B.
     pub columns: Vec<(&'a str, Option<usize>, Option<usize>)>,
     pub changes: BTreeMap<Change, Vec<Pair<'a>>>,
 }
@@ -97,7 +97,7 @@ impl<'a> Difference<'a> {
     /// # Errors
     /// A [`UserMistake`] when there is no common key: sweeps over different settings.
     pub fn between(a: &'a Side, b: &'a Side) -> Result<Self, UserMistake> {
-        // An answer without rows has no columns in JSON, and is compared with anything.
+        // An answer without rows has no columns in JSON, and can be compared with any other.
         let empty = a.table.rows.is_empty() || b.table.rows.is_empty();
         if a.table.settings != b.table.settings && !empty {
             let names = |side: &Side| match side.table.settings.is_empty() {
@@ -126,7 +126,7 @@ impl<'a> Difference<'a> {
         self.identity.is_empty() && self.a.table.identity.is_some() && self.b.table.identity.is_some()
     }
 
-    /// Whether the matches of A and B are different ones.
+    /// Whether the matches of A and B differ.
     pub fn matches_differ(&self) -> bool {
         let matched = |row: Option<&TableRow>| row.is_some_and(|row| row.status == Status::Matched);
         let alone = |change| self.rows(change).iter().any(|pair| matched(pair.a) || matched(pair.b));
@@ -141,18 +141,18 @@ impl<'a> Difference<'a> {
         for side in [self.a, self.b].into_iter().filter(|side| side.table.identity.is_none()) {
             let beside = crate::output::identity_path(&side.path);
             warnings.push(format!(
-                "nothing tells whether the answers can be compared: '{}' has no '{}' beside it",
+                "it is unknown whether the answers can be compared: '{}' has no '{}' beside it",
                 side.path.display(),
                 beside.file_name().unwrap_or_default().to_string_lossy()
             ));
         }
         warnings.dedup();
         if !self.identity.is_empty() {
-            let told = |value: &Option<String>| value.as_deref().map_or("not told", shortened).to_owned();
+            let given = |value: &Option<String>| value.as_deref().map_or("not given", shortened).to_owned();
             let fields: Vec<String> = self
                 .identity
                 .iter()
-                .map(|d| format!("{} ({} in A, {} in B)", d.field, told(&d.a), told(&d.b)))
+                .map(|d| format!("{} ({} in A, {} in B)", d.field, given(&d.a), given(&d.b)))
                 .collect();
             warnings.push(format!("the answers are not of the same scan; they differ in {}", fields.join(", ")));
         }
@@ -160,8 +160,9 @@ impl<'a> Difference<'a> {
             && self.a.identity("dataset") == self.b.identity("dataset")
             && b < a
         {
-            warnings
-                .push(format!("B is of an earlier time than A ({b}, {a}): what entered is what left, and the reverse"));
+            warnings.push(format!(
+                "B is of an earlier time than A ({b}, {a}): what entered is shown as left, and the reverse"
+            ));
         }
         let lacking: Vec<String> = self
             .columns
@@ -179,7 +180,7 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// Ids are cut as they are elsewhere; names and versions stay whole.
+/// Ids are shortened as elsewhere; names and versions are shown in full.
 fn shortened(value: &str) -> &str {
     let is_id = value.len() == ID_DIGITS && value.bytes().all(|b| b.is_ascii_hexdigit());
     if is_id { short_snapshot(value) } else { value }
@@ -229,7 +230,7 @@ fn changes<'a>(a: &'a [TableRow], b: &'a [TableRow]) -> BTreeMap<Change, Vec<Pai
         changes.entry(Change::OnlyInA).or_default().push(Pair { a: Some(row), b: None });
     }
     for (change, pairs) in &mut changes {
-        // Where a row matched decides its order: in B, for what left and what is gone in A.
+        // The side on which a row matched decides its order: B, except for rows that left or are only in A.
         let placed = |pair: &Pair<'a>| match change {
             Change::Left | Change::OnlyInA => pair.a,
             _ => pair.b,
@@ -296,7 +297,7 @@ pub mod tests {
     }
 
     #[test]
-    fn every_match_and_every_lonely_symbol_is_in_one_part() {
+    fn every_match_and_every_symbol_of_one_answer_is_in_one_part() {
         let (a, b) = two_days();
         let difference = Difference::between(&a, &b).unwrap();
         assert!(difference.comparable() && difference.warnings.is_empty(), "{:?}", difference.warnings);
@@ -317,7 +318,7 @@ pub mod tests {
     }
 
     #[test]
-    fn answers_that_should_not_be_compared_are_told_with_what_differs() {
+    fn answers_that_should_not_be_compared_are_reported_with_their_differences() {
         let (a, mut b) = two_days();
         let identity = b.table.identity.as_mut().unwrap();
         identity.insert("plan".to_owned(), "q".to_owned());
@@ -327,16 +328,16 @@ pub mod tests {
         assert!(!difference.comparable());
         let fields: Vec<&str> = difference.identity.iter().map(|d| d.field.as_str()).collect();
         assert_eq!(fields, ["calendar", "plan"]);
-        let told = difference.warnings.join("\n");
+        let warnings = difference.warnings.join("\n");
         for part in
-            ["plan (p in A, q in B)", "calendar (not told in A, XNYS in B)", "'close' only in A", "'open' only in B"]
+            ["plan (p in A, q in B)", "calendar (not given in A, XNYS in B)", "'close' only in A", "'open' only in B"]
         {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(warnings.contains(part), "{part}: {warnings}");
         }
     }
 
     #[test]
-    fn the_wrong_order_and_a_missing_identity_are_told() {
+    fn the_wrong_order_and_a_missing_identity_are_reported() {
         let (mut a, b) = two_days();
         assert!(Difference::between(&b, &a).unwrap().warnings[0].contains("earlier time"));
         a.table.identity = None;
@@ -364,7 +365,7 @@ pub mod tests {
             (vec!["20"], vec!["10"], vec!["30"])
         );
         let (plain, _) = two_days();
-        let told = Difference::between(&plain, &b).unwrap_err().to_string();
-        assert!(told.contains("'A.csv' has no settings, 'B.csv' has the settings n"), "{told}");
+        let message = Difference::between(&plain, &b).unwrap_err().to_string();
+        assert!(message.contains("'A.csv' has no settings, 'B.csv' has the settings n"), "{message}");
     }
 }

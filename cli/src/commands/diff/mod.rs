@@ -1,7 +1,7 @@
-//! `trawl diff`: two answers of one scan, and what entered and left between them.
+//! `trawl diff`: two answers of one scan, and which symbols entered and left between them.
 //!
-//! It reads two files and compares rows by symbol (and by the settings of a sweep). It computes no expression and knows
-//! no dataset: whether two answers can be compared at all is what their identities say.
+//! It reads two files and compares rows by symbol (and by the settings of a sweep). It evaluates no expression and
+//! opens no dataset: the identities of the answers decide whether they can be compared at all.
 
 mod compare;
 mod write;
@@ -28,7 +28,7 @@ is in one part:
   still      matched in both
   only in A, only in B   not in the other file at all, whatever its status
 
-Answers of different scans are compared too, with a warning that says what differs; as_of and snapshot are expected to.
+Answers of different scans are compared too, with a warning that says what differs; as_of and snapshot may differ.
 
 The exit code is 0 when both files could be read. With --exit-code it is 1 when the matches differ: something entered \
 or left, or a match is of a symbol that only one of the files has.
@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Print no table; the file, warnings and the exit code tell
+    /// Print no table; only the file, warnings and the exit code report the result
     #[arg(long, short, conflicts_with = "all")]
     quiet: bool,
 }

@@ -15,7 +15,7 @@ use crate::output::json::Number;
 use crate::output::read::TableRow;
 use crate::output::table::{cell, new_table, push_table, right_align, short_snapshot};
 
-/// Rows of one part that are shown when nothing was said about how many.
+/// Rows of one part that are shown by default.
 const ROWS_SHOWN_MAX: usize = 50;
 
 /// How a comparison is written; chosen by the file's extension.
@@ -44,7 +44,7 @@ impl FileFormat {
     /// Writes all rows.
     ///
     /// # Errors
-    /// What the writer says.
+    /// The writer's error.
     pub fn write(self, difference: &Difference<'_>, writer: &mut impl Write) -> anyhow::Result<()> {
         match self {
             Self::Json => json(difference, writer),
@@ -110,7 +110,7 @@ fn json(difference: &Difference<'_>, writer: &mut impl Write) -> anyhow::Result<
         }
         parts.insert(change.name().to_owned(), rows.into());
     }
-    /// What the files are and whether they can be compared stands before the rows.
+    /// Written before the rows: which files were compared, and whether they can be.
     #[derive(Serialize)]
     struct Document<'a> {
         a: Value,
@@ -136,7 +136,7 @@ fn json(difference: &Difference<'_>, writer: &mut impl Write) -> anyhow::Result<
     Ok(())
 }
 
-/// Names of a sweep's settings, of whichever answer has rows.
+/// Names of a sweep's settings, from whichever answer has rows.
 fn settings<'a>(difference: &'a Difference<'_>) -> &'a [String] {
     let (a, b) = (&difference.a.table.settings, &difference.b.table.settings);
     if b.is_empty() { a } else { b }
@@ -208,7 +208,7 @@ pub fn table(difference: &Difference<'_>, all: bool) -> String {
     text
 }
 
-/// One part with its rows; nothing when there are none.
+/// One part with its rows; empty when there are none.
 fn part(text: &mut String, difference: &Difference<'_>, change: Change, all: bool) {
     let pairs = difference.rows(change);
     if pairs.is_empty() {
@@ -258,7 +258,7 @@ fn cells(difference: &Difference<'_>, change: Change, pair: &Pair<'_>) -> Vec<St
     let status = |row: Option<&TableRow>| row.map_or_else(String::new, |row| row.status.name().replace('_', " "));
     let reason = |row: Option<&TableRow>| row.map_or_else(String::new, |row| cell(&row.reason));
     let place = |row: Option<&TableRow>| row.and_then(|r| r.place).map_or_else(String::new, |p| p.to_string());
-    // Where the row matched: that is what place and values are of.
+    // Place and values are of the side on which the row matched.
     let of_b = !matches!(change, Change::Left | Change::OnlyInA);
     let shown = if of_b { pair.b } else { pair.a };
     let mut cells: Vec<String> = pair.key().map_or_else(Vec::new, |row| row.settings.iter().map(|s| cell(s)).collect());
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_tells_what_entered_left_and_stayed_and_what_is_only_in_one() {
+    fn the_table_shows_what_entered_left_and_stayed_and_what_is_only_in_one() {
         let (a, b) = two_days();
         let difference = Difference::between(&a, &b).unwrap();
         let text = table(&difference, false);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_a_file_steers_the_terminal() {
+    fn text_from_a_file_cannot_control_the_terminal() {
         let a = side("A", "1\u{1b}[2J", &[("X\u{7}", Status::Matched, Some(1), 1.0)]);
         let b = side("B", "2", &[]);
         let text = table(&Difference::between(&a, &b).unwrap(), true);

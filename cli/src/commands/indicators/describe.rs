@@ -1,4 +1,4 @@
-//! A function in words: for the terminal and as JSON.
+//! A function's description: for the terminal and as JSON.
 
 use std::fmt::Write as _;
 
@@ -28,13 +28,13 @@ pub struct Entry {
     pub outputs: Vec<OutputEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<String>,
-    /// Own bars before the first value, of the example.
+    /// Bars of its own that the example needs before its first value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub look_back: Option<usize>,
-    /// Own bars that a limited history gives it, of the example.
+    /// Bars of its own that a limited history gives the example before the first row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<usize>,
-    /// What the example is after one missing bar.
+    /// The example's values after one missing bar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_missing: Option<String>,
 }
@@ -102,7 +102,7 @@ pub fn entry(function: &'static Function) -> Entry {
     }
 }
 
-/// A form as data.
+/// A form (a construct of the scan language such as `tf`) as data.
 pub fn form_entry(form: &'static Form) -> Entry {
     Entry {
         name: form.name,
@@ -156,7 +156,7 @@ pub fn list() -> String {
         text.push('\n');
     }
     let count: usize = groups.iter().map(|(_, entries)| entries.len()).sum();
-    let _ = writeln!(text, "{}; 'trawl indicators NAME' tells all about one", counted(count, "function"));
+    let _ = writeln!(text, "{}; 'trawl indicators NAME' describes one", counted(count, "function"));
     text
 }
 
@@ -200,7 +200,8 @@ pub fn function(function: &'static Function) -> String {
     );
     let warm_up = match entry.warm_up {
         Some(bars) => format!("{} before the first one of a limited history", counted(bars, "bar")),
-        None => "never forgets its first bar: a limited history takes it only with origin = true".to_owned(),
+        None => "depends on its first bar for ever: with a limited history it is accepted only with origin = true"
+            .to_owned(),
     };
     let _ = writeln!(text, "warm-up  {warm_up}");
     let _ = writeln!(text, "missing  after one missing bar: {}", entry.after_missing.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! `trawl indicators`: what functions there are, from their declarations.
+//! `trawl indicators`: the functions of the scan language, from their declarations.
 
 mod describe;
 mod pages;
@@ -19,11 +19,11 @@ Examples:
   trawl indicators macd
   trawl indicators --json";
 
-/// List the functions of the scan language, or tell everything about one
+/// List the functions of the scan language, or describe one
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// The function to tell about [default: list all]
+    /// The function to describe [default: list all]
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Write the documentation, a page for each group, into this folder
+    /// Write the documentation into this folder, one page per group
     #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["name", "json"])]
     pages: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The same as Markdown: an index and a page for each group.
+//! The descriptions as Markdown: an index and one page per group.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,15 +10,15 @@ use super::describe::{Entry, groups};
 
 const NOTE: &str = "<!-- Written by `just docs` from the declarations in plan/src/catalogue: change those. -->\n";
 
-/// Writes the pages into `folder`, which is made when it is missing.
+/// Writes the pages into `folder`, which is created when it is missing.
 ///
 /// # Errors
-/// Those of the files.
+/// Those of writing the files.
 pub fn write(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let groups = groups();
     let mut index = format!(
-        "{NOTE}\n# Functions\n\nAs `trawl indicators` tells them. What expressions are: [the scan language](../language.md).\n"
+        "{NOTE}\n# Functions\n\nAs `trawl indicators` prints them. How expressions are written: [the scan language](../language.md).\n"
     );
     for (group, entries) in &groups {
         let file = format!("{}.md", slug(group));
@@ -82,7 +82,7 @@ fn capital(text: &str) -> String {
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// A formula as a sentence in code marks, so that Markdown takes no `*` for emphasis.
+/// A formula in code marks, so that Markdown does not read `*` as emphasis.
 fn sentence(formula: &str) -> String {
     format!("`{}`.", formula.replace('`', "'"))
 }

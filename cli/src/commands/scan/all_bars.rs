@@ -1,4 +1,4 @@
-//! `--all-bars FILE`: the answer at every bar up to the as-of, written as it is computed.
+//! `--all-bars FILE`: the answer at every bar up to the as-of, written while it is computed.
 
 use std::path::{Path, PathBuf};
 
@@ -27,19 +27,19 @@ pub struct Written {
     pub matched: u64,
 }
 
-/// Writes the answers of all times. Memory holds a chunk of times; see [`CHUNK_BYTES_MAX`].
+/// Writes the answers of all times. Memory holds one chunk of times; see [`CHUNK_BYTES_MAX`].
 ///
 /// # Errors
-/// A [`UserMistake`] for the file's name or place, or a scan with a limited history; what the run or the disk says.
+/// A [`UserMistake`] for the file's name or place, or for a scan with a limited history; errors of the run or the disk.
 pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> anyhow::Result<Written> {
     let format = Format::of(path)?;
     if format == Format::Json {
         let help = "end the file name in .csv, .parquet or .arrow";
-        return Err(UserMistake::with_help("--all-bars writes no JSON", help).into());
+        return Err(UserMistake::with_help("--all-bars does not write JSON", help).into());
     }
     let headings = prepared.plan.headings.iter();
     if headings.chain(prepared.plan.points[0].settings.iter().map(|(name, _)| name)).any(|name| name == TIME) {
-        let message = format!("--all-bars writes a column '{TIME}', and a column of the scan is called so");
+        let message = format!("--all-bars adds a column '{TIME}', but the scan has a column of this name already");
         return Err(UserMistake::with_help(message, "give it another name: EXPR as NAME").into());
     }
     let mut staged = Some(StagedFile::create(path)?);
@@ -64,7 +64,7 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
                 let history = History::begin(format == Format::Parquet, &whole, &about, file)?;
                 empty.insert(Sink::Columns(Box::new(history)))
             }
-            (None, None) => anyhow::bail!("the file was not begun"),
+            (None, None) => anyhow::bail!("the file was not started"),
         };
         match sink {
             Sink::Csv(writer) => csv::rows(&whole, Some(&format_time(time)), writer),

@@ -1,4 +1,4 @@
-//! The clauses of a scan: from a TOML document, from flags, or from both, the flags winning.
+//! The clauses of a scan: from a TOML document, from flags, or from both; flags take precedence.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(super) const STANDARD_STREAM: &str = "-";
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Clauses")]
 pub struct Clauses {
-    /// Read the scan from a TOML document, '-' for standard input; flags given beside it replace its clauses
+    /// Read the scan from a TOML document, '-' for standard input; flags on the command line replace its clauses
     #[arg(long, short, value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
 
@@ -30,11 +30,11 @@ pub struct Clauses {
     #[arg(long, short, value_name = "NAME")]
     pub dataset: Option<String>,
 
-    /// The condition that is looked for, such as 'rsi(close, 14) < 30'
+    /// The condition to look for, such as 'rsi(close, 14) < 30'
     #[arg(long = "where", short = 'w', value_name = "EXPR", allow_hyphen_values = true)]
     pub condition: Option<String>,
 
-    /// Condition that a symbol must fulfil to be looked at [default: every symbol]
+    /// Condition that a symbol must fulfil to be scanned at all [default: every symbol]
     #[arg(long, short, value_name = "EXPR", allow_hyphen_values = true)]
     pub universe: Option<String>,
 
@@ -46,7 +46,7 @@ pub struct Clauses {
     #[arg(long, short, value_name = "N", allow_negative_numbers = true)]
     pub limit: Option<u32>,
 
-    /// Column to show of each match: 'EXPR' or 'EXPR as NAME'; may be given several times [default: close]
+    /// Column to show for each match: 'EXPR' or 'EXPR as NAME'; may be given several times [default: close]
     #[arg(long, short, value_name = "EXPR", allow_hyphen_values = true)]
     pub select: Vec<String>,
 
@@ -54,11 +54,11 @@ pub struct Clauses {
     #[arg(long = "let", value_name = "NAME=EXPR")]
     pub lets: Vec<String>,
 
-    /// Take each of several values for a name, and scan for every combination; may be given several times
+    /// Give a name several values, and scan for every combination; may be given several times
     #[arg(long, value_name = "NAME=FROM:TO:STEP|A,B,C")]
     pub sweep: Vec<String>,
 
-    /// Keep for each symbol the combinations of the sweep for which this is largest: 'EXPR [asc|desc]'
+    /// Of a sweep, keep for each symbol the combination with the largest value: 'EXPR [asc|desc]'
     #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
     pub best: Option<String>,
 
@@ -66,7 +66,8 @@ pub struct Clauses {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub keep: Option<u32>,
 
-    /// Correct prices at load for what is known at the as-of: split, split+dividend or none; @DATE takes that date instead
+    /// Adjust prices for the splits and dividends known at the as-of: split, split+dividend or none; @DATE uses that
+    /// date instead
     #[arg(long, value_name = "HOW[@DATE]")]
     pub adjust: Option<String>,
 
@@ -74,25 +75,25 @@ pub struct Clauses {
     #[arg(long, value_name = "TYPE")]
     pub precision: Option<String>,
 
-    /// See only the last N bars of each symbol, and before them what windows and filters need to have come in
+    /// Use only the last N bars of each symbol, and before them the warm-up bars that windows and filters need
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub history: Option<u32>,
 
-    /// With --history: functions that never forget their beginning begin at the first of its bars
+    /// With --history: functions that depend on their first bar for ever start at the first of its bars
     #[arg(long, requires = "history")]
     pub origin: bool,
 
-    /// Look at the newest bar even when it is not closed yet; its rows are marked provisional
+    /// Include the newest bar even when it is not closed yet; its rows are marked provisional
     #[arg(long)]
     pub forming: bool,
 
-    /// Take the bars of this timeframe, such as 1d; refused when the dataset has none
+    /// Use bars of this timeframe, such as 1d; refused when the dataset has none
     #[arg(long, short, value_name = "TIMEFRAME")]
     pub timeframe: Option<String>,
 }
 
 impl Clauses {
-    /// The document that the flags and the file give together.
+    /// The document that results from the flags and the file.
     ///
     /// # Errors
     /// A [`UserMistake`]: an unreadable file, a mistake in it, no dataset or no condition.
@@ -124,8 +125,8 @@ impl Clauses {
             (Some(by), keep, best) => *best = Some(Best { by: by.clone(), keep: keep.unwrap_or(1) }),
             (None, Some(keep), Some(best)) => best.keep = keep,
             (None, Some(_), None) => {
-                let help = "say by what with --best, such as --best 'roc(close, n)'";
-                return Err(UserMistake::with_help("--keep chooses the best, and nothing says which are", help));
+                let help = "add --best with the value to choose by, such as --best 'roc(close, n)'";
+                return Err(UserMistake::with_help("--keep needs --best", help));
             }
             (None, None, _) => {}
         }
@@ -150,7 +151,7 @@ impl Clauses {
         if document.dataset.as_deref().unwrap_or("").trim().is_empty() {
             return Err(UserMistake::with_help(
                 "which dataset is to be scanned?",
-                "name it with --dataset; 'trawl data list' lists them, and 'us5' and 'demo' are always there",
+                "name it with --dataset; 'trawl data list' lists them; 'us5' and 'demo' are always available",
             ));
         }
         if document.condition.trim().is_empty() {
@@ -160,7 +161,7 @@ impl Clauses {
                     "add one, such as: where = 'rsi(close, 14) < 30'; or give it with --where",
                 ),
                 None => UserMistake::with_help(
-                    "what is to be looked for?",
+                    "the scan has no condition",
                     "give the condition with --where, such as --where 'rsi(close, 14) < 30'",
                 ),
             });
@@ -170,7 +171,8 @@ impl Clauses {
 
     fn read(&self, path: &Path) -> Result<ScanDocument, UserMistake> {
         let text = read(path).map_err(|e| {
-            let why = if e.kind() == io::ErrorKind::InvalidData { "it is no UTF-8 text".to_owned() } else { plain(&e) };
+            let why =
+                if e.kind() == io::ErrorKind::InvalidData { "it is not UTF-8 text".to_owned() } else { plain(&e) };
             UserMistake::plain(format!("cannot read {}: {why}", shown(path)))
         })?;
         if text.len() > DOCUMENT_BYTES_MAX {
@@ -184,7 +186,7 @@ impl Clauses {
         Ok(document)
     }
 
-    /// Mistakes in clauses of the document, with their places in it.
+    /// Mistakes in clauses of the document, with their positions in it.
     pub fn placed(&self, error: anyhow::Error) -> anyhow::Error {
         let (Some(path), Some(text)) = (&self.file, self.text.get()) else { return error };
         match error.downcast::<UserMistake>() {
@@ -198,7 +200,7 @@ impl Clauses {
     }
 }
 
-/// The text of a document, cut behind what is too long.
+/// The text of a document, truncated where it is too long.
 fn read(path: &Path) -> io::Result<String> {
     let reader: Box<dyn io::Read> =
         if path == Path::new(STANDARD_STREAM) { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(path)?) };
@@ -207,7 +209,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// A document's name at a place in it.
+/// A document's name with a position in it.
 fn place_name(path: &Path) -> String {
     if path == Path::new(STANDARD_STREAM) { "standard input".to_owned() } else { path.display().to_string() }
 }
@@ -221,8 +223,8 @@ fn split_let(text: &str) -> Result<(&str, &str), UserMistake> {
     let (name, expr) = text.split_once('=').map_or(("", ""), |(n, e)| (n.trim(), e.trim()));
     if name.is_empty() || expr.is_empty() {
         return Err(UserMistake::with_help(
-            format!("--let '{text}' does not name an expression"),
-            "write NAME=EXPR, such as --let 'trend=sma(close, 200)'",
+            format!("--let '{text}' is not of the form NAME=EXPR"),
+            "an example: --let 'trend=sma(close, 200)'",
         ));
     }
     Ok((name, expr))
@@ -242,7 +244,7 @@ fn setting(text: &str) -> Option<Setting> {
 fn sweep_variable(text: &str) -> Result<(String, SweepValues), UserMistake> {
     let wrong = || {
         UserMistake::with_help(
-            format!("--sweep '{text}' gives no values to a name"),
+            format!("--sweep '{text}' gives a name no values"),
             "write NAME=FROM:TO:STEP, such as --sweep n=10:30:5, or NAME=A,B,C",
         )
     };
@@ -267,7 +269,7 @@ fn sweep_variable(text: &str) -> Result<(String, SweepValues), UserMistake> {
 /// The value of `--as-of`; the newest closed bar when there is none.
 ///
 /// # Errors
-/// A [`UserMistake`] with the spellings that are taken.
+/// A [`UserMistake`] that lists the accepted forms.
 pub fn as_of(text: Option<&str>) -> Result<AsOf, UserMistake> {
     let Some(text) = text else { return Ok(AsOf::Newest) };
     AsOf::parse(text).map_err(|mistake| UserMistake::with_help(format!("--as-of: {mistake}"), mistake.help))
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_replace_the_clauses_of_a_document() {
+    fn flags_take_precedence_over_the_clauses_of_a_document() {
         let (_folder, mut clauses) = clauses(Some(
             "dataset = 'a'\nwhere = 'close > 1'\nlimit = 5\nselect = ['open']\n[let]\nx = 'close'\ny = 'open'\n",
         ));
@@ -314,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_asked_for() {
+    fn missing_clauses_are_reported() {
         let (_folder, mut clauses) = clauses(None);
         assert!(clauses.document().unwrap_err().to_string().contains("which dataset"));
         clauses.dataset = Some("us5".to_owned());
-        assert!(clauses.document().unwrap_err().to_string().contains("looked for"));
+        assert!(clauses.document().unwrap_err().to_string().contains("no condition"));
         clauses.condition = Some("close > 1".to_owned());
         clauses.lets = vec!["x".to_owned()];
         assert!(clauses.document().unwrap_err().to_string().contains("--let 'x'"));

@@ -1,4 +1,4 @@
-//! `--explain`: the plan, and what it means for this dataset. Nothing is read but the manifest, nothing is run.
+//! `--explain`: the plan, and what it means for this dataset. Only the manifest is read, and nothing is run.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub fn text(prepared: &PreparedScan, route: Route, asked: bool) -> String {
     if !references.is_empty() {
         let rows: u64 = references.iter().filter_map(|name| manifest.symbol(name)).map(|entry| entry.rows).sum();
         let read = bytes(rows * (columns + 1) * VALUE_BYTES);
-        line("beside", format!("{read} of {} that each process reads too", references.join(", ")));
+        line("beside", format!("{read} of {}, which each process also reads", references.join(", ")));
     }
     let crosses = prepared.plan.crosses.len();
     if crosses > 0 {
@@ -46,17 +46,17 @@ pub fn text(prepared: &PreparedScan, route: Route, asked: bool) -> String {
         let crosses = counted(crosses, "cross-section");
         line("gathered", format!("{} for each time at which {crosses} are read", bytes(a_time)));
     }
-    line("memory", format!("{} for each thread beside the bars", bytes(prepared.workspace_bytes())));
+    line("memory", format!("{} for each thread besides the bars", bytes(prepared.workspace_bytes())));
     line(
         "cost",
         format!(
-            "about {} of one core, {} with {}, reading not counted",
+            "about {} of one core, {} with {}, without reading",
             duration_ns(work),
             duration_ns(work / threads.max(1) as f64),
             counted(threads, "thread")
         ),
     );
-    let why = if asked { "as --threads asks" } else { "chosen by cost; --threads overrides" };
+    let why = if asked { "set by --threads" } else { "chosen by cost; --threads overrides" };
     line("runs", format!("{route} of the CPU, {why}; the answer is the same"));
     line("precision", prepared.identity.precision.clone());
     text

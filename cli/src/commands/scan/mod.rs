@@ -1,7 +1,7 @@
-//! `trawl scan`: one scan, in this process or through a coordinator; the same answer either way.
+//! `trawl scan`: one scan, in this process or through a coordinator; the answer is the same either way.
 //!
-//! It gathers what the user said, hands it to the coordinator room and shows what comes back. It decides nothing about
-//! shards and computes nothing.
+//! It collects the user's options, passes them to the coordinator crate and shows the answer. It neither plans shards
+//! nor computes anything.
 
 mod all_bars;
 mod clauses;
@@ -48,19 +48,19 @@ use clauses::Clauses;
 
 pub(super) use clauses::as_of;
 
-/// Threads that may be asked for.
+/// Most threads that may be requested.
 const THREADS_MAX: u32 = 1024;
 /// Longest deadline: 30 days.
 const DEADLINE_SECONDS_MAX: f64 = 2_592_000.0;
 
 const AFTER_HELP: &str = "\
-Every symbol of the dataset is accounted for with one status, the first that applies: failed (its bars could not be \
+Every symbol of the dataset is reported with one status, the first that applies: failed (its bars could not be \
 read), stale (no bar at the as-of time), outside (not in the universe), unknown (too short a history, or missing data), \
 matched, not matched. The exit code is 0 only when no symbol failed.
 
-The answer is the same bytes for any number of shards, threads and workers. Files hold one row for every symbol: the \
-sweep's variables, place, symbol, status, edge, provisional, reason, then the select columns; Parquet and Arrow files carry the scan's identity in their metadata, \
-JSON in itself, FILE.csv in FILE.identity.json beside it.
+The answer has the same bytes for any number of shards, threads and workers. Files contain one row for every symbol: the \
+sweep's variables, place, symbol, status, edge, provisional, reason, then the select columns; the scan's identity is in the metadata of Parquet and Arrow files, \
+inside JSON, and beside FILE.csv in FILE.identity.json.
 
 Examples:
   trawl scan --dataset us5 --as-of 2013-02-22 \\
@@ -72,30 +72,30 @@ Examples:
   trawl scan --coordinator http://127.0.0.1:7400 --dataset us5 --where 'rsi(close, 14) < 30'
   trawl scan --file scan.toml --notify https://example.org/hook --notify-secret-file secret";
 
-/// How a scan runs, an update too.
+/// How a scan or an update runs.
 #[derive(Debug, clap::Args)]
 pub struct Running {
-    /// How the work is cut: a number of shards, 'per-group' (one for each group of symbols) or 'auto'
+    /// How the work is divided: a number of shards, 'per-group' (one for each group of symbols) or 'auto'
     #[arg(long, value_name = "N", default_value = "auto", allow_negative_numbers = true, value_parser = shard_spec, help_heading = "Running")]
     shards: ShardSpec,
 
-    /// Threads to run on [default: by the scan's cost, at most one for each core]
+    /// Threads to run on [default: by the scan's estimated cost, at most one per core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)), help_heading = "Running")]
     threads: Option<u32>,
 
-    /// Give up when the scan is not done within so many seconds
+    /// Give up when the scan is not finished within this many seconds
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = deadline, help_heading = "Running")]
     deadline: Option<Duration>,
 
     #[command(flatten)]
     backend: BackendArgs,
 
-    /// Leave out symbols whose evaluation failed for reasons beyond the data, and say so in the answer's identity, instead of
-    /// failing the scan
+    /// Leave out symbols whose evaluation failed for reasons other than their data, and record that in the answer's
+    /// identity, instead of failing the scan
     #[arg(long, help_heading = "Running")]
     allow_partial: bool,
 
-    /// Print where the time went: stages, the slowest shards, and what probably held them up
+    /// Print where the time went: stages, the slowest shards, and what probably delayed them
     #[arg(long, help_heading = "Output")]
     profile: bool,
 }
@@ -107,17 +107,17 @@ pub struct Args {
     #[command(flatten)]
     clauses: Clauses,
 
-    /// Look at the newest closed bar that ends at or before this: a date (to the end of that day), a time on the exchange's
+    /// Use the newest closed bar that ends at or before this: a date (to the end of that day), a time on the exchange's
     /// clock, an instant such as 2024-06-28T14:31:00Z, now, today or last-session [default: the newest closed bar]
     #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     as_of: Option<String>,
 
-    /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process; https:// with
-    /// certificates
+    /// Send the scan to a coordinator, such as http://127.0.0.1:7400, instead of running it in this process; https://
+    /// with certificates
     #[arg(long, value_name = "URL", conflicts_with = "threads", help_heading = "Running")]
     coordinator: Option<String>,
 
-    /// Share of the workers' time while other scans want it too: a high one gets four times a normal one's, a low one a
+    /// Share of the workers' time while other scans compete for it: high gets four times as much as normal, low a
     /// quarter
     #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = priority, requires = "coordinator", help_heading = "Running")]
     priority: Priority,
@@ -128,7 +128,8 @@ pub struct Args {
     #[command(flatten)]
     shown: ShownArgs,
 
-    /// Write the answer at every bar up to the as-of to a file ending in .csv, .parquet or .arrow, behind a column 'time'
+    /// Write the answer at every bar up to the as-of to a file ending in .csv, .parquet or .arrow; its first column is
+    /// 'time'
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "report", "coordinator", "explain", "all", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     all_bars: Option<PathBuf>,
 
@@ -140,22 +141,22 @@ pub struct Args {
     #[arg(long, value_name = "SYMBOL,...", conflicts_with_all = ["output", "report", "coordinator", "explain", "all_bars", "all", "quiet", "url", "deadline", "profile", "allow_partial"], help_heading = "Output")]
     why: Option<String>,
 
-    /// Do not record the scan: sooner done, and lost with its coordinator or this command
+    /// Do not record the scan: faster, but lost when its coordinator or this command ends
     #[arg(long, requires = "coordinator", help_heading = "Running")]
     ephemeral: bool,
 
-    /// Print the scan's id as soon as it is recorded, and let it run on: 'trawl scans watch' and 'trawl scans results' show it
+    /// Print the scan's id as soon as it is recorded, and return: 'trawl scans watch' and 'trawl scans results' show it
     #[arg(long, requires = "coordinator", conflicts_with_all = ["ephemeral", "output", "report", "all", "url", "profile"], help_heading = "Running")]
     detach: bool,
 
-    /// A name of your own for this request: sent twice, it is one scan
+    /// A unique key for this request: sent twice, it is one scan
     #[arg(long, value_name = "KEY", requires = "coordinator", conflicts_with = "ephemeral", value_parser = checked_name, help_heading = "Running")]
     idempotency_key: Option<String>,
 
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// File that holds the token to show to the coordinator
+    /// File that contains the token for the coordinator
     #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
     token_file: Option<PathBuf>,
 }
@@ -196,14 +197,14 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let _entered = span.enter();
     let ran = run_scan(&args, context).map_err(|error| args.clauses.placed(error));
     if ran.is_err() {
-        // What failed is kept, whatever the sampler said.
+        // A failed scan's trace is kept whatever the sampler decided.
         spans::fail(&span, "scan_failed", String::new());
         spans::keep(&span);
     }
     ran
 }
 
-/// What becomes of a scan; options that contradict each other were refused when they were parsed.
+/// What to do with a scan; clap has already refused options that contradict each other.
 #[derive(Debug, Clone, Copy)]
 enum Mode<'a> {
     /// Print its plan.
@@ -214,7 +215,7 @@ enum Mode<'a> {
     AllBars(&'a Path),
     /// Run it in this process and show the answer.
     Embedded,
-    /// Hand it to the coordinator at this address and print its id.
+    /// Submit it to the coordinator at this address and print its id.
     Detached(&'a str),
     /// Run it on the cluster of the coordinator at this address and show the answer.
     Submitted(&'a str),
@@ -265,7 +266,7 @@ fn run_scan(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Opens and compiles, and prints what an answer would say itself.
+/// Opens and compiles; prints the warnings that would otherwise come with the answer.
 fn prepared_with_warnings(
     args: &Args,
     context: &Context,
@@ -320,16 +321,16 @@ fn asked(clauses: &Clauses, as_of: Option<&str>) -> anyhow::Result<(ScanDocument
     Ok((document, as_of))
 }
 
-/// Where the run is written to.
+/// Output files of the run.
 fn files(shown: &ShownArgs, running: &Running) -> Result<Files, UserMistake> {
     if shown.is_piped() && running.profile {
-        let help = "leave --profile out, or write the times with --report FILE.json";
-        return Err(UserMistake::with_help("--output - leaves no place for a profile", help));
+        let help = "leave out --profile, or write the times with --report FILE.json";
+        return Err(UserMistake::with_help("--output - and --profile both need standard output", help));
     }
     Files::check(shown)
 }
 
-/// As many threads as were asked for, else as the scan's cost is worth.
+/// The number of threads that the user requested, else the number that the scan's cost justifies.
 fn routed(running: &Running, prepared: &PreparedScan) -> Route {
     match running.threads {
         Some(1) => Route::Sequential,
@@ -347,7 +348,7 @@ pub(super) fn no_symbol(error: &NoSymbol) -> UserMistake {
     UserMistake::with_help(error.to_string(), help)
 }
 
-/// Opens and compiles, with mistakes told as the user's.
+/// Opens and compiles; mistakes are reported as the user's.
 pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<PreparedScan> {
     let store = context.store();
     trawl_coordinator::prepare(&store, document, as_of).map_err(|error| match error {
@@ -363,7 +364,7 @@ pub(super) fn prepare(context: &Context, document: &ScanDocument, as_of: AsOf) -
     })
 }
 
-/// Mistakes in the clauses, with what only the command line knows.
+/// Mistakes in the clauses, with advice that only the command line can give.
 fn drawn(mut mistakes: Vec<Diagnostic>) -> anyhow::Error {
     for mistake in &mut mistakes {
         let at_comma = mistake.text.get(mistake.span.clone()).is_some_and(|t| t.starts_with(','));
@@ -402,7 +403,7 @@ fn why_not(error: WhyError) -> anyhow::Error {
     }
 }
 
-/// Runs the scan here; an update goes on from `checkpoints`.
+/// Runs the scan here; an update resumes from `checkpoints`.
 fn embedded(
     running: &Running,
     quiet: bool,
@@ -421,15 +422,15 @@ fn embedded(
     let prepared = &on_backend;
     let (lowering, why_lowering) = prepared.lowering();
     let source = ScanSource { checkpoints, engine: chosen.engine.clone().lowered(lowering), ..prepared.source() };
-    // Told as a worker of a cluster tells it: the reason is part of the answer.
-    let told = |error: &ExecuteError| {
+    // Worded as a worker of a cluster does: the reason is part of the answer.
+    let failure_of = |error: &ExecuteError| {
         let failure = Failure::new(error.kind(), bounded_reason(text_of(error)));
         (failure.kind, failure.message)
     };
     let references = source.load_references();
     let execute = |segment, step, input: &StepInputV1, stages: &mut Stages| {
-        let references = references.as_ref().map_err(told)?;
-        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| told(&error))
+        let references = references.as_ref().map_err(failure_of)?;
+        source.execute(segment, step, input, references, &NoCancel, stages).map_err(|error| failure_of(&error))
     };
     let waiting = Waiting::new(quiet);
     let (answer, mut report) = local::run(prepared, options, execute, &waiting)?;
@@ -442,12 +443,12 @@ fn embedded(
     Ok(Outcome { answer, report, synthetic, timeframe, engine: chosen.engine })
 }
 
-/// How much there is to do, for who chooses what computes it.
+/// The estimated work, for choosing what computes it.
 fn work_of(prepared: &PreparedScan) -> Work {
     Work::Scan { estimated_ns: estimated_ns(prepared), is_f64: prepared.precision == Precision::F64 }
 }
 
-/// What is asked of a coordinator.
+/// The request to a coordinator.
 fn call(args: &Args, document: &ScanDocument, as_of: AsOf) -> anyhow::Result<ScanCall> {
     Ok(ScanCall {
         document: document.clone(),
@@ -468,7 +469,7 @@ fn submitted(args: &Args, url: &str, document: &ScanDocument, as_of: AsOf) -> an
     Ok(scanned.into())
 }
 
-/// Why a coordinator gave no answer, as this program tells it.
+/// A coordinator's failure in this program's words.
 pub fn of_client(error: ClientError) -> anyhow::Error {
     match error {
         ClientError::Mistakes(mistakes) => drawn(mistakes),

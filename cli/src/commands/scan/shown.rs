@@ -1,4 +1,4 @@
-//! What becomes of an answer: files, a table, a notification, an exit code.
+//! How an answer is delivered: files, a table, a notification, an exit code.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use crate::output::{AnswerFile, Format, table};
 /// Where an answer goes.
 #[derive(Debug, clap::Args)]
 pub struct ShownArgs {
-    /// Write the answer to a file ending in .csv, .json, .parquet or .arrow; '-' writes it to standard output, and nothing
-    /// else
+    /// Write the answer to a file ending in .csv, .json, .parquet or .arrow; '-' writes it, and nothing else, to
+    /// standard output
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
 
-    /// With --output -: how the answer is written [default: csv]
+    /// With --output -: format of the answer [default: csv]
     #[arg(long, value_name = "FORMAT", value_enum, requires = "output", help_heading = "Output")]
     pub format: Option<Format>,
 
-    /// Write times and places of the run as JSON; they are never part of the answer
+    /// Write the timings of the run as JSON; they are never part of the answer
     #[arg(long, value_name = "FILE.json", help_heading = "Output")]
     pub report: Option<PathBuf>,
 
@@ -36,7 +36,7 @@ pub struct ShownArgs {
     #[arg(long, help_heading = "Output")]
     pub all: bool,
 
-    /// Print no table and no progress; files, errors and the exit code tell
+    /// Print no table and no progress; only files, errors and the exit code report the result
     #[arg(long, short, conflicts_with = "all", help_heading = "Output")]
     pub quiet: bool,
 
@@ -45,7 +45,7 @@ pub struct ShownArgs {
 }
 
 impl ShownArgs {
-    /// Whether standard output is the answer's alone.
+    /// Whether standard output carries only the answer.
     pub fn is_piped(&self) -> bool {
         self.output.as_deref() == Some(Path::new(STANDARD_STREAM))
     }
@@ -58,7 +58,7 @@ impl From<Scanned> for Outcome {
     }
 }
 
-/// Where a run is written to, checked before it begins.
+/// The output files of a run, checked before it starts.
 pub struct Files {
     answer: Option<AnswerFile>,
     report: Option<PathBuf>,
@@ -69,11 +69,14 @@ impl Files {
     pub fn check(args: &ShownArgs) -> Result<Self, UserMistake> {
         let answer = match args.output.as_deref() {
             Some(_) if args.is_piped() && args.all => {
-                return Err(UserMistake::with_help("--output - leaves no place for a table", "leave --all out"));
+                return Err(UserMistake::with_help(
+                    "--output - and --all both need standard output",
+                    "leave out --all",
+                ));
             }
             Some(_) if args.is_piped() => Some(AnswerFile::standard_output(args.format.unwrap_or(Format::Csv))),
             Some(path) if args.format.is_some() => {
-                let help = format!("'{}' is written as its ending says", path.display());
+                let help = format!("'{}' is written in the format of its extension", path.display());
                 return Err(UserMistake::with_help("--format is for --output -", help));
             }
             path => path.map(AnswerFile::prepare).transpose()?,
@@ -90,13 +93,14 @@ impl Files {
     }
 }
 
-/// What came back, and what a table says beside it.
+/// The answer, and what a table shows besides it.
 pub struct Outcome {
     pub answer: Answer,
     pub report: RunReport,
     pub synthetic: bool,
     pub timeframe: String,
-    /// What computed here. Kept until all is shown: the compiler of a device ends its work before the device goes.
+    /// What computed here. Kept until everything is shown: a device's compiler must finish before the device is
+    /// released.
     pub engine: Engine,
 }
 
@@ -112,7 +116,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         write_report(&report, path)?;
     }
     let mut printed = Ok(());
-    // Warnings are no part of what is piped.
+    // Warnings are not part of what is piped.
     for warning in report.warnings.iter().filter(|_| !args.quiet) {
         crate::diagnostics::warning_line(warning);
     }
@@ -124,7 +128,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         }
         printed = io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
     }
-    // Posted also when nobody reads the table to its end.
+    // Posted even when the reader of the table went away.
     let posted = files.notifier.is_none_or(|n| n.deliver(&answer, &answer_digest(&answer), quiet));
     printed?;
     let failed = answer.counts()[Status::Failed as usize];
@@ -132,7 +136,8 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
         return Ok(ExitCode::from(if posted { DONE } else { NOT_DONE }));
     }
     if failed == 0 {
-        let message = "workers gave different results and it could not be settled which are right: run the scan again";
+        let message =
+            "workers gave different results and it could not be determined which are correct: run the scan again";
         crate::diagnostics::error_line(message, None);
         return Ok(ExitCode::from(NOT_DONE));
     }

@@ -1,7 +1,7 @@
-//! `trawl update`: a scan that keeps what it remembers of its symbols, and goes on from it the next time.
+//! `trawl update`: a scan that saves the state of its symbols, and resumes from it the next time.
 //!
 //! The answer is that of `trawl scan`, byte for byte. The state is a cache: it is written as a whole or not at all, and
-//! what does not fit any more is computed anew.
+//! parts that no longer fit are computed again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,17 +24,17 @@ use crate::output::staged::{StagedFile, plain};
 const FILE: &str = "state.trawl";
 
 const AFTER_HELP: &str = "\
-The first run computes everything and keeps a state in DIR. Later runs check, symbol by symbol, that the bars before \
-the state are what they were, and compute only what follows; a symbol whose past changed (a correction, a split) is \
-computed from its first bar. The answer, its files and the exit code are those of 'trawl scan'. A damaged state, or one \
-of another version of the program, is told, left aside and replaced; a state of another scan, dataset or precision \
+The first run computes everything and saves a state in DIR. Later runs check, symbol by symbol, that the bars before \
+the state are unchanged, and compute only what follows; a symbol whose history changed (a correction, a split) is \
+computed from its first bar again. The answer, its files and the exit code are those of 'trawl scan'. A damaged state, or one \
+of another version of the program, is reported, ignored and replaced; a state of another scan, dataset or precision \
 is refused.
 
 Examples:
   trawl update --file scan.toml --dataset mine --state states/scan
   trawl data import today.csv --dataset mine && trawl update --file scan.toml --dataset mine --state states/scan -o answer.csv";
 
-/// Scan again after new bars: compute what they change, from what the last run kept
+/// Scan again after new bars: compute only what they change, using the state that the last run saved
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = AFTER_HELP,
@@ -45,12 +45,12 @@ pub struct Args {
     #[command(flatten)]
     clauses: Clauses,
 
-    /// Look at the newest closed bar that ends at or before this: a date (to the end of that day), a time on the exchange's
+    /// Use the newest closed bar that ends at or before this: a date (to the end of that day), a time on the exchange's
     /// clock, an instant such as 2024-06-28T14:31:00Z, now, today or last-session [default: the newest closed bar]
     #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     as_of: Option<String>,
 
-    /// Folder of the state, one for each scan; made when it is not there
+    /// Folder of the state, one for each scan; created when it does not exist
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
 
@@ -78,7 +78,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         UserMistake::with_help(format!("cannot use '{}': {}", state.display(), plain(&e)), "--state names a folder")
     })?;
     let path = state.join(FILE);
-    // Found out before anything is computed.
+    // Checked before anything is computed.
     StagedFile::create(&path)?;
     let mut checkpoints = Checkpoints::new(&prepared.plan, &prepared.identity.dataset, prepared.precision);
     let found = load(&mut checkpoints, &path)?;
@@ -87,18 +87,18 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     outcome.report.prepare_ms = prepare_ms;
     let report = report(&checkpoints, found);
     if !shown.quiet {
-        io::stderr().write_all(told(&report, &path).as_bytes())?;
+        io::stderr().write_all(summary(&report, &path).as_bytes())?;
     }
     outcome.report.update = Some(report);
     let profiled = running.profile.then(|| outcome.report.clone());
     let kept = keep(&checkpoints, &prepared, &path);
     let code = finish(&shown, outcome, files)?;
-    kept.context("the answer is there, but the state of the next update was not kept")?;
+    kept.context("the answer is complete, but the state for the next update was not saved")?;
     profiled.as_ref().map_or(Ok(()), crate::commands::scans::trace::show)?;
     Ok(code)
 }
 
-/// Takes the state that is there; says what became of it.
+/// Loads the saved state; returns what happened to it.
 fn load(checkpoints: &mut Checkpoints, path: &Path) -> anyhow::Result<String> {
     let unreadable = |e: &io::Error| {
         UserMistake::with_help(
@@ -115,15 +115,15 @@ fn load(checkpoints: &mut Checkpoints, path: &Path) -> anyhow::Result<String> {
     match checkpoints.read(&bytes) {
         Ok(()) => Ok("taken".to_owned()),
         Err(error @ StateError::Other { what, .. }) => {
-            let help = format!("give each scan a folder of its own; delete '{}' to begin anew", path.display());
+            let help = format!("give each scan a folder of its own; delete '{}' to start over", path.display());
             let message = match what {
-                "scan" => "the state is of another scan: its clauses were others".to_owned(),
+                "scan" => "the state is of a scan with other clauses".to_owned(),
                 _ => error.to_string(),
             };
-            Err(UserMistake::with_help(format!("cannot go on from '{}': {message}", path.display()), help).into())
+            Err(UserMistake::with_help(format!("cannot resume from '{}': {message}", path.display()), help).into())
         }
         Err(error) => {
-            let what = format!("'{}' is left aside and replaced: {error}", path.display());
+            let what = format!("'{}' is ignored and replaced: {error}", path.display());
             crate::diagnostics::warning_line(&format!("{what}; every symbol is computed from its first bar"));
             Ok(error.to_string())
         }
@@ -140,8 +140,8 @@ fn keep(checkpoints: &Checkpoints, prepared: &PreparedScan, path: &Path) -> anyh
 
 fn report(checkpoints: &Checkpoints, state: String) -> UpdateReport {
     let outcomes = checkpoints.outcomes();
-    let anew = outcomes.iter().filter(|(outcome, _)| **outcome != Of::Resumed);
-    let recomputed: BTreeMap<String, u64> = anew.map(|(outcome, n)| (outcome.name().to_owned(), *n)).collect();
+    let recomputed = outcomes.iter().filter(|(outcome, _)| **outcome != Of::Resumed);
+    let recomputed: BTreeMap<String, u64> = recomputed.map(|(outcome, n)| (outcome.name().to_owned(), *n)).collect();
     UpdateReport {
         state,
         resumed: outcomes.get(&Of::Resumed).copied().unwrap_or(0),
@@ -150,17 +150,18 @@ fn report(checkpoints: &Checkpoints, state: String) -> UpdateReport {
     }
 }
 
-/// One line, and one for each reason why parts of the plan gain nothing.
-fn told(report: &UpdateReport, path: &Path) -> String {
+/// One line, and one for each reason why a part of the plan cannot resume.
+fn summary(report: &UpdateReport, path: &Path) -> String {
     let symbols = |n: u64| counted(usize::try_from(n).unwrap_or(usize::MAX), "symbol");
-    let anew: Vec<String> = report.recomputed.iter().map(|(why, n)| format!("{} anew ({why})", symbols(*n))).collect();
+    let recomputed: Vec<String> =
+        report.recomputed.iter().map(|(why, n)| format!("{} recomputed ({why})", symbols(*n))).collect();
     let mut parts = Vec::new();
     if report.resumed > 0 {
         parts.push(format!("{} resumed", symbols(report.resumed)));
     }
-    parts.extend(anew);
+    parts.extend(recomputed);
     if parts.is_empty() {
-        parts.push("no running values to go on from".to_owned());
+        parts.push("no state to resume from".to_owned());
     }
     let mut text = format!("update: {}; state in {}\n", parts.join(", "), path.display());
     for why in &report.in_full {

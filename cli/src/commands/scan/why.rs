@@ -10,7 +10,7 @@ use trawl_protocol::{Answer, AnswerRow, Status};
 use crate::number::{counted, readable};
 use crate::output::table;
 
-/// Columns that a part's text may take before its value moves to the right.
+/// Columns that a part's text may take before its value is moved to the right.
 const TEXT_WIDTH: usize = 56;
 const VALUE_WIDTH: usize = 12;
 
@@ -72,7 +72,7 @@ fn status(row: &AnswerRow, answer: &Answer) -> String {
 fn push_part(text: &mut String, of: &PartValue, bars: u64) {
     let part = &of.part;
     let mut line = match part.clause {
-        // The parts right below say it all.
+        // The parts directly below explain it.
         Some(clause) if matches!(part.role, Role::And | Role::Or) => clause.to_owned(),
         Some(clause) => format!("{clause}: {}", one_line(&part.text)),
         None => format!("{:indent$}{}", "", one_line(&part.text), indent = part.depth * 2),
@@ -108,7 +108,7 @@ fn last(bars: f64, what: &str) -> Option<String> {
     }
 }
 
-/// A part that was written over several lines, on one.
+/// A part that was written over several lines, as one line.
 fn one_line(text: &str) -> String {
     table::clean(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -1,6 +1,6 @@
-//! `trawl scans`: the scans that a cluster has a record of; and `trawl workers`, `drain`.
+//! `trawl scans`: the scans that a cluster has recorded; also `trawl workers` and `trawl drain`.
 //!
-//! They ask a coordinator and show what it says.
+//! They query a coordinator and print its reply.
 
 pub mod trace;
 
@@ -43,7 +43,7 @@ enum Command {
     Cancel(CancelArgs),
 }
 
-/// Does what is asked.
+/// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List(args) => list(args),
@@ -55,10 +55,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// How a coordinator is reached.
+/// How to reach a coordinator.
 #[derive(Debug, clap::Args)]
 pub struct ClientArgs {
-    /// Coordinators, separated by commas: any of them answers
+    /// Coordinators, separated by commas: any of them can answer
     #[arg(
         long,
         value_name = "URL,...",
@@ -71,7 +71,7 @@ pub struct ClientArgs {
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// File that holds the token to show to the coordinator
+    /// File that contains the token for the coordinator
     #[arg(long, value_name = "FILE", env = "TRAWL_TOKEN_FILE", hide_env = true, help_heading = "Security")]
     token_file: Option<PathBuf>,
 }
@@ -82,11 +82,11 @@ pub struct ListArgs {
     #[command(flatten)]
     client: ClientArgs,
 
-    /// At most so many
+    /// Number of scans to list at most
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
 
-    /// Only those that wait or run
+    /// Only scans that wait or run
     #[arg(long)]
     active: bool,
 
@@ -95,7 +95,7 @@ pub struct ListArgs {
     json: bool,
 }
 
-/// Tell how far a scan is, or how it ended; the exit code is 0 while it waits or runs and when it has an answer
+/// Show a scan's progress, or how it ended; the exit code is 0 while it waits or runs and when it has an answer
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
     /// The scan's id, as 'trawl scans list' shows it
@@ -135,7 +135,7 @@ pub struct ResultsArgs {
     shown: ShownArgs,
 }
 
-/// End a scan that nobody wants any more, down to the workers
+/// Cancel a scan, also on the workers
 #[derive(Debug, clap::Args)]
 pub struct CancelArgs {
     /// The scan's id, as 'trawl scans list' shows it
@@ -156,7 +156,7 @@ pub struct WorkersArgs {
     json: bool,
 }
 
-/// Tell a worker to finish what it has, take nothing more, and exit
+/// Ask a worker to finish its shards, accept no more, and exit
 #[derive(Debug, clap::Args)]
 pub struct DrainArgs {
     /// The worker's id, as 'trawl workers' shows it
@@ -166,7 +166,7 @@ pub struct DrainArgs {
     client: ClientArgs,
 }
 
-/// Asks one thing of a coordinator.
+/// Sends one request to a coordinator.
 pub(super) fn ask<T>(
     args: &ClientArgs,
     question: impl AsyncFnOnce(&mut Manager<'_>) -> Result<T, ClientError>,
@@ -240,13 +240,13 @@ fn line_of(info: &pb::ScanInfo) -> ScanLine<'_> {
     }
 }
 
-/// A moment to the second, in UTC.
+/// A time to the second, in UTC.
 fn instant(us: i64) -> String {
     const SECOND_US: i64 = 1_000_000;
     trawl_market::format_time(us - us.rem_euclid(SECOND_US))
 }
 
-/// How far it is, in a few words.
+/// The progress, in a few words.
 fn progress(info: &pb::ScanInfo) -> String {
     match info.state() {
         pb::ScanState::Running if info.step > 1 => {
@@ -308,12 +308,12 @@ pub fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(reply.scans.iter().map(row)).collect();
     print(&columns(&rows))?;
     if reply.more {
-        print("there are older ones: --limit N shows more\n")?;
+        print("there are older scans: --limit N lists more\n")?;
     }
     Ok(ExitCode::from(DONE))
 }
 
-/// Tells of one scan.
+/// Shows one scan.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let scan = args.scan.clone();
     let info = ask(&args.client, async |manager| manager.status(&scan).await)?;
@@ -338,7 +338,7 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     rows.push(("dataset", line.dataset.to_owned()));
     rows.push(("condition", line.condition.to_owned()));
     if line.generation > 0 {
-        rows.push(("begun anew", format!("{} times, after upgrades", line.generation)));
+        rows.push(("restarted", format!("{} times, after upgrades", line.generation)));
     }
     let progress = progress(&info);
     if !progress.is_empty() {
@@ -382,15 +382,15 @@ pub fn results(args: &ResultsArgs) -> anyhow::Result<ExitCode> {
     answer(&args.client, &args.scan, &args.shown)
 }
 
-/// Ends a scan.
+/// Cancels a scan.
 pub fn cancel(args: &CancelArgs) -> anyhow::Result<ExitCode> {
     let scan = args.scan.clone();
     let info = ask(&args.client, async |manager| manager.cancel(&scan).await)?;
-    let told = match info.state() {
+    let message = match info.state() {
         pb::ScanState::Queued | pb::ScanState::Running => format!("scan {} is being cancelled\n", args.scan),
-        ended => format!("scan {} had ended before: {}\n", args.scan, state_name(ended)),
+        ended => format!("scan {} had already ended: {}\n", args.scan, state_name(ended)),
     };
-    print(&told)?;
+    print(&message)?;
     Ok(ExitCode::from(DONE))
 }
 
@@ -436,12 +436,12 @@ pub fn workers(args: &WorkersArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(DONE))
 }
 
-/// Tells a worker to leave.
+/// Asks a worker to leave.
 pub fn drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
     let worker = args.worker.clone();
     let shards = ask(&args.client, async |manager| manager.drain(&worker).await)?;
     print(&format!(
-        "worker {} leaves; it finishes {} first\n",
+        "worker {} is leaving; it finishes {} first\n",
         args.worker,
         crate::number::counted(shards as usize, "shard")
     ))?;

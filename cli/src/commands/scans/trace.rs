@@ -1,4 +1,4 @@
-//! `trawl scans trace SCAN`: where the time of a scan went, without any backend of traces.
+//! `trawl scans trace SCAN`: where the time of a scan went, without a tracing backend.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use super::{ClientArgs, ask, state_name};
 use crate::failure::DONE;
 use crate::output::waterfall;
 
-/// Show where the time of a scan went: stages, the slowest shards, and what probably held them up
+/// Show where the time of a scan went: stages, the slowest shards, and what probably delayed them
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The scan's id, as 'trawl scans list' shows it
@@ -31,9 +31,9 @@ pub struct Args {
     json: bool,
 }
 
-/// As it is printed as JSON.
+/// The JSON output.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Output<'a> {
     state: &'a str,
     #[serde(flatten)]
     profile: &'a Profile,
@@ -49,7 +49,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
 }
 
-/// Asks the coordinator, and shows what it knows.
+/// Asks the coordinator for the profile and shows it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scan = args.scan.clone();
     let reply = ask(&args.client, async |manager| manager.trace(&scan).await)?;
@@ -57,20 +57,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if reply.report_json.is_empty() {
         let why = match state {
             pb::ScanState::Queued => "waits for its turn, and has not begun",
-            pb::ScanState::Running => "has only just been taken up",
+            pb::ScanState::Running => "has only just started",
             _ => {
-                "has ended without an answer, and its times are not kept any more: they are with the coordinator that \
-                 led then, as long as it has room for them"
+                "has ended without an answer, and this coordinator does not have its timings: they are kept by the coordinator that \
+                 led at that time, as long as it has room for them"
             }
         };
-        anyhow::bail!("there is nothing to show of scan {}: it {why}", args.scan);
+        anyhow::bail!("there is nothing to show for scan {}: it {why}", args.scan);
     }
     let report: RunReport =
         serde_json::from_str(&reply.report_json).context("the coordinator's report cannot be read")?;
     let profile = Profile::of(&report);
     if args.json {
-        let told = Told { state: state_name(state), profile: &profile };
-        print(&format!("{}\n", serde_json::to_string(&told)?))?;
+        let output = Output { state: state_name(state), profile: &profile };
+        print(&format!("{}\n", serde_json::to_string(&output)?))?;
         return Ok(ExitCode::from(DONE));
     }
     let options = waterfall::Options { width: waterfall::width(), all: args.all_shards, more: " with --all-shards" };

@@ -1,7 +1,7 @@
 //! Answers in Arrow IPC and Parquet files.
 //!
-//! Both are read from memory, where every offset that a damaged file tells is compared with what is there. Columns of
-//! types that no answer has are refused before any of their bytes is looked at.
+//! Both are read from memory, where every offset of a damaged file is checked against the length. Columns of types that
+//! an answer never has are refused before any of their bytes is read.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ const BATCH_ROWS: usize = 8192;
 const ARROW_TRAILER_BYTES: usize = 10;
 
 fn unreadable(what: &str) -> Damage {
-    Damage::new(format!("it is no {what} file, or it is cut or damaged"))
+    Damage::new(format!("it is not a {what} file, or it is truncated or damaged"))
 }
 
 /// The answer in an Arrow IPC file.
@@ -81,14 +81,17 @@ impl Columns {
             matches!(kind, Boolean | Float64 | Int32 | Int64 | UInt32 | UInt64 | Utf8)
         };
         if let Some(strange) = schema.fields().iter().find(|field| !readable(field.data_type())) {
-            let why =
-                format!("its column '{}' is of type {}, which no answer has", strange.name(), strange.data_type());
+            let why = format!(
+                "its column '{}' is of type {}, which an answer never has",
+                strange.name(),
+                strange.data_type()
+            );
             return Err(Damage::new(why));
         }
         let pairs: HashMap<&str, &str> =
             schema.metadata().iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let Some(identity) = pairs.get(IDENTITY_KEY) else {
-            return Err(Damage::new(format!("it is no answer of a scan: its metadata have no '{IDENTITY_KEY}'")));
+            return Err(Damage::new(format!("it is not an answer of a scan: its metadata lack '{IDENTITY_KEY}'")));
         };
         let identity = serde_json::from_str(identity).map_err(|_| Damage::new("its identity is damaged"))?;
         let digest = pairs.get(DIGEST_KEY).map(|&text| text.to_owned());

@@ -1,9 +1,9 @@
 //! Reads an answer file back, whichever of the four formats it has.
 //!
-//! Columns are found by name. What stands before `place` are the settings of a sweep, what is none of the fixed columns
-//! is a select column; `edge` and `provisional` may be there or not. A file that is cut, damaged or no answer at all is
-//! the user's mistake, told with its place: the libraries that read Arrow and Parquet panic at some damages, and that is
-//! caught here too.
+//! Columns are found by name. Columns before `place` are the settings of a sweep, columns that are not fixed ones are
+//! select columns; `edge` and `provisional` are optional. A file that is truncated, damaged or not an answer is the
+//! user's mistake, reported with its place: the libraries that read Arrow and Parquet panic on some damaged files, and
+//! that is caught here too.
 
 mod columnar;
 mod text;
@@ -21,18 +21,18 @@ use crate::failure::UserMistake;
 use crate::number::push_exact;
 use crate::output::staged::plain;
 
-/// Bytes of an answer file that are read.
+/// Most bytes of an answer file that are read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of the identity file beside a CSV file.
+/// Most bytes of the identity file beside a CSV file.
 const IDENTITY_BYTES_MAX: u64 = 1 << 20;
-/// Rows of an answer: symbols, or symbols times settings.
+/// Most rows of an answer: symbols, or symbols times settings.
 const ROWS_MAX: usize = 20_000_000;
-/// Columns of an answer.
+/// Most columns of an answer.
 const COLUMNS_MAX: usize = 4096;
-/// What to do about a file that cannot be understood.
-const WRITE_ANEW: &str = "give a file that 'trawl scan --output FILE' wrote, or write it anew";
+/// Advice for a file that cannot be read as an answer.
+const WRITE_AGAIN: &str = "give a file that 'trawl scan --output FILE' wrote, or write it again";
 
-/// An answer as it stands in a file.
+/// An answer as read from a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnswerTable {
     /// Field and value, as text. `None`: a CSV file without its identity beside it.
@@ -48,7 +48,7 @@ pub struct AnswerTable {
 /// One row of an answer file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableRow {
-    /// Values of [`AnswerTable::settings`], numbers in the one way that files write them.
+    /// Values of [`AnswerTable::settings`], numbers in the same text form for every format.
     pub settings: Vec<String>,
     pub symbol: String,
     pub status: Status,
@@ -61,7 +61,7 @@ pub struct TableRow {
     pub values: Vec<f64>,
 }
 
-/// What stands in one field of a file.
+/// The content of one field of a file.
 #[derive(Debug, Clone, PartialEq)]
 enum Cell {
     Empty,
@@ -70,7 +70,7 @@ enum Cell {
     Bool(bool),
 }
 
-/// Why a file is no answer: the place in it, if one is known, and what is wrong there.
+/// Why a file is not an answer: the place in it, if known, and what is wrong there.
 #[derive(Debug)]
 struct Damage {
     place: Option<String>,
@@ -87,7 +87,7 @@ impl Damage {
     }
 }
 
-/// What an answer says about itself.
+/// The metadata of an answer.
 #[derive(Debug, Default, serde::Deserialize)]
 struct AboutRead {
     identity: Option<serde_json::Map<String, serde_json::Value>>,
@@ -95,10 +95,10 @@ struct AboutRead {
     counts: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
-/// Reads the answer in `path`; the extension says how.
+/// Reads the answer in `path`; the extension decides the format.
 ///
 /// # Errors
-/// A [`UserMistake`]: a file that cannot be read, is too large, is cut or damaged, or is no answer.
+/// A [`UserMistake`]: a file that cannot be read, is too large, is truncated or damaged, or is not an answer.
 pub fn answer(path: &Path) -> Result<AnswerTable, UserMistake> {
     let format = Format::of(path).map_err(|_| {
         UserMistake::with_help(
@@ -111,11 +111,11 @@ pub fn answer(path: &Path) -> Result<AnswerTable, UserMistake> {
         Format::Csv => identity_beside(path)?,
         _ => None,
     };
-    let told = |damage: Damage| damaged(path, &damage);
-    table(format, bytes, beside).map_err(told)
+    let mistake = |damage: Damage| damaged(path, &damage);
+    table(format, bytes, beside).map_err(mistake)
 }
 
-/// The answer in `bytes`, with what a CSV file's neighbour says about it.
+/// The answer in `bytes`, with the identity file beside a CSV file.
 fn table(format: Format, bytes: Vec<u8>, beside: Option<AboutRead>) -> Result<AnswerTable, Damage> {
     if bytes.is_empty() {
         return Err(Damage::new("the file is empty"));
@@ -131,7 +131,7 @@ fn table(format: Format, bytes: Vec<u8>, beside: Option<AboutRead>) -> Result<An
 
 fn damaged(path: &Path, damage: &Damage) -> UserMistake {
     let place = damage.place.as_ref().map_or_else(String::new, |place| format!(", {place}"));
-    UserMistake::with_help(format!("cannot read '{}'{place}: {}", path.display(), damage.message), WRITE_ANEW)
+    UserMistake::with_help(format!("cannot read '{}'{place}: {}", path.display(), damage.message), WRITE_AGAIN)
 }
 
 fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
@@ -145,7 +145,7 @@ fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
     Ok(bytes)
 }
 
-/// What `FILE.identity.json` beside `FILE.csv` says; `None` where there is no such file.
+/// The identity in `FILE.identity.json` beside `FILE.csv`; `None` where there is no such file.
 fn identity_beside(path: &Path) -> Result<Option<AboutRead>, UserMistake> {
     let path = identity_path(path);
     if !path.exists() {
@@ -160,8 +160,9 @@ thread_local! {
     static GUARDED: Flag<bool> = const { Flag::new(false) };
 }
 
-/// Whether this thread is inside a library that reads someone's file: a panic there is that file's fault, not ours.
-pub fn panics_are_told_elsewhere() -> bool {
+/// Whether this thread is inside a library that reads someone's file: a panic there is the file's fault, not a bug
+/// here.
+pub fn panics_are_reported_elsewhere() -> bool {
     GUARDED.with(Flag::get)
 }
 
@@ -173,7 +174,7 @@ fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
     result.ok()
 }
 
-/// Which column is what.
+/// The meaning of each column.
 #[derive(Debug)]
 struct Layout {
     place: usize,
@@ -189,7 +190,7 @@ struct Layout {
 impl Layout {
     fn of(names: &[String]) -> Result<Self, Damage> {
         if names.len() > COLUMNS_MAX {
-            return Err(Damage::new(format!("it has {} columns, at most {COLUMNS_MAX} are read", names.len())));
+            return Err(Damage::new(format!("it has {} columns; the limit is {COLUMNS_MAX}", names.len())));
         }
         let mut seen = HashSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -199,7 +200,7 @@ impl Layout {
         let fixed = |wanted: &str| {
             position(wanted).ok_or_else(|| {
                 Damage::new(format!(
-                    "it is no answer of a scan: it has no column '{wanted}' (place, symbol, status, reason)"
+                    "it is not an answer of a scan: it has no column '{wanted}' (place, symbol, status, reason)"
                 ))
             })
         };
@@ -207,14 +208,14 @@ impl Layout {
         let (edge, provisional) = (position("edge"), position("provisional"));
         let taken = [Some(symbol), Some(status), Some(reason), edge, provisional];
         if let Some(early) = taken.into_iter().flatten().find(|&i| i < place) {
-            return Err(Damage::new(format!("its column '{}' stands before 'place'", names[early])));
+            return Err(Damage::new(format!("its column '{}' is before 'place'", names[early])));
         }
         let values = (place + 1..names.len()).filter(|i| !taken.contains(&Some(*i))).collect();
         Ok(Self { place, symbol, status, reason, edge, provisional, values, columns: names.len() })
     }
 }
 
-/// Makes a table of rows as they come.
+/// Builds a table from rows as they are read.
 struct Builder {
     layout: Layout,
     table: AnswerTable,
@@ -231,11 +232,11 @@ impl Builder {
         Ok(Self { layout, table })
     }
 
-    /// Adds a row; `Err` says what is wrong with it, the caller knows where it stands.
+    /// Adds a row; `Err` says what is wrong with it, the caller adds where it is.
     fn push(&mut self, cells: &mut [Cell]) -> Result<(), String> {
         let layout = &self.layout;
         if cells.len() != layout.columns {
-            return Err(format!("{} fields stand here, {} are expected", cells.len(), layout.columns));
+            return Err(format!("{} fields are here, {} are expected", cells.len(), layout.columns));
         }
         if self.table.rows.len() >= ROWS_MAX {
             return Err(format!("more than {ROWS_MAX} rows"));
@@ -260,7 +261,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The table, once every row is there and the counts, if any, agree.
+    /// The table, once every row was added and the counts, if any, agree.
     fn finish(self, about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
         finish(self.table, about)
     }
@@ -269,18 +270,19 @@ impl Builder {
 fn finish(mut table: AnswerTable, about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
     let mut seen = HashSet::with_capacity(table.rows.len());
     if let Some(twice) = table.rows.iter().find(|row| !seen.insert((&row.settings, &row.symbol))) {
-        return Err(Damage::new(format!("the symbol '{}' stands there twice", twice.symbol)));
+        return Err(Damage::new(format!("the symbol '{}' appears twice", twice.symbol)));
     }
     drop(seen);
     let Some(about) = about else { return Ok(table) };
-    // The counts of a sweep may be told otherwise; those of a scan say how many rows there were.
+    // The counts of a sweep count symbols; those of a plain scan are numbers of rows.
     if let Some(counts) = about.counts.as_ref().filter(|_| table.settings.is_empty()) {
         for status in Status::ALL {
             let found = table.rows.iter().filter(|row| row.status == status).count() as u64;
-            if let Some(told) = counts.get(status.name()).and_then(serde_json::Value::as_u64).filter(|&n| n != found) {
+            if let Some(counted) = counts.get(status.name()).and_then(serde_json::Value::as_u64).filter(|&n| n != found)
+            {
                 let name = status.name().replace('_', " ");
                 let why = format!(
-                    "its identity counts {told} {name}, its rows are {found}: the file is cut, or the identity is another's"
+                    "its identity counts {counted} {name}, but {found} rows are: the file is truncated, or the identity belongs to another file"
                 );
                 return Err(Damage::new(why));
             }
@@ -343,7 +345,7 @@ fn number(cell: &Cell) -> Result<f64, String> {
         Cell::Empty => Ok(f64::NAN),
         Cell::Number(value) => Ok(*value),
         Cell::Bool(value) => Ok(f64::from(*value)),
-        Cell::Text(text) => text.parse().map_err(|_| format!("{} is no number", shown(cell))),
+        Cell::Text(text) => text.parse().map_err(|_| format!("{} is not a number", shown(cell))),
     }
 }
 
@@ -362,7 +364,7 @@ fn setting(cell: &Cell) -> String {
     text
 }
 
-/// Characters of a field that are shown in a message.
+/// Characters of a field that a message shows.
 const SHOWN_CHARACTERS_MAX: usize = 40;
 
 fn shown(cell: &Cell) -> String {

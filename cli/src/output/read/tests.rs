@@ -63,7 +63,7 @@ fn settings_and_flags_are_found_by_name() {
     assert_eq!(read.rows[1].settings, ["10", "1"]);
     assert_eq!((read.rows[0].edge, read.rows[0].provisional, read.rows[1].edge), (Some(true), Some(false), None));
     assert_eq!(read.rows[0].values, [3.5]);
-    // The same answer as JSON has the same keys.
+    // The same answer has the same keys in JSON.
     let json = r#"{"identity": {"as_of": "x"}, "rows": [{"n": 10, "x": 0.5, "place": 1, "symbol": "IBM",
         "status": "matched", "edge": true, "provisional": false, "reason": "", "close": 3.5}]}"#;
     let same = table(Format::Json, json.into(), None).unwrap();
@@ -71,18 +71,18 @@ fn settings_and_flags_are_found_by_name() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn a_mistake_is_reported_with_its_place() {
     let head = "place,symbol,status,reason\n";
     for (text, place, word) in [
         ("symbol,status\n".to_owned(), "line 1", "no column 'place'"),
         ("place,symbol,status,reason,a,a\n".to_owned(), "line 1", "two columns 'a'"),
-        ("symbol,place,status,reason\n".to_owned(), "line 1", "stands before 'place'"),
+        ("symbol,place,status,reason\n".to_owned(), "line 1", "is before 'place'"),
         (format!("{head}1,IBM,matchd,\n"), "line 2", "'matchd', one of failed"),
         (format!("{head}0,IBM,matched,\n"), "line 2", "whole number from 1"),
-        (format!("{head}1,IBM,matched\n"), "line 2", "3 fields stand here, 4 are expected"),
+        (format!("{head}1,IBM,matched\n"), "line 2", "3 fields are here, 4 are expected"),
         (format!("{head}1,,matched,\n"), "line 2", "symbol is empty"),
-        ("place,symbol,status,reason,c\n1,IBM,matched,,x\n".to_owned(), "line 2", "'c': 'x' is no number"),
-        (format!("{head},IBM,stale,a\n,IBM,stale,a\n"), "", "'IBM' stands there twice"),
+        ("place,symbol,status,reason,c\n1,IBM,matched,,x\n".to_owned(), "line 2", "'c': 'x' is not a number"),
+        (format!("{head},IBM,stale,a\n,IBM,stale,a\n"), "", "'IBM' appears twice"),
         (format!("{head},IBM,stale,a"), "", "does not end"),
     ] {
         let damage = read_csv(&text).unwrap_err();
@@ -103,15 +103,15 @@ fn a_csv_file_that_lost_whole_lines_does_not_agree_with_its_identity() {
     let text = std::fs::read_to_string(&path).unwrap();
     let cut = text.trim_end().rfind('\n').unwrap() + 1;
     std::fs::write(&path, &text[..cut]).unwrap();
-    let told = super::answer(&path).unwrap_err().to_string();
-    assert!(told.contains("its identity counts 1 outside, its rows are 0"), "{told}");
-    // Without the neighbour nothing tells.
+    let message = super::answer(&path).unwrap_err().to_string();
+    assert!(message.contains("its identity counts 1 outside, but 0 rows are"), "{message}");
+    // Without the identity file the difference cannot be noticed.
     std::fs::remove_file(identity_path(&path)).unwrap();
     assert_eq!(super::answer(&path).unwrap().identity, None);
 }
 
 #[test]
-fn an_empty_and_a_foreign_file_are_told() {
+fn an_empty_and_a_foreign_file_are_refused() {
     for (_, format) in FORMATS {
         assert!(table(format, Vec::new(), None).is_err());
         assert!(table(format, b"PAR1 not an answer, ARROW1 neither PAR1ARROW1".to_vec(), None).is_err());
@@ -122,7 +122,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn a_cut_or_damaged_file_is_an_answer_or_a_mistake_but_no_panic(
+    fn a_truncated_or_damaged_file_is_an_answer_or_a_mistake_and_never_a_panic(
         which in 0usize..4,
         cut in proptest::option::of(0.0..1.0f64),
         flips in proptest::collection::vec((0.0..1.0f64, any::<u8>()), 0..6),

@@ -6,10 +6,10 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use super::{AboutRead, AnswerTable, Builder, COLUMNS_MAX, Cell, Damage, ROWS_MAX, finish};
 
-/// Some programs put it before a CSV file's header.
+/// A byte order mark, which some programs write before a CSV file's header.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The answer in a CSV file; `about` is what stands beside it.
+/// The answer in a CSV file; `about` is the content of the identity file beside it.
 pub fn csv(bytes: &[u8], about: Option<AboutRead>) -> Result<AnswerTable, Damage> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut reader = ::csv::Reader::from_reader(bytes);
@@ -27,7 +27,7 @@ pub fn csv(bytes: &[u8], about: Option<AboutRead>) -> Result<AnswerTable, Damage
         builder.push(&mut cells).map_err(|why| Damage::at(format!("line {line}"), why))?;
     }
     if !bytes.ends_with(b"\n") {
-        return Err(Damage::new("the file is cut: its last line does not end"));
+        return Err(Damage::new("the file is truncated: its last line does not end"));
     }
     builder.finish(about)
 }
@@ -36,7 +36,7 @@ fn csv_damage(error: &::csv::Error) -> Damage {
     let place = error.position().map(|position| format!("line {}", position.line()));
     let message = match error.kind() {
         ::csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("{len} fields stand here, {expected_len} are expected")
+            format!("{len} fields are here, {expected_len} are expected")
         }
         ::csv::ErrorKind::Utf8 { .. } => "the text is not UTF-8".to_owned(),
         _ => "the file is damaged".to_owned(),
@@ -46,7 +46,7 @@ fn csv_damage(error: &::csv::Error) -> Damage {
 
 /// The answer in a JSON file.
 pub fn json(bytes: &[u8]) -> Result<AnswerTable, Damage> {
-    // Read twice: flattening both into one would hold every row as a tree first.
+    // Parsed twice: flattening both into one would hold every row as a tree first.
     #[derive(serde::Deserialize)]
     struct RowsOnly {
         rows: RowsRead,
@@ -54,7 +54,7 @@ pub fn json(bytes: &[u8]) -> Result<AnswerTable, Damage> {
     let about: AboutRead = serde_json::from_slice(bytes).map_err(|e| json_damage(&e))?;
     let RowsOnly { rows: RowsRead(table) } = serde_json::from_slice(bytes).map_err(|e| json_damage(&e))?;
     if about.identity.is_none() {
-        return Err(Damage::new("it is no answer of a scan: it has no 'identity'"));
+        return Err(Damage::new("it is not an answer of a scan: it has no 'identity'"));
     }
     finish(table, Some(about))
 }
@@ -63,7 +63,7 @@ pub fn json(bytes: &[u8]) -> Result<AnswerTable, Damage> {
 pub fn json_damage(error: &serde_json::Error) -> Damage {
     let text = error.to_string();
     let message = match error.classify() {
-        serde_json::error::Category::Eof => "the file is cut: more is expected here",
+        serde_json::error::Category::Eof => "the file is truncated: more is expected here",
         _ => text.split(" at line ").next().unwrap_or_default(),
     };
     if error.line() == 0 {
@@ -109,7 +109,7 @@ impl<'de> Visitor<'de> for RowsVisitor {
     }
 }
 
-/// One row; the first says the names of the columns.
+/// One row; the first row gives the names of the columns.
 struct Row<'a> {
     names: &'a mut Vec<String>,
     first: bool,

@@ -1,4 +1,4 @@
-//! Times on the device, by its own clock, beside what its memory allows.
+//! Times on the device, by its own clock, compared with what its memory bandwidth allows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
 
 use super::super::screen::{COLUMNS, SCREEN};
 use super::super::walk;
-use super::{Ending, Size, Told};
+use super::{Ending, Outcome, Size};
 
-/// Cells that are copied: 2 GiB on a device that has them, or a quarter of what it has.
+/// Cells that are copied: 2 GiB on a device that has them, or a quarter of its memory.
 const COPY_CELLS_MAX: usize = 1 << 28;
-/// Largest difference to the CPU's values over chunks of a history, relative to the output's largest value.
+/// Largest allowed difference from the CPU's values over chunks of a history, relative to the output's largest value.
 const CHUNK_ERROR_MAX: f64 = 1e-12;
 /// Times a copy is measured.
 const COPIES: usize = 10;
@@ -50,7 +50,7 @@ pub(super) fn inputs<'a>(program: &Program, market: &'a [[Vec<f64>; 5]]) -> Resu
     Ok(market.iter().map(symbol).collect())
 }
 
-/// Times of the kernels of repeated runs over bars that stay on the device, ascending.
+/// Kernel times of repeated runs over bars that stay on the device, ascending.
 fn kernel_times(
     executor: &Executor,
     program: &Program,
@@ -74,7 +74,7 @@ fn kernel_times_of(
     let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
     let from: Vec<usize> = symbols.iter().map(|s| if all { 0 } else { s.visible - 1 }).collect();
     let mut times = Vec::new();
-    // The first brings the bars.
+    // The first run uploads the bars.
     for run in 0..=repeats {
         let mut stages = Stages::default();
         match lowering {
@@ -103,19 +103,19 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Figures of one measurement: the fastest and the middle one, and bytes by the fastest.
-fn tell(told: &mut Told, name: &str, times: &[Duration], bytes: f64, required_ms: Option<(f64, f64)>) {
+/// Adds the figures of one measurement: fastest and median time, and bytes per second of the fastest.
+fn record(outcome: &mut Outcome, name: &str, times: &[Duration], bytes: f64, required_ms: Option<(f64, f64)>) {
     let (Some(best), middle) = (times.first(), times[times.len() / 2]) else { return };
     let rate = bytes / best.as_secs_f64().max(1e-9);
-    told.figure(&format!("{name}_ms"), ms(*best));
-    told.figure(&format!("{name}_median_ms"), ms(middle));
-    told.figure(&format!("{name}_bytes_per_s"), rate);
+    outcome.figure(&format!("{name}_ms"), ms(*best));
+    outcome.figure(&format!("{name}_median_ms"), ms(middle));
+    outcome.figure(&format!("{name}_bytes_per_s"), rate);
     let goal = required_ms.map_or_else(String::new, |(required, goal)| format!(", required {required}, goal {goal}"));
-    told.line(name, format!("{:.3} ms ({:.3} in the middle{goal}), {:.2} TB/s", ms(*best), ms(middle), rate / 1e12));
+    outcome.line(name, format!("{:.3} ms ({:.3} median{goal}), {:.2} TB/s", ms(*best), ms(middle), rate / 1e12));
 }
 
-/// A copy within the device: bytes read and written a second.
-pub(super) fn copy(device: &dyn Device) -> Result<Told> {
+/// A copy within the device: bytes read and written per second.
+pub(super) fn copy(device: &dyn Device) -> Result<Outcome> {
     let stream = device.stream()?;
     let free = usize::try_from(device.free_bytes()?).unwrap_or(usize::MAX) / CELL_BYTES;
     let cells = COPY_CELLS_MAX.min(free / 4).max(1);
@@ -126,7 +126,7 @@ pub(super) fn copy(device: &dyn Device) -> Result<Told> {
         device.copy_within(stream, (&from, 0), (&to, 0), cells)?;
         let last = device.mark(stream)?;
         if !device.wait(&last, device.now() + Duration::from_secs(20))? {
-            return Ok(Told::other(Ending::Failed, "a copy did not end"));
+            return Ok(Outcome::other(Ending::Failed, "a copy did not end"));
         }
         best = best.min(device.between(&first, &last)?);
         device.forget(first);
@@ -134,46 +134,46 @@ pub(super) fn copy(device: &dyn Device) -> Result<Told> {
     }
     device.release(stream, from);
     device.release(stream, to);
-    let mut told = Told::done();
+    let mut outcome = Outcome::done();
     let rate = 2.0 * (cells * CELL_BYTES) as f64 / best.as_secs_f64().max(1e-9);
-    told.figure("copied_bytes", cells * CELL_BYTES);
-    told.figure("copy_bytes_per_s", rate);
-    told.line("copy within the device, read and written", format!("{:.2} TB/s", rate / 1e12));
-    Ok(told)
+    outcome.figure("copied_bytes", cells * CELL_BYTES);
+    outcome.figure("copy_bytes_per_s", rate);
+    outcome.line("copy within the device, read and written", format!("{:.2} TB/s", rate / 1e12));
+    Ok(outcome)
 }
 
-/// The screen W1 over a market that is resident.
-pub(super) fn screen(executor: &Executor, size: &Size) -> Result<Told> {
+/// The screen W1 over a market that is resident on the device.
+pub(super) fn screen(executor: &Executor, size: &Size) -> Result<Outcome> {
     let plan = compiled(&screen_items())?;
     let program = plan.program();
     let market = market(size.symbols, size.bars);
     let symbols = inputs(program, &market)?;
     let cells = f64::from(size.symbols) * f64::from(size.bars) * CELL_BYTES as f64;
     let (read, written) = (cells * program.inputs.len() as f64, cells * program.outputs.len() as f64);
-    let mut told = Told::done();
-    told.figure("input_bytes", read);
+    let mut outcome = Outcome::done();
+    outcome.figure("input_bytes", read);
     let last = kernel_times(executor, program, &symbols, false, size.repeats)?;
-    tell(&mut told, "w1_last_bar", &last, read, Some((0.8, 0.4)));
+    record(&mut outcome, "w1_last_bar", &last, read, Some((0.8, 0.4)));
     let all = kernel_times(executor, program, &symbols, true, size.repeats.min(5))?;
-    tell(&mut told, "w1_all_bars", &all, read + written, None);
-    Ok(told)
+    record(&mut outcome, "w1_all_bars", &all, read + written, None);
+    Ok(outcome)
 }
 
-/// Adaptive Trend Classification over a market that is resident.
-pub(super) fn atc(executor: &Executor, size: &Size) -> Result<Told> {
+/// Adaptive Trend Classification over a market that is resident on the device.
+pub(super) fn atc(executor: &Executor, size: &Size) -> Result<Outcome> {
     let plan = compiled(&["atc().signal"])?;
     let program = plan.program();
     let market = market(size.symbols, size.bars);
     let symbols = inputs(program, &market)?;
     let read = f64::from(size.symbols) * f64::from(size.bars) * (CELL_BYTES * program.inputs.len()) as f64;
-    let mut told = Told::done();
+    let mut outcome = Outcome::done();
     let times = kernel_times(executor, program, &symbols, false, size.repeats.min(5))?;
-    tell(&mut told, "atc_last_bar", &times, read, Some((10.0, 5.0)));
-    Ok(told)
+    record(&mut outcome, "atc_last_bar", &times, read, Some((10.0, 5.0)));
+    Ok(outcome)
 }
 
-/// One symbol of a long history, every bar of the screen, beside one core.
-pub(super) fn long(executor: &Executor, size: &Size) -> Result<Told> {
+/// One symbol with a long history, every bar of the screen, compared with one core.
+pub(super) fn long(executor: &Executor, size: &Size) -> Result<Outcome> {
     let plan = compiled(&screen_items())?;
     let program = plan.program();
     let market = market(1, size.long_bars);
@@ -184,28 +184,28 @@ pub(super) fn long(executor: &Executor, size: &Size) -> Result<Told> {
     let times = kernel_times_of(Lowering::Chunks, executor, program, &symbols, true, size.repeats)?;
     let mut stages = Stages::default();
     let device = executor.evaluate_in_chunks(program, &symbols, &[0], None, &NoCancel, &mut stages, true)?;
-    let mut told = Told::done();
+    let mut outcome = Outcome::done();
     let bytes = f64::from(size.long_bars) * (CELL_BYTES * (program.inputs.len() + program.outputs.len())) as f64;
-    tell(&mut told, "w1_one_symbol", &times, bytes, None);
-    // A thread that goes through all bars may take longer than a batch is allowed.
+    record(&mut outcome, "w1_one_symbol", &times, bytes, None);
+    // A single thread that goes through all bars may exceed the time limit of a batch.
     if let Ok(serial) = kernel_times(executor, program, &symbols, true, 1) {
-        tell(&mut told, "w1_one_symbol_serial", &serial, bytes, None);
+        record(&mut outcome, "w1_one_symbol_serial", &serial, bytes, None);
     }
     let ratio = core.as_secs_f64() / times[0].as_secs_f64().max(1e-9);
-    told.figure("one_core_ms", ms(core));
-    told.figure("times_one_core", ratio);
-    told.line("times as fast as one core", format!("{ratio:.1}, required 20"));
+    outcome.figure("one_core_ms", ms(core));
+    outcome.figure("times_one_core", ratio);
+    outcome.line("times as fast as one core", format!("{ratio:.1}, required 20"));
     let error = super::parity::largest_error(&cpu, &device);
-    told.figure("largest_error", error);
-    told.line("largest difference to the CPU", format!("{error:.1e} of an output's largest value, allowed 1e-12"));
+    outcome.figure("largest_error", error);
+    outcome.line("largest difference to the CPU", format!("{error:.1e} of an output's largest value, allowed 1e-12"));
     if error.is_nan() || error > CHUNK_ERROR_MAX {
-        (told.ending, told.why) = (Ending::Failed, "other values than the CPU's".to_owned());
+        (outcome.ending, outcome.why) = (Ending::Failed, "values differ from the CPU's".to_owned());
     }
-    Ok(told)
+    Ok(outcome)
 }
 
-/// A plan that nobody compiled: until it answers, and the same with other numbers.
-pub(super) fn first(executor: &Executor, size: &Size) -> Result<Told> {
+/// A plan that was not compiled before: until it answers, and the same plan with other numbers.
+pub(super) fn first(executor: &Executor, size: &Size) -> Result<Outcome> {
     let shape = |a: u32, b: u32| {
         let items = [
             format!("rsi(close,{a}) < {b} and close > sma(close,{b}) and adx({a}) > 20"),
@@ -217,7 +217,7 @@ pub(super) fn first(executor: &Executor, size: &Size) -> Result<Told> {
     let names: Vec<String> = (0..market.len()).map(|i| i.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
-    // How long an answer takes, and the part of it that is the device's.
+    // The time of an answer, and the device's share of it.
     let scan = |a: u32, b: u32| -> Result<(Duration, Duration)> {
         let plan = shape(a, b)?;
         let symbols = inputs(plan.program(), &market)?;
@@ -228,27 +228,31 @@ pub(super) fn first(executor: &Executor, size: &Size) -> Result<Told> {
         let kernel = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
         Ok((begun.elapsed(), kernel))
     };
-    let mut told = Told::done();
+    let mut outcome = Outcome::done();
     let (answered, _) = scan(14, 30)?;
-    told.figure("first_answer_ms", ms(answered));
-    told.line("first scan with a new plan, upload included", format!("{:.0} ms, required 3000", ms(answered)));
+    outcome.figure("first_answer_ms", ms(answered));
+    outcome.line("first scan with a new plan, upload included", format!("{:.0} ms, required 3000", ms(answered)));
     let plan = shape(14, 30)?;
     let (begun, until) = (Instant::now(), Instant::now() + Duration::from_secs(20));
     while !executor.is_fused(plan.program()) {
         if Instant::now() >= until {
-            return Ok(Told { ending: Ending::Failed, why: "the fused kernel was not compiled".to_owned(), ..told });
+            return Ok(Outcome {
+                ending: Ending::Failed,
+                why: "the fused kernel was not compiled".to_owned(),
+                ..outcome
+            });
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     let fused = answered + begun.elapsed();
-    told.figure("fused_after_ms", ms(fused));
-    told.line("until the fused kernel answers", format!("{:.0} ms", ms(fused)));
+    outcome.figure("fused_after_ms", ms(fused));
+    outcome.line("until the fused kernel answers", format!("{:.0} ms", ms(fused)));
     let mut best = Duration::MAX;
     for repeat in 0..5 {
         let (answered, kernel) = scan(15 + repeat, 31 + repeat)?;
         best = best.min(answered.saturating_sub(kernel));
     }
-    told.figure("new_numbers_beyond_compute_ms", ms(best));
-    told.line("the same with other numbers, beyond compute", format!("{:.2} ms, required 5", ms(best)));
-    Ok(told)
+    outcome.figure("new_numbers_beyond_compute_ms", ms(best));
+    outcome.line("the same with other numbers, beyond compute", format!("{:.2} ms, required 5", ms(best)));
+    Ok(outcome)
 }

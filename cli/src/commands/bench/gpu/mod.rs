@@ -1,7 +1,8 @@
-//! `trawl bench gpu`: parity and speed of plans on this machine's GPU. Needs this executable and NVIDIA's libraries, nothing else.
+//! `trawl bench gpu`: parity and speed of plans on this machine's GPU. Needs this executable and NVIDIA's libraries,
+//! nothing else.
 //!
-//! Each section runs in a process of its own with a time limit: one that fails, hangs or loses the device loses no other. Where
-//! there is no GPU it says so and gives no figure.
+//! Each section runs in a process of its own with a time limit, so that one that fails, hangs or loses the device does
+//! not affect the others. Without a GPU it reports that and gives no figures.
 
 mod figures;
 mod parity;
@@ -22,11 +23,11 @@ use super::{Machine, machine};
 use crate::backend::device;
 use crate::failure::{DONE, NOT_DONE};
 
-/// All sections together.
+/// Time limit of all sections together.
 const TOTAL_MAX: Duration = Duration::from_secs(480);
-/// How often a section is asked whether it has ended.
+/// Interval at which a section is checked for its end.
 const POLL: Duration = Duration::from_millis(20);
-/// Bytes that one section may say.
+/// Most bytes of a section's output that are read.
 const SECTION_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -47,7 +48,7 @@ pub struct Args {
     section: Option<Section>,
 }
 
-/// What is measured over.
+/// The size of the market that is measured.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Size {
     /// Symbols of the market
@@ -66,17 +67,17 @@ pub struct Size {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
 
-    /// Functions of the catalogue that parity is shown for, counted from the first; all without it
+    /// Functions of the catalogue whose parity is checked, counted from the first [default: all]
     #[arg(long, value_name = "N", hide = true)]
     functions: Option<usize>,
 }
 
-/// What is done, in this order.
+/// The sections, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Section {
-    /// A copy within the device's memory: what figures are compared with
+    /// A copy within the device's memory, which the other figures are compared with
     Copy,
-    /// Every function of the catalogue: the CPU's bits, fused and a primitive at a time
+    /// Every function of the catalogue: the same bits as on the CPU, fused and one primitive at a time
     Parity,
     /// The screen W1, last bar and every bar
     Screen,
@@ -84,16 +85,16 @@ pub enum Section {
     Atc,
     /// One symbol of a long history
     Long,
-    /// A plan that was never compiled, and the same with other numbers
+    /// A plan that was never compiled, and the same plan with other numbers
     First,
     /// A few plans, for compute-sanitizer
     Small,
-    /// The few plans under compute-sanitizer, where it is there
+    /// The few plans under compute-sanitizer, where it is installed
     Sanitizer,
 }
 
 impl Section {
-    /// Those that run unless others are asked for.
+    /// The sections that run by default.
     const USUAL: [Self; 7] =
         [Self::Copy, Self::Screen, Self::Atc, Self::Long, Self::First, Self::Parity, Self::Sanitizer];
 
@@ -125,29 +126,29 @@ impl Section {
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     Done,
-    /// It ran, and something is wrong.
+    /// It ran, and a check failed.
     Failed,
     TimedOut,
-    /// What it needs is not there.
+    /// Something that it needs is missing.
     Skipped,
 }
 
-/// What came of a section.
+/// The outcome of a section.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Told {
+pub struct Outcome {
     ending: Ending,
-    /// Why it did not end well; empty where it did.
+    /// Why it did not succeed; empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     why: String,
-    /// Names with their units, and numbers or lists.
+    /// Figures by name (which ends in the unit): numbers or lists.
     #[serde(default)]
     figures: Map<String, Value>,
-    /// Lines of the table: what, and what of it.
+    /// Lines of the table: label and value.
     #[serde(default)]
     lines: Vec<(String, String)>,
 }
 
-impl Told {
+impl Outcome {
     fn done() -> Self {
         Self { ending: Ending::Done, why: String::new(), figures: Map::new(), lines: Vec::new() }
     }
@@ -160,8 +161,8 @@ impl Told {
         self.figures.insert(name.to_owned(), value.into());
     }
 
-    fn line(&mut self, what: impl Into<String>, told: impl Into<String>) {
-        self.lines.push((what.into(), told.into()));
+    fn line(&mut self, what: impl Into<String>, value: impl Into<String>) {
+        self.lines.push((what.into(), value.into()));
     }
 }
 
@@ -170,7 +171,7 @@ struct SectionReport {
     name: &'static str,
     seconds: f64,
     #[serde(flatten)]
-    told: Told,
+    outcome: Outcome,
 }
 
 #[derive(Debug, Serialize)]
@@ -191,7 +192,7 @@ struct Report {
     version: &'static str,
     /// UTC.
     date: String,
-    /// Nothing of it was measured on a device.
+    /// Nothing in it was measured on a device.
     simulated: bool,
     device: DeviceReport,
     machine: Machine,
@@ -216,14 +217,15 @@ impl DeviceReport {
     }
 }
 
-/// Runs the sections; [`NOT_DONE`] where there is no GPU, or a section did not end well.
+/// Runs the sections; [`NOT_DONE`] without a GPU, or when a section did not succeed.
 ///
 /// # Errors
-/// A report that cannot be written.
+/// The report cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(section) = args.section {
-        let told = in_this_process(section, args).unwrap_or_else(|e| Told::other(Ending::Failed, format!("{e:#}")));
-        println!("{}", serde_json::to_string(&told)?);
+        let outcome =
+            in_this_process(section, args).unwrap_or_else(|e| Outcome::other(Ending::Failed, format!("{e:#}")));
+        println!("{}", serde_json::to_string(&outcome)?);
         return Ok(ExitCode::SUCCESS);
     }
     let started = Instant::now();
@@ -241,12 +243,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let (begun, left) = (Instant::now(), TOTAL_MAX.saturating_sub(started.elapsed()));
         let limit = section.limit().min(left);
         eprintln!("{}: at most {} s", section.name(), limit.as_secs());
-        let told = if limit.is_zero() {
-            Told::other(Ending::Skipped, format!("the {} s of all sections were over", TOTAL_MAX.as_secs()))
+        let outcome = if limit.is_zero() {
+            Outcome::other(Ending::Skipped, format!("the {} s of all sections were over", TOTAL_MAX.as_secs()))
         } else {
-            in_a_process(*section, args, limit).unwrap_or_else(|e| Told::other(Ending::Failed, format!("{e:#}")))
+            in_a_process(*section, args, limit).unwrap_or_else(|e| Outcome::other(Ending::Failed, format!("{e:#}")))
         };
-        sections.push(SectionReport { name: section.name(), seconds: begun.elapsed().as_secs_f64(), told });
+        sections.push(SectionReport { name: section.name(), seconds: begun.elapsed().as_secs_f64(), outcome });
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let report = Report {
@@ -267,7 +269,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))?;
     }
     std::io::stdout().write_all(table(&report).as_bytes())?;
-    let well = |s: &SectionReport| matches!(s.told.ending, Ending::Done | Ending::Skipped);
+    let well = |s: &SectionReport| matches!(s.outcome.ending, Ending::Done | Ending::Skipped);
     Ok(ExitCode::from(if report.sections.iter().all(well) { DONE } else { NOT_DONE }))
 }
 
@@ -279,37 +281,37 @@ fn table(report: &Report) -> String {
         device.name, device.compute_capability, device.driver, device.compiler
     );
     for section in &report.sections {
-        let ending = match section.told.ending {
+        let ending = match section.outcome.ending {
             Ending::Done => "done".to_owned(),
-            Ending::Failed => format!("FAILED: {}", section.told.why),
-            Ending::TimedOut => format!("TIMED OUT: {}", section.told.why),
-            Ending::Skipped => format!("skipped: {}", section.told.why),
+            Ending::Failed => format!("FAILED: {}", section.outcome.why),
+            Ending::TimedOut => format!("TIMED OUT: {}", section.outcome.why),
+            Ending::Skipped => format!("skipped: {}", section.outcome.why),
         };
         text.push_str(&format!("{:<10}{:>6.1} s  {ending}\n", section.name, section.seconds));
-        for (what, told) in &section.told.lines {
-            text.push_str(&format!("  {what:<44}{told}\n"));
+        for (what, value) in &section.outcome.lines {
+            text.push_str(&format!("  {what:<44}{value}\n"));
         }
     }
     text
 }
 
-/// A section in a process of its own, which is killed when its time is over.
-fn in_a_process(section: Section, args: &Args, limit: Duration) -> Result<Told> {
+/// Runs a section in a process of its own, which is killed when its time is over.
+fn in_a_process(section: Section, args: &Args, limit: Duration) -> Result<Outcome> {
     let mut child = command(section, &args.size)?.spawn().context("cannot start a section")?;
     let mut stdout = child.stdout.take().ok_or_else(|| anyhow!("a section without output"))?;
     let reading = std::thread::spawn(move || {
-        let mut said = String::new();
-        let _ = stdout.by_ref().take(SECTION_BYTES_MAX).read_to_string(&mut said);
-        said
+        let mut output = String::new();
+        let _ = stdout.by_ref().take(SECTION_BYTES_MAX).read_to_string(&mut output);
+        output
     });
     let status = match wait(&mut child, limit)? {
         Some(status) => status,
-        None => return Ok(Told::other(Ending::TimedOut, format!("not done within {} s", limit.as_secs()))),
+        None => return Ok(Outcome::other(Ending::TimedOut, format!("not done within {} s", limit.as_secs()))),
     };
-    let said = reading.join().unwrap_or_default();
-    match said.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
-        Some(told) => Ok(told),
-        None => Ok(Told::other(Ending::Failed, format!("it said nothing ({status})"))),
+    let output = reading.join().unwrap_or_default();
+    match output.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
+        Some(outcome) => Ok(outcome),
+        None => Ok(Outcome::other(Ending::Failed, format!("it printed nothing ({status})"))),
     }
 }
 
@@ -331,7 +333,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<std::process::ExitS
 
 /// This executable with the arguments of a section.
 fn command(section: Section, size: &Size) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("where this executable lies")?);
+    let mut command = Command::new(std::env::current_exe().context("cannot find this executable")?);
     command.args(["bench", "gpu", "--section", section.name()]).args(size.arguments());
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     Ok(command)
@@ -350,7 +352,7 @@ impl Size {
     }
 }
 
-fn in_this_process(section: Section, args: &Args) -> Result<Told> {
+fn in_this_process(section: Section, args: &Args) -> Result<Outcome> {
     let size = &args.size;
     match section {
         Section::Copy => figures::copy(device().map_err(|why| anyhow!(why))?.as_ref()),
@@ -364,7 +366,7 @@ fn in_this_process(section: Section, args: &Args) -> Result<Told> {
     }
 }
 
-/// A device whose kernels are all compiled anew.
+/// A device without cached kernels.
 fn executor(wait_for_fused: bool) -> Result<Executor> {
     let device = device().map_err(|why| anyhow!(why))?;
     let options =

@@ -1,5 +1,5 @@
-//! Whether the device gives the bits of the CPU engine: every function of the catalogue over real bars and synthetic ones,
-//! fused and a primitive at a time.
+//! Whether the device gives the same bits as the CPU engine: every function of the catalogue over real and synthetic
+//! bars, fused and one primitive at a time.
 
 use std::sync::Mutex;
 
@@ -14,17 +14,17 @@ use trawl_plan::{Input, Program};
 use super::super::screen::COLUMNS;
 use super::super::walk;
 use super::figures::compiled;
-use super::{Ending, Size, Told};
+use super::{Ending, Outcome, Size};
 
 /// Functions in one plan.
 const TOGETHER: usize = 12;
 /// Bars of the longest symbol.
 const BARS: usize = 500;
-/// Differences that are told.
+/// Most differences that are reported.
 const TOLD_MAX: usize = 20;
 
-/// Symbols of lengths around tiles and warps; some with missing and infinite values, prices that stand still, days without
-/// trade, prices at both ends of what a number holds.
+/// Symbols with lengths around the sizes of tiles and warps; some with missing and infinite values, constant prices,
+/// days without trades, and prices at both ends of the number range.
 fn market() -> Vec<[Vec<f64>; 5]> {
     let lengths = [1, 2, 15, 16, 17, 31, 32, 33, 47, 100, 161, BARS];
     let symbols = lengths.iter().cycle().take(70).enumerate();
@@ -45,7 +45,8 @@ fn market() -> Vec<[Vec<f64>; 5]> {
         .collect()
 }
 
-/// The largest difference, relative to the largest value of the same output; NaN where one value is defined and the other not.
+/// The largest difference, relative to the largest value of the same output; NaN where one value is defined and the
+/// other is not.
 pub(super) fn largest_error(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> f64 {
     let mut largest = 0.0f64;
     for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
@@ -60,7 +61,7 @@ pub(super) fn largest_error(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> f64 {
     largest
 }
 
-/// What came of a plan.
+/// The result of comparing a plan.
 struct Compared {
     values: u64,
     differs: Vec<String>,
@@ -102,17 +103,17 @@ fn input<'a>(program: &Program, columns: &'a [Vec<f64>; 5], begins: &'a [f64]) -
 }
 
 /// Every function of the catalogue.
-pub(super) fn catalogue(executor: &Executor, size: &Size) -> Result<Told> {
+pub(super) fn catalogue(executor: &Executor, size: &Size) -> Result<Outcome> {
     let all: Vec<&Function> = functions().take(size.functions.unwrap_or(usize::MAX)).collect();
     let plans: Vec<Vec<String>> =
         all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| sample(f)).collect()).collect();
-    let mut told = compared(executor, &plans)?;
-    told.figure("functions", all.len());
-    Ok(told)
+    let mut outcome = compared(executor, &plans)?;
+    outcome.figure("functions", all.len());
+    Ok(outcome)
 }
 
 /// A few plans of every family.
-pub(super) fn small(executor: &Executor) -> Result<Told> {
+pub(super) fn small(executor: &Executor) -> Result<Outcome> {
     let plans: [&[&str]; 4] = [
         &["rsi(close,14)", "sma(close,20)", "bbands(close,20,2).upper", "adx(14)"],
         &["ht_trendmode(close)", "mama(close).fama", "sar()", "supertrend(7,3).line"],
@@ -123,7 +124,7 @@ pub(super) fn small(executor: &Executor) -> Result<Told> {
     compared(executor, &plans)
 }
 
-fn compared(executor: &Executor, plans: &[Vec<String>]) -> Result<Told> {
+fn compared(executor: &Executor, plans: &[Vec<String>]) -> Result<Outcome> {
     let (market, begins) = (market(), (0..BARS).map(|t| f64::from(u8::from(t % 11 == 0))).collect::<Vec<f64>>());
     let total = Mutex::new(Compared { values: 0, differs: Vec::new() });
     // Several at a time: compiling takes longer than computing.
@@ -139,17 +140,17 @@ fn compared(executor: &Executor, plans: &[Vec<String>]) -> Result<Told> {
         .collect();
     done?;
     let Compared { values, differs } = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut told = Told::done();
+    let mut outcome = Outcome::done();
     let outputs: usize = plans.iter().map(Vec::len).sum();
-    told.figure("outputs", outputs);
-    told.figure("values", values);
-    told.figure("differences", differs.len());
-    told.line("outputs, values, differences", format!("{outputs}, {values}, {}", differs.len()));
+    outcome.figure("outputs", outputs);
+    outcome.figure("values", values);
+    outcome.figure("differences", differs.len());
+    outcome.line("outputs, values, differences", format!("{outputs}, {values}, {}", differs.len()));
     if !differs.is_empty() {
-        (told.ending, told.why) = (Ending::Failed, format!("{} series differ from the CPU's", differs.len()));
+        (outcome.ending, outcome.why) = (Ending::Failed, format!("{} series differ from the CPU's", differs.len()));
         let shown: Vec<String> = differs.into_iter().take(TOLD_MAX).collect();
-        shown.iter().for_each(|line| told.line("differs", line.clone()));
-        told.figure("first_differences", shown);
+        shown.iter().for_each(|line| outcome.line("differs", line.clone()));
+        outcome.figure("first_differences", shown);
     }
-    Ok(told)
+    Ok(outcome)
 }

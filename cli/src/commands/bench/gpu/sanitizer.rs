@@ -1,27 +1,27 @@
-//! A few plans under NVIDIA's compute-sanitizer, where the machine has it: accesses beyond memory, reads of what nobody wrote,
-//! races in shared memory.
+//! A few plans under NVIDIA's compute-sanitizer, where it is installed: accesses out of bounds, reads of uninitialised
+//! memory, races in shared memory.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::{Ending, Section, Size, Told};
+use super::{Ending, Outcome, Section, Size};
 
-/// Its tools that are used, in order.
+/// The tools that are run, in order.
 const TOOLS: [&str; 2] = ["memcheck", "racecheck"];
-/// Its exit code where it found something.
+/// Its exit code when it found something.
 const FOUND: i32 = 86;
-/// Characters of what it says that are kept.
-const SAID_MAX: usize = 2_000;
+/// Most characters of its output that are kept.
+const OUTPUT_CHARS_MAX: usize = 2_000;
 
-pub(super) fn run(size: &Size) -> Result<Told> {
+pub(super) fn run(size: &Size) -> Result<Outcome> {
     let Some(program) = find() else {
-        return Ok(Told::other(Ending::Skipped, "compute-sanitizer is not there"));
+        return Ok(Outcome::other(Ending::Skipped, "compute-sanitizer is not installed"));
     };
-    let mut told = Told::done();
+    let mut outcome = Outcome::done();
     for tool in TOOLS {
-        let executable = std::env::current_exe().context("where this executable lies")?;
+        let executable = std::env::current_exe().context("cannot find this executable")?;
         let output = Command::new(&program)
             .args(["--tool", tool, "--error-exitcode", &FOUND.to_string()])
             .arg(executable)
@@ -30,19 +30,19 @@ pub(super) fn run(size: &Size) -> Result<Told> {
             .stdin(Stdio::null())
             .output()
             .with_context(|| format!("'{}' does not run", program.display()))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        let well = output.status.success() && said.contains("\"ending\":\"done\"");
-        told.figure(tool, well);
-        told.line(tool, if well { "nothing found" } else { "something found, or it did not run" });
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let well = output.status.success() && printed.contains("\"ending\":\"done\"");
+        outcome.figure(tool, well);
+        outcome.line(tool, if well { "nothing found" } else { "something found, or it did not run" });
         if !well {
-            (told.ending, told.why) = (Ending::Failed, format!("{tool}: {}", output.status));
-            told.figure(&format!("{tool}_said"), said.chars().take(SAID_MAX).collect::<String>());
+            (outcome.ending, outcome.why) = (Ending::Failed, format!("{tool}: {}", output.status));
+            outcome.figure(&format!("{tool}_said"), printed.chars().take(OUTPUT_CHARS_MAX).collect::<String>());
         }
     }
-    Ok(told)
+    Ok(outcome)
 }
 
-/// In the folders of programs, or in the toolkit's.
+/// Looked up on PATH, then in the CUDA toolkit.
 fn find() -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&paths).collect();
