@@ -1,6 +1,6 @@
-"""Bars that make candle patterns happen.
+"""Bars in which candle patterns occur.
 
-Prices are whole numbers of ticks, a bar is (open, high, low, close). Bars lean on one another: opens and closes stand at
+Prices are whole numbers of ticks, a bar is (open, high, low, close). Bars lean on one another: opens and closes are at
 or near earlier opens, closes, highs, lows and middles, bodies come in TA-Lib's sizes, so that rare patterns and ties
 occur. Windows around a pattern, changed by a tick here and there, try each of its conditions at its limit.
 """

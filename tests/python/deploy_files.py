@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads what builds and starts containers, where no container engine is needed for it: hadolint over the Dockerfile, the stages
+"""Checks the files that build and start containers, as far as that needs no container engine: hadolint over the Dockerfile, the stages
 that images are made of, the bill of materials, the build script's commands, and the compose file."""
 
 import json
@@ -14,7 +14,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IMAGES = ("coordinator", "worker", "worker-cuda", "cli")
-# Registries that are named in full, so that no engine's own default decides.
+# Registries that are named in full, so that the result does not depend on an engine's default.
 REGISTRY = re.compile(r"^(docker\.io|quay\.io|gcr\.io)/.+:[\w.-]+$")
 problems = []
 
@@ -73,7 +73,7 @@ def dockerfile():
     build = " ".join(stages["build"]["lines"])
     for word in ("--locked", "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "sbom.py"):
         check(word in build, f"the build stage lacks {word}")
-    # The run-time compiler that kernels are tested with.
+    # The run-time compiler that the kernels are tested with.
     wheel = re.search(r"^nvidia-cuda-nvrtc==(\d+\.\d+)\.", (ROOT / "tests/requirements.txt").read_text(), re.M)[1]
     check(
         f"cuda:{wheel}." in defaults["CUDA_IMAGE"],
@@ -117,13 +117,13 @@ def bill_of_materials():
     check(names == ["b"], f"the bill of materials holds {names}: what is linked, not what builds and tests need")
     check(bom["components"][0]["purl"] == "pkg:cargo/b@2", f"{bom['components'][0]}")
     check(bom["components"][0]["licenses"] == [{"expression": "MIT OR Apache-2.0"}], f"{bom['components'][0]}")
-    check("somewhere" not in made.stdout, "the bill of materials tells where it was built")
+    check("somewhere" not in made.stdout, "the bill of materials contains the build directory")
     return "the bill of materials"
 
 
 def build_script():
-    said = run("deploy/images/build", "--dry-run").stdout.splitlines()
-    check([re.search(r"--target (\S+)", line)[1] for line in said] == list(IMAGES), f"deploy/images/build: {said}")
+    printed = run("deploy/images/build", "--dry-run").stdout.splitlines()
+    check([re.search(r"--target (\S+)", line)[1] for line in printed] == list(IMAGES), f"deploy/images/build: {printed}")
     pushed = run("deploy/images/build", "--dry-run", "--push", "--registry", "r.example.org/x/", "cli").stdout
     for word in (
         "--tag r.example.org/x/trawl/cli:",
@@ -134,7 +134,7 @@ def build_script():
     ):
         check(word in pushed, f"deploy/images/build --push lacks {word}: {pushed}")
     check(run("deploy/images/build", "wroker").returncode == 2, "deploy/images/build takes an unknown image")
-    # It builds what it prints: an engine that only remembers.
+    # It runs the commands that it prints: checked with a fake engine that records its calls.
     with tempfile.TemporaryDirectory() as folder:
         engine = pathlib.Path(folder) / "docker"
         engine.write_text('#!/bin/sh\necho "docker $*"\n')
@@ -191,13 +191,13 @@ def compose():
             check(environment["TRAWL_ID"] == name, f"compose: {name} calls itself {environment['TRAWL_ID']}")
             check(environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://jaeger:4317", f"compose: traces of {name}")
             check(int(service["stop_grace_period"][:-1]) >= 10 + 15, f"compose: {name} is killed while it drains")
-    # One Jaeger here, and where a cluster of this machine is looked at.
+    # The same Jaeger here and in deploy/compose.yaml.
     observed = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]["jaeger"]["image"]
     check(
         services["jaeger"]["image"] == observed,
         f"compose runs {services['jaeger']['image']}, deploy/compose.yaml {observed}",
     )
-    # One etcd here, one in the chart for trials: the same.
+    # The same etcd here and in the chart for trials.
     chart = yaml.safe_load((ROOT / "helm/trawl/values.yaml").read_text())["etcd"]["trial"]["image"]
     check(services["etcd"]["image"] == chart, f"compose runs {services['etcd']['image']}, the chart {chart}")
     for script in ("deploy/cluster/smoke", "deploy/images/build"):
@@ -206,8 +206,8 @@ def compose():
     return f"{len(services)} services"
 
 
-told = [part() for part in (dockerfile, bill_of_materials, build_script, compose)]
+summaries = [part() for part in (dockerfile, bill_of_materials, build_script, compose)]
 for problem in problems:
     print(f"- {problem}", file=sys.stderr)
-print(f"{'; '.join(told)}; {len(problems)} problems")
+print(f"{'; '.join(summaries)}; {len(problems)} problems")
 sys.exit(1 if problems else 0)

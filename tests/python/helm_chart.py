@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds the chart helm/trawl against what it promises, with a real helm and the schemas of Kubernetes; needs no cluster.
+"""Checks the promises of the chart helm/trawl, with a real helm and the schemas of Kubernetes; needs no cluster.
 
     helm_chart.py --helm HELM --trawl TRAWL PART
 
 PART is one of: objects (what every rendered object must be), branches (what each value changes), refusals (values that
-are refused, and how that is told), keys (options of the program, values, and the page that documents them), pages
+are refused, and the messages), keys (options of the program, values, and the page that documents them), pages
 (generated files are current), server (the program takes what the ConfigMaps set).
 """
 
@@ -21,17 +21,17 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import chart_docs  # noqa: E402  (the pages' maker knows the program's options)
+import chart_docs  # noqa: E402  (it parses the program's options)
 import helm_cases  # noqa: E402
 import helm_refusals  # noqa: E402
 
 CHART = ROOT / "helm/trawl"
 CASES = sorted((CHART / "ci").glob("*-values.yaml"))
-# The oldest that Chart.yaml allows, and the newest whose schemas are there.
+# The oldest that Chart.yaml allows, and the newest whose schemas are available.
 KUBERNETES = ("1.30", "1.37")
 # Objects of other projects, whose schemas are not bundled; what they hold is checked in `branches`.
 CUSTOM = {"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ScaledObject", "TriggerAuthentication"}
-# What leaving takes beside draining (docs/cluster.md).
+# How long leaving takes besides draining (docs/cluster.md).
 LEAVE_SECONDS = 15
 # A pod of a Deployment is NAME-HASH-RANDOM; an id of Trawl has 64 characters at most.
 POD_SUFFIX, ID_MAX = len("-1234567890-12345"), 64
@@ -78,7 +78,7 @@ class Rendered:
         return {o["kind"] for o in self.objects}
 
     def config(self, component):
-        """What a coordinator or worker is told, if there is one."""
+        """The ConfigMap of a coordinator or worker, if there is one."""
         of_component = [
             o
             for o in self.objects
@@ -166,13 +166,13 @@ def check_pod(case, rendered, owner, metadata, spec):
         paths = [m["mountPath"] for m in container.get("volumeMounts", [])]
         check(len(paths) == len(set(paths)), f"{what}: two volumes at one path")
         for mount in container.get("volumeMounts", []):
-            check(mount["name"] in volumes, f"{what}: mounts '{mount['name']}', which is no volume")
+            check(mount["name"] in volumes, f"{what}: mounts '{mount['name']}', which is not a volume")
             mounted.add(mount["name"])
             if "secret" in volumes.get(mount["name"], {}):
                 check(mount.get("readOnly") is True, f"{what}: a secret that can be written")
-                # Only then does a kubelet bring a new certificate or token in.
+                # Only then does a kubelet update a certificate or token.
                 check("subPath" not in mount, f"{what}: a secret by subPath is never renewed")
-    check(set(volumes) == mounted, f"{name}: volumes that nobody mounts: {set(volumes) - mounted}")
+    check(set(volumes) == mounted, f"{name}: unmounted volumes: {set(volumes) - mounted}")
     for volume in volumes.values():
         check("hostPath" not in volume, f"{name}: a path of the node")
         if "emptyDir" in volume:
@@ -187,7 +187,7 @@ def check_pod(case, rendered, owner, metadata, spec):
 
 
 def check_server(case, rendered, deployment):
-    """A coordinator or worker: probes and periods follow from what the program is told."""
+    """A coordinator or worker: probes and periods follow from the program's configuration."""
     component = deployment["metadata"]["labels"]["app.kubernetes.io/component"]
     name = f"{case}: {component}"
     spec = deployment["spec"]["template"]["spec"]
@@ -201,7 +201,7 @@ def check_server(case, rendered, deployment):
     )
     port = int(config["TRAWL_HEALTH"].rsplit(":", 1)[1])
     asks = {probe: container[probe].get("grpc") for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
-    # What is live depends on nothing else: a restart would help nobody while etcd is away.
+    # Liveness depends on nothing else: a restart would not help while etcd is away.
     services = {"startupProbe": "ready", "livenessProbe": "live", "readinessProbe": "ready"}
     for probe, service in services.items():
         check(asks[probe] == {"port": port, "service": service}, f"{name}: {probe} asks {asks[probe]}")
@@ -225,7 +225,7 @@ def check_server(case, rendered, deployment):
     )
     check(
         "checksum/config" in deployment["spec"]["template"]["metadata"]["annotations"],
-        f"{name}: a new ConfigMap restarts nobody",
+        f"{name}: a new ConfigMap does not restart pods",
     )
     check(len(deployment["metadata"]["name"]) + POD_SUFFIX <= ID_MAX, f"{name}: pods' names are too long for ids")
     keys = [c["topologyKey"] for c in spec["topologySpreadConstraints"]]
@@ -251,7 +251,7 @@ def objects(helm):
         case = path.name.removesuffix("-values.yaml")
         lint = helm.run("lint", "--strict", CHART, "--values", path)
         check(lint.returncode == 0, f"{case}: helm lint:\n{lint.stdout}{lint.stderr}")
-        # A long name is cut, so that all names stay legal.
+        # A long name is truncated, so that all names remain valid.
         for release in ("rel", "a-release-with-a-name-of-fifty-characters-and-more"):
             rendered = helm.template("--values", path, release=release)
             check_rendered(case, rendered)
@@ -297,7 +297,7 @@ def check_rendered(case, rendered):
             named = {p["name"] for s in behind for c in s["containers"] for p in c["ports"]}
             check(all(p["targetPort"] in named for p in o["spec"]["ports"]), f"{name}: its ports are none of the pods'")
         if o["kind"] in ("PodDisruptionBudget", "PodMonitor"):
-            check(any(matches(o["spec"]["selector"], m["labels"]) for _, m, _ in pods), f"{name}: selects nobody")
+            check(any(matches(o["spec"]["selector"], m["labels"]) for _, m, _ in pods), f"{name}: selects no pod")
         if o["kind"] == "ServiceAccount":
             check(o.get("automountServiceAccountToken") is False, f"{name}: mounts its token")
     for owner, metadata, spec in pods:
@@ -309,7 +309,7 @@ def check_rendered(case, rendered):
     for policy in policies:
         check(
             any(matches(policy["spec"]["podSelector"], m["labels"]) for _, m, _ in pods),
-            f"{case}: {policy['metadata']['name']} is for nobody",
+            f"{case}: {policy['metadata']['name']} selects no pod",
         )
         for rule in (policy["spec"].get("ingress") or []) + (policy["spec"].get("egress") or []):
             check(rule.get("ports"), f"{case}: {policy['metadata']['name']}: a rule for every port")
@@ -344,7 +344,7 @@ def keys(helm, trawl):
             set(values[command]["config"]) <= configured,
             f"{command}.config in values.yaml: {set(values[command]['config']) - configured}",
         )
-        # A variable that is set and that no option reads would be ignored in silence.
+        # A variable that no option reads would be ignored silently.
         variables = {chart_docs.variable(o) for o in known} | set(documented)
         used = set()
         for case in rendered:
@@ -415,7 +415,7 @@ def server(helm, trawl):
             if not (config := rendered.config(command)):
                 continue
             config = dict(config)
-            # Ports that are free, an etcd that nobody waits for, and files that are certainly not there.
+            # Ports that are free, an etcd that is not waited for, and files that are certainly not there.
             config |= {
                 k: re.sub(r":\d+$", ":0", config[k])
                 for k in ("TRAWL_LISTEN", "TRAWL_HEALTH", "TRAWL_METRICS")
@@ -466,10 +466,10 @@ def main():
         "pages": lambda: pages(helm, given.trawl),
         "server": lambda: server(helm, given.trawl),
     }
-    told = parts[given.part]()
+    summary = parts[given.part]()
     for problem in problems:
         print(f"- {problem}", file=sys.stderr)
-    print(f"{given.part}: {told}; {len(problems)} problems")
+    print(f"{given.part}: {summary}; {len(problems)} problems")
     sys.exit(1 if problems else 0)
 
 

@@ -4,7 +4,7 @@
     $(tools/get-venv) tests/python/live_patterns.py [--executable target/release/trawl] [--bars 25000] [--seed 1]
 
 Four times. On a grid of 1/64, where every sum is exact, whole and with prices missing, every bar must agree. On a grid of
-cents, and where prices change by powers of ten, TA-Lib's running sums keep what rounded away, and ties hang on it: there a
+cents, and where prices change by powers of ten, TA-Lib's running sums keep rounding errors, which decide ties: there a
 decision may differ if TA-Lib decides as Trawl does over the same window alone, or over its prices as whole numbers. A
 pattern that never happened fails too.
 """
@@ -42,7 +42,7 @@ STRETCH = 50
 
 
 def values_of(name):
-    """All that the pattern can say."""
+    """All values that the pattern can have."""
     short = name.removeprefix("CDL")
     if short in BULLISH:
         return [100]
@@ -92,7 +92,7 @@ def trawl(executable, calls, prices):
 
 
 def hangs_on_rounding(name, params, whole, divisor, got, at):
-    """Whether TA-Lib, which says otherwise within the history, says `got` over the window alone."""
+    """Whether TA-Lib, whose value differs within the history, gives `got` over the window alone."""
     window = whole[:, at - look_back(name, params) : at + 1].astype(float)
     return any(talib_segment(name, params, prices)[-1] == got for prices in (window / divisor, window))
 
@@ -102,9 +102,9 @@ def make_ticks(rng, count):
     bars = candles.random_bars(rng, count)
     prices = numpy.array(bars, dtype=float).T
     for name in NAMES:
-        said = talib_segment(name, {}, prices)
+        values = talib_segment(name, {}, prices)
         for value in values_of(name):
-            found = [t for t in numpy.flatnonzero(said == value) if t >= WINDOW]
+            found = [t for t in numpy.flatnonzero(values == value) if t >= WINDOW]
             for t in rng.sample(found, min(len(found), WINDOWS_PER_VALUE)):
                 for _ in range(NUDGES):
                     bars += candles.nudged(rng, bars[t + 1 - WINDOW : t + 1])
@@ -158,10 +158,10 @@ def main():
                 print(f"{label}: {name} {params} bar {at}: trawl {row[at]}, TA-Lib {want[at]}")
                 print(prices[:, max(0, at - 14) : at + 1].T)
                 break
-        print(f"{label}: {compared} values compared, {differing} differ, {excused} of these hang on TA-Lib's rounding")
+        print(f"{label}: {compared} values compared, {differing} differ, {excused} of these depend on TA-Lib's rounding")
     for name in NAMES:
-        said = ", ".join(f"{value}: {counts[name][value]}" for value in values_of(name))
-        print(f"{name.lower():22} {said}")
+        counted = ", ".join(f"{value}: {counts[name][value]}" for value in values_of(name))
+        print(f"{name.lower():22} {counted}")
         if not all(counts[name][value] for value in values_of(name)) or set(counts[name]) - {0, *values_of(name)}:
             failed = True
             print(f"{name.lower():22} says {sorted(counts[name])}, expected {sorted(values_of(name))} and 0")

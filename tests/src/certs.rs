@@ -1,4 +1,4 @@
-//! Certificates for tests: good ones, and those that nobody should take.
+//! Certificates for tests: valid ones, and those that must be refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use trawl_protocol::security::{Credentials, TlsFiles};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A CA whose certificates lie in one folder.
+/// A CA whose certificates are in one folder.
 pub struct Authority {
     folder: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -42,7 +42,7 @@ impl Files {
         Credentials::load(TlsFiles { ca: self.ca.clone(), own }, None).expect("files that were just written")
     }
 
-    /// The same certificate, with other trust.
+    /// The same certificate, trusting other CAs.
     pub fn trusting(&self, ca: &Path) -> Self {
         Self { ca: ca.to_owned(), ..self.clone() }
     }
@@ -71,7 +71,7 @@ impl Authority {
         self.issuer.as_ref().pem()
     }
 
-    /// A certificate that begins and ends so many days from now, named by URIs (`trawl://...`) or hosts.
+    /// A certificate that begins and ends this number of days from now, with URIs (`trawl://...`) or hosts as names.
     pub fn issue(&self, file: &str, names: &[&str], days: (i64, i64)) -> Files {
         let (uris, hosts): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.contains("://"));
         let hosts: Vec<String> = hosts.into_iter().map(str::to_owned).collect();

@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::process::Background;
 use crate::wait;
 
-/// Longest that a process may take to say where it listens, and the coordinator to see its workers.
+/// Longest that a process may take to print its address, and the coordinator to see its workers.
 const START_BOUND: Duration = Duration::from_secs(60);
 
 /// The processes; all end when it is dropped.
@@ -28,7 +28,7 @@ pub struct Cluster {
     options: Options,
 }
 
-/// What else the processes are started with, and how the test itself talks to the coordinator.
+/// Further options of the processes, and how the test itself connects to the coordinator.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub coordinator: Vec<String>,
@@ -42,7 +42,7 @@ impl Cluster {
         Self::start_with(home, workers, &etcd::endpoint(), &[])
     }
 
-    /// The same with an etcd of one's own and further environment variables for every process.
+    /// The same with an etcd of the test's own and further environment variables for every process.
     pub fn start_with(home: &Home, workers: usize, etcd: &str, environment: &[(&str, &str)]) -> Self {
         Self::start_as(home, workers, etcd, environment, Options::default())
     }
@@ -79,20 +79,20 @@ impl Cluster {
         self.workers.push(Background::start(&format!("worker {id}"), &mut command));
     }
 
-    /// Waits until the coordinator knows exactly so many workers.
+    /// Waits until the coordinator knows exactly this number of workers.
     ///
     /// # Panics
-    /// When the bound passes, with what the processes said.
+    /// When the bound passes, with the output of the processes.
     #[track_caller]
     pub fn wait_for_workers(&self, count: usize) {
         let seen = wait::until(START_BOUND, || (self.registered().len() == count).then_some(()));
-        let said = || self.workers.iter().map(Background::said).collect::<Vec<_>>().join("\n");
+        let worker_output = || self.workers.iter().map(Background::output).collect::<Vec<_>>().join("\n");
         assert!(
             seen.is_some(),
-            "the coordinator sees {:?}, not {count} workers; it said:\n{}\nthe workers said:\n{}",
+            "the coordinator sees {:?}, not {count} workers; its output:\n{}\nthe workers' output:\n{}",
             self.registered(),
-            self.coordinator.said(),
-            said()
+            self.coordinator.output(),
+            worker_output()
         );
     }
 
@@ -101,7 +101,7 @@ impl Cluster {
         self.workers_seen().into_iter().map(|w| (w.id, w.shards_in_flight)).collect()
     }
 
-    /// What the coordinator says of its workers.
+    /// The coordinator's list of its workers.
     pub fn workers_seen(&self) -> Vec<WorkerInfo> {
         let security = &self.options.security;
         block_on(async {
@@ -114,7 +114,7 @@ impl Cluster {
     }
 }
 
-/// A lazy connection to `http(s)://HOST:PORT`; the scheme counts for nothing, `security` does. Call it inside a runtime.
+/// A lazy connection to `http(s)://HOST:PORT`; `security` decides about TLS, not the scheme. Call it inside a runtime.
 pub fn channel_to(url: &str, security: &ClientSecurity, role: Role) -> Channel {
     let host = url.rsplit("//").next().unwrap_or(url);
     let endpoint = Endpoint::from_shared(format!("http://{host}")).expect("a URL");
@@ -127,7 +127,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// The URL out of the line `ready coordinator listen=IP:PORT url=URL`.
+/// The URL in the line `ready coordinator listen=IP:PORT url=URL`.
 fn ready_url(line: &str) -> Option<String> {
     let words = line.strip_prefix("ready coordinator ")?;
     words.split_whitespace().find_map(|word| word.strip_prefix("url=")).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Receivers of traces other than the good one of `otlp`: one that others wrote, and some that do what they should not.
+//! Receivers of traces other than the correct one of `otlp`: one from another project, and some that misbehave.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,22 +14,22 @@ use crate::wait;
 /// Longest that rotel may take to listen.
 const START_BOUND: Duration = Duration::from_secs(60);
 
-/// What a bad receiver does with a connection.
+/// How a bad receiver treats a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Does {
-    /// Takes it and never says a word.
+    /// Accepts it and never sends anything.
     Hangs,
-    /// Answers with what is no protocol.
+    /// Answers with bytes of no known protocol.
     Babbles,
     /// Ends it at once.
     HangsUp,
 }
 
-/// A receiver that does what it should not. Its thread ends with the test.
+/// A receiver that misbehaves. Its thread ends with the test.
 #[derive(Debug)]
 pub struct Bad {
     pub url: String,
-    /// Connections so far, so that a test knows that it was met.
+    /// Connections so far, so that a test knows that it was used.
     pub met: Arc<Mutex<usize>>,
 }
 
@@ -65,7 +65,7 @@ fn babble(mut connection: TcpStream) {
     let _ = connection.write_all(&[0x5a; 4096]);
 }
 
-/// The receiver of `tests/requirements.txt`: it says on its output what it is sent.
+/// The receiver of `tests/requirements.txt`: it prints what it receives.
 #[derive(Debug)]
 pub struct Rotel {
     /// For `OTEL_EXPORTER_OTLP_ENDPOINT` by gRPC.
@@ -75,9 +75,9 @@ pub struct Rotel {
     process: Background,
 }
 
-/// One span as rotel tells of it.
+/// One span as rotel prints it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct PrintedSpan {
     pub service: String,
     pub trace: String,
     pub parent: String,
@@ -89,7 +89,7 @@ pub struct Told {
 }
 
 impl Rotel {
-    /// Starts it; `None`, said aloud, where there is no environment of Python that has it.
+    /// Starts it; `None`, with a message on stderr, if no Python environment with it is configured.
     pub fn start() -> Option<Self> {
         let Some(agent) = agent() else {
             eprintln!("SKIPPED: TRAWL_PYTHON names no Python with rotel; set it to $(tools/get-venv)");
@@ -103,16 +103,17 @@ impl Rotel {
         let process = Background::start("rotel", &mut command);
         for address in [&grpc, &http] {
             let listens = wait::until(START_BOUND, || TcpStream::connect(address.as_str()).ok());
-            assert!(listens.is_some(), "rotel does not listen at {address}; it said:\n{}", process.said());
+            assert!(listens.is_some(), "rotel does not listen at {address}; its output:\n{}", process.output());
         }
         Some(Self { grpc: format!("http://{grpc}"), http: format!("http://{http}"), process })
     }
 
-    /// All spans it has told of.
-    pub fn spans(&self) -> Vec<Told> {
-        let said = self.process.said();
-        let (mut spans, mut service, mut in_resource): (Vec<Told>, String, bool) = (Vec::new(), String::new(), false);
-        for line in said.lines().map(str::trim) {
+    /// All spans it has printed.
+    pub fn spans(&self) -> Vec<PrintedSpan> {
+        let printed = self.process.output();
+        let (mut spans, mut service, mut in_resource): (Vec<PrintedSpan>, String, bool) =
+            (Vec::new(), String::new(), false);
+        for line in printed.lines().map(str::trim) {
             let field = |name: &str| {
                 let (key, value) = line.split_once(':')?;
                 (key.trim() == name).then(|| value.trim().to_owned())
@@ -121,7 +122,7 @@ impl Rotel {
                 (in_resource, service) = (true, String::new());
             } else if line.starts_with("Span #") {
                 in_resource = false;
-                spans.push(Told { service: service.clone(), ..Told::default() });
+                spans.push(PrintedSpan { service: service.clone(), ..PrintedSpan::default() });
             } else if let Some(attribute) = line.strip_prefix("-> ") {
                 if let (true, Some(name)) = (in_resource, attribute.strip_prefix("service.name: ")) {
                     service = name.trim_start_matches("Str(").trim_end_matches(')').to_owned();
@@ -145,13 +146,13 @@ impl Rotel {
         spans
     }
 
-    /// What it said, for messages.
-    pub fn said(&self) -> String {
-        self.process.said()
+    /// Its output, for messages.
+    pub fn output(&self) -> String {
+        self.process.output()
     }
 }
 
-/// Where the package puts its program.
+/// Where the package installs its executable.
 fn agent() -> Option<PathBuf> {
     let python = std::env::var_os("TRAWL_PYTHON")?;
     let find = "import importlib.util as u; print(u.find_spec('rotel').submodule_search_locations[0])";

@@ -11,7 +11,7 @@ use crate::executable::repository;
 use crate::process::Background;
 use crate::wait;
 
-/// A port that was free may be taken before etcd binds it.
+/// A free port may be taken before etcd binds it.
 const ATTEMPTS_MAX: u32 = 5;
 const HEALTHY_BOUND: Duration = Duration::from_secs(30);
 
@@ -32,12 +32,12 @@ pub fn fresh_cluster_name() -> String {
     format!("test-{}", name.to_lowercase())
 }
 
-/// A loopback port that nobody listens on at this moment.
+/// A loopback port that is free at this moment.
 pub fn free_port() -> u16 {
     free_port_of(IpAddr::from([127, 0, 0, 1]))
 }
 
-/// The same of another address of this machine.
+/// The same for another address of this machine.
 pub fn free_port_of(ip: IpAddr) -> u16 {
     TcpListener::bind((ip, 0)).and_then(|l| l.local_addr()).expect("a free port").port()
 }
@@ -54,7 +54,7 @@ pub fn executable() -> PathBuf {
 }
 
 fn start_own() -> String {
-    // Statics are never dropped: a watcher ends etcd and removes its files when this process is gone.
+    // Statics are never dropped: a watcher stops etcd and removes its files when this process has ended.
     let mut script = Command::new("python3");
     script.arg(repository().join("tools/shared_etcd.py")).arg(executable());
     script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
@@ -68,7 +68,7 @@ fn start_own() -> String {
     line.trim().to_owned()
 }
 
-/// An etcd of one test's own, which it may stop and kill.
+/// An etcd of the test's own, which it may stop and kill.
 #[derive(Debug)]
 pub struct OwnEtcd {
     pub process: Background,
@@ -82,7 +82,7 @@ impl OwnEtcd {
         Self::start_with("http", &[])
     }
 
-    /// One that takes connections with a certificate of the CA of `files` alone.
+    /// One that accepts only connections with a certificate of the CA of `files`.
     pub fn start_secure(files: &Files) -> Self {
         let text = |path: &std::path::Path| path.display().to_string();
         Self::start_with(

@@ -1,4 +1,4 @@
-//! Three etcd processes that are one etcd: any one of them may die.
+//! An etcd of three nodes: any one of them may die.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -9,13 +9,13 @@ use crate::etcd::{executable, free_port_of};
 use crate::process::Background;
 use crate::wait;
 
-/// Nodes: the least that outlives one of them.
+/// Nodes: the smallest number that survives the loss of one.
 pub const NODES: usize = 3;
-/// A port that was free may be taken before etcd binds it.
+/// A free port may be taken before etcd binds it.
 const ATTEMPTS_MAX: u32 = 5;
 /// Longest until the nodes agree on a leader, on a loaded machine.
 const LEADER_BOUND: Duration = Duration::from_secs(40);
-/// Longest that a node may take to say what it knows.
+/// Longest that a node may take to report its status.
 const ANSWER_BOUND: Duration = Duration::from_secs(2);
 
 /// The nodes; all end when it is dropped.
@@ -32,7 +32,7 @@ struct Node {
     arguments: Vec<String>,
 }
 
-/// What a node says of itself and of the others.
+/// The status that a node reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Its id.
@@ -47,7 +47,7 @@ impl EtcdNodes {
     /// Starts three nodes that listen on `ip`, and waits until they have a leader.
     ///
     /// # Panics
-    /// When they do not come to one.
+    /// When they do not elect a leader.
     pub fn start(ip: IpAddr) -> Self {
         for _ in 0..ATTEMPTS_MAX {
             let folder = tempfile::tempdir().expect("a temporary directory");
@@ -86,7 +86,7 @@ impl EtcdNodes {
         self.nodes.iter().map(|n| format!("http://{}", n.client)).collect::<Vec<_>>().join(",")
     }
 
-    /// The node that leads, as most nodes that answer see it, and its term.
+    /// The leading node, as most nodes that answer see it, and its term.
     pub fn leader(&self) -> Option<(usize, u64)> {
         let known: Vec<Option<Status>> = self.nodes.iter().map(|n| status(n.client)).collect();
         let newest = known.iter().flatten().max_by_key(|s| s.term)?;
@@ -103,7 +103,7 @@ impl EtcdNodes {
         id
     }
 
-    /// Starts a node that was killed, with the data that it has.
+    /// Restarts a node that was killed, with its data.
     pub fn restart(&mut self, node: usize) {
         let Node { process, arguments, .. } = &mut self.nodes[node];
         *process = Some(Background::start(&format!("etcd n{node}"), Command::new(executable()).args(arguments)));
@@ -114,9 +114,9 @@ impl EtcdNodes {
         wait::until(LEADER_BOUND, || self.leader().filter(|now| now.0 != before.0 && now.1 > before.1))
     }
 
-    /// What the nodes said.
-    pub fn said(&self) -> String {
-        self.nodes.iter().filter_map(|n| n.process.as_ref()).map(Background::said).collect()
+    /// The output of the nodes.
+    pub fn output(&self) -> String {
+        self.nodes.iter().filter_map(|n| n.process.as_ref()).map(Background::output).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A user's place in a temporary directory: own data root, own files, own home, a clean environment.
+//! A user's environment in a temporary directory: own data root, own files, own home, no variables of the caller.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::executable::trawl;
 use crate::process::{self, Ended};
 
-/// Variables that reach the executable; everything else of the caller's environment is kept away.
+/// Variables that are passed to the executable; the rest of the caller's environment is hidden from it.
 const PASSED_ON: [&str; 3] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH"];
 
-/// A data root and a working folder that go away with the test.
+/// A data root and a working folder that are deleted with the test.
 #[derive(Debug)]
 pub struct Home {
     folder: tempfile::TempDir,
@@ -22,7 +22,7 @@ impl Default for Home {
 }
 
 impl Home {
-    /// An empty place.
+    /// An empty one.
     pub fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("trawl-test-").tempdir().expect("a temporary directory");
         for name in ["data", "work"] {
@@ -55,7 +55,7 @@ impl Home {
         std::fs::read(&path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()))
     }
 
-    /// `trawl` with these arguments, in the working folder, with nothing of the caller's environment.
+    /// `trawl` with these arguments, in the working folder, without the caller's environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(trawl());
         command.env_clear().args(arguments).current_dir(self.folder.path().join("work"));
@@ -74,14 +74,14 @@ impl Home {
         process::run(&mut self.command(arguments))
     }
 
-    /// Makes a synthetic dataset.
+    /// Generates a synthetic dataset.
     #[track_caller]
     pub fn synth(&self, name: &str, symbols: u32, bars: u32) {
         let (symbols, bars) = (symbols.to_string(), bars.to_string());
         self.trawl(&["synth", "--symbols", &symbols, "--bars", &bars, "--seed", "7", "--dataset", name]).expect_code(0);
     }
 
-    /// Text in which this place and its random parts have fixed names, for snapshots.
+    /// Text in which this folder and its random parts have fixed names, for snapshots.
     pub fn plain(&self, text: &str) -> String {
         let root = self.folder.path();
         let real = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());

@@ -1,5 +1,6 @@
-//! A stand-in for Jaeger's query API over what a [`Sink`] received: enough of its form for `deploy/jaeger/find-slow-shard`.
-//! Whether the form is Jaeger's own, only Jaeger can say (`tests/external/jaeger`).
+//! A fake of Jaeger's query API over the spans that a [`Sink`] received: as much of its format as
+//! `deploy/jaeger/find-slow-shard` needs. Only Jaeger itself can show that the format is right
+//! (`tests/external/jaeger`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::otlp::{Sink, Span};
 
-/// Answers on a free loopback port, as long as the process lives; its URL.
+/// Answers on a free loopback port, as long as the process lives; returns its URL.
 pub fn serve(sink: Arc<Sink>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Whoever hangs up early asks again.
+            // A client that disconnects early will ask again.
             let _ = answer(stream, &sink);
         }
     });

@@ -1,8 +1,8 @@
 //! The harness of the integration tests: the real executable, real processes, a real etcd.
 //!
-//! Fixtures clean up when they are dropped, capture what their processes say, and wait on conditions with a bound.
-//! Of Trawl's rooms it links the protocol only, to ask a coordinator for its workers: the tests see what a user sees.
-//! `reference` is apart: an evaluator of its own, which `tests/agreement` holds against the engine.
+//! Fixtures clean up when they are dropped, capture the output of their processes, and wait on conditions with a bound.
+//! Of Trawl's crates it links the protocol only, to ask a coordinator for its workers: the tests see what a user sees.
+//! `reference` is separate: an independent evaluator that `tests/agreement` compares with the engine.
 #![forbid(unsafe_code)]
 
 pub mod certs;

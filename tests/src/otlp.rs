@@ -1,4 +1,4 @@
-//! A receiver of OTLP spans over gRPC, inside the test, that keeps what it is sent.
+//! A receiver of OTLP spans over gRPC, inside the test, that keeps what it receives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -124,7 +124,7 @@ impl Sink {
         lock(&self.secrets).clone()
     }
 
-    /// The trace whose root is a span of this name, once it has a root and every parent in it is there.
+    /// The trace whose root is a span of this name, once it has a root and every parent in it has arrived.
     pub fn whole_trace(&self, root: &str) -> Option<Vec<Span>> {
         let all = self.spans();
         let root = all.iter().find(|s| s.parent.is_empty() && s.name == root)?;

@@ -23,10 +23,10 @@ pub struct Point {
     pub value: Reading,
 }
 
-/// What a point says.
+/// The value of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
-    /// Of a sum that only grows.
+    /// A sum that only grows.
     Counter(f64),
     Gauge(f64),
     /// Bounds, counts of the buckets, sum.
@@ -76,7 +76,7 @@ impl MetricsService for Service {
                         let sum = p.sum.unwrap_or(f64::NAN);
                         keep(&p.attributes, Reading::Histogram(p.explicit_bounds, p.bucket_counts, sum));
                     }),
-                    other => panic!("{} is of a kind that nobody declared: {other:?}", metric.name),
+                    other => panic!("{} has an undeclared kind: {other:?}", metric.name),
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Processes under test: run to their end, or kept in the background; captured, bounded, killed on drop.
+//! Processes under test: run to their end, or kept in the background; output captured, duration bounded, killed on
+//! drop.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,10 +9,10 @@ use std::time::Duration;
 
 use crate::wait;
 
-/// Longest that a command which should end may take, on a loaded two-core machine.
+/// Longest that a command which should end may take, on a loaded machine with two cores.
 const RUN_BOUND: Duration = Duration::from_secs(240);
 
-/// How a process ended and what it said.
+/// How a process ended, with its output.
 #[derive(Debug, Clone)]
 pub struct Ended {
     /// The exit code; `None` when a signal ended it.
@@ -21,7 +22,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Panics, with all that was said, unless the process exited with `code`.
+    /// Panics, with all output, unless the process exited with `code`.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "\n-- stdout\n{}\n-- stderr\n{}", self.stdout, self.stderr);
@@ -47,7 +48,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts `command` without a terminal; both outputs are collected as they come.
+    /// Starts `command` without a terminal; both outputs are collected as they arrive.
     pub fn start(name: &str, command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -65,8 +66,8 @@ impl Background {
         self.child.id()
     }
 
-    /// What was said so far, stdout before stderr.
-    pub fn said(&self) -> String {
+    /// The output so far, stdout before stderr.
+    pub fn output(&self) -> String {
         format!("{}{}", lock(&self.stdout), lock(&self.stderr))
     }
 
@@ -75,18 +76,18 @@ impl Background {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for a whole line, on either output, of which `find` makes something.
+    /// Waits for a complete line, on either output, for which `find` returns something.
     ///
     /// # Panics
     /// When the process ends first or the bound passes.
     #[track_caller]
     pub fn wait_for_line<T>(&mut self, bound: Duration, find: impl Fn(&str) -> Option<T>) -> T {
-        let look = |said: &str| {
-            said.split_inclusive('\n').filter(|l| l.ends_with('\n')).find_map(|line| find(line.trim_end()))
+        let look = |output: &str| {
+            output.split_inclusive('\n').filter(|l| l.ends_with('\n')).find_map(|line| find(line.trim_end()))
         };
         let found = wait::until(bound, || {
             let ended = !self.running();
-            match look(&self.said()) {
+            match look(&self.output()) {
                 Some(found) => Some(Some(found)),
                 None if ended => Some(None),
                 None => None,
@@ -94,17 +95,17 @@ impl Background {
         });
         found
             .flatten()
-            .unwrap_or_else(|| panic!("{} never said what was waited for; it said:\n{}", self.name, self.said()))
+            .unwrap_or_else(|| panic!("{} never printed the expected line; its output:\n{}", self.name, self.output()))
     }
 
     /// Sends a signal by name (`STOP`, `CONT`, `TERM`, `INT`).
     pub fn signal(&self, name: &str) {
-        // The shell's own kill: a bare image has no other.
+        // The shell's own kill: a minimal image has no other.
         let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.id())]).status();
         assert!(status.is_ok_and(|s| s.success()), "cannot send {name} to {}", self.name);
     }
 
-    /// SIGKILL, and waits until the process is gone.
+    /// SIGKILL, and waits until the process has ended.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -119,7 +120,7 @@ impl Background {
         let status: Option<ExitStatus> = wait::until(bound, || self.child.try_wait().ok().flatten());
         let Some(status) = status else {
             self.kill();
-            panic!("{} did not end within {bound:?}; it said:\n{}", self.name, self.said());
+            panic!("{} did not end within {bound:?}; its output:\n{}", self.name, self.output());
         };
         for reader in self.readers.drain(..) {
             let _ = reader.join();

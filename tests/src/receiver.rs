@@ -1,4 +1,4 @@
-//! A receiver of HTTP posts inside the test: answers from a script and keeps what it was sent.
+//! A receiver of HTTP posts inside the test: answers from a script and keeps what it received.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,16 +22,16 @@ pub struct Posted {
     pub body: Vec<u8>,
 }
 
-/// What is done with a request.
+/// How a request is answered.
 #[derive(Debug, Clone)]
 pub enum Reply {
     /// Head (without the last empty line) and body.
     Http(String),
     /// Bytes as they are.
     Raw(Vec<u8>),
-    /// The connection is closed without a word.
+    /// The connection is closed without an answer.
     HangUp,
-    /// The connection stays open without a word, until the client gives up.
+    /// The connection stays open without an answer, until the client gives up.
     Silence,
     /// A body that never ends follows a good head.
     EndlessBody(u16),
@@ -61,7 +61,7 @@ impl Receiver {
         Self { url: format!("http://127.0.0.1:{url}"), authority: None, posted }
     }
 
-    /// The same over TLS, with a certificate for `localhost` that only this receiver's authority vouches for.
+    /// The same over TLS, with a certificate for `localhost` that only this receiver's authority signed.
     pub fn https(replies: Vec<Reply>) -> Self {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
@@ -127,7 +127,7 @@ fn converse(mut stream: impl Connection, kept: &Mutex<Vec<Posted>>, replies: &[R
     stream.end();
 }
 
-/// A stream that can say that nothing more comes.
+/// A stream that can signal that nothing more comes.
 trait Connection: Read + Write {
     fn end(&mut self);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::process::Background;
 
-/// Longest that a process may take to say where its metrics are, and an answer to come.
+/// Longest that a process may take to print where its metrics are, and that an answer may take.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// An answer.
@@ -19,15 +19,15 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Sends `request` to `HOST:PORT` and reads all that comes; `None` when nothing does.
+/// Sends `request` to `HOST:PORT` and reads the whole answer; `None` when there is none.
 ///
 /// # Panics
-/// When there is no connection, or what comes is no answer.
+/// When there is no connection, or the answer is invalid.
 #[track_caller]
 pub fn send(address: &str, request: &[u8]) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).unwrap_or_else(|e| panic!("no connection to {address}: {e}"));
     stream.set_read_timeout(Some(BOUND)).expect("a socket takes a timeout");
-    // One that is hung up on early has its answer all the same.
+    // A connection that is closed early still has its answer.
     let _ = stream.write_all(request);
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -48,7 +48,7 @@ pub fn get(address: &str, path: &str, accept: &str) -> Answer {
     send(address, request.as_bytes()).expect("an answer")
 }
 
-/// What a process shows.
+/// The metrics of a process.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(BTreeMap<String, f64>);
 
@@ -73,7 +73,7 @@ impl Samples {
         *self.0.get(series).unwrap_or_else(|| panic!("there is no {series} among {:#?}", self.0.keys()))
     }
 
-    /// All series of a name, added up.
+    /// All series of a name, summed.
     #[track_caller]
     pub fn sum(&self, name: &str) -> f64 {
         let of = |series: &&String| series.split('{').next() == Some(name);
@@ -89,7 +89,7 @@ impl Samples {
 
 #[track_caller]
 fn number(text: &str) -> f64 {
-    text.parse().unwrap_or_else(|_| panic!("'{text}' is no number"))
+    text.parse().unwrap_or_else(|_| panic!("'{text}' is not a number"))
 }
 
 /// `HOST:PORT` of the metrics of a process that was started with `--metrics`.

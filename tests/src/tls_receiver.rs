@@ -1,4 +1,4 @@
-//! A receiver of OTLP by `http/protobuf` over TLS, inside the test: it keeps paths, headers and bodies.
+//! A receiver of OTLP by `http/protobuf` over TLS, inside the test: it stores paths, headers and bodies.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -22,9 +22,9 @@ pub struct Asked {
 /// The receiver. Its thread ends with the test.
 #[derive(Debug)]
 pub struct TlsReceiver {
-    /// With the name that the certificate has.
+    /// With the name in its certificate.
     pub url: String,
-    /// Whom to trust, as a file.
+    /// The CA to trust, as a file.
     pub ca: PathBuf,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
@@ -72,7 +72,7 @@ impl TlsReceiver {
         Self { url, ca, asked }
     }
 
-    /// What came so far.
+    /// The requests so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,11 +1,11 @@
-//! Waiting on a condition with a bound. There is no other way to wait in these tests.
+//! Waiting on a condition with a bound. These tests wait in no other way.
 
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
+/// Interval at which a condition is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Looks until `condition` gives a value; `None` when `bound` has passed without one.
+/// Checks until `condition` gives a value; `None` when `bound` has passed without one.
 pub fn until<T>(bound: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + bound;
     loop {

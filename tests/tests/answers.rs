@@ -1,11 +1,11 @@
-//! One answer: the same bytes however a scan is cut and however many threads run it, in every file format.
+//! One answer: the same bytes however a scan is divided and however many threads run it, in every file format.
 
 use std::io::Read;
 
 use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
 
-/// A market with enough groups to be cut seven ways.
+/// A market with enough groups to be divided into seven shards.
 pub const SYMBOLS: u32 = 600;
 pub const BARS: u32 = 300;
 /// Clauses that use recurrences, windows, a universe, cross-sections of cross-sections, weeks, a reference, ranking with
@@ -33,7 +33,7 @@ pub const CLAUSES: [&str; 18] = [
 ];
 pub const FORMATS: [&str; 4] = ["csv", "json", "parquet", "arrow"];
 
-/// Runs the scan once per format and gives the bytes of all files that it wrote.
+/// Runs the scan once per format and returns the bytes of all files that it wrote.
 #[track_caller]
 pub fn answer_files(home: &Home, dataset: &str, label: &str, options: &[&str]) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
@@ -77,7 +77,7 @@ fn shards_and_threads_do_not_change_a_byte() {
     ];
     for (label, options) in ways {
         for ((format, bytes), (_, wanted)) in answer_files(&home, "market", label, options).iter().zip(&reference) {
-            assert!(bytes == wanted, "{label}: another {format} file than with one shard and one thread");
+            assert!(bytes == wanted, "{label}: the {format} file differs from that of one shard and one thread");
         }
     }
 }

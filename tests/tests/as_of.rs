@@ -1,4 +1,4 @@
-//! Which bar each command answers for, on minutes of two sessions of which the second is under way.
+//! Which bar each command answers for, on minutes of two sessions of which the second is in progress.
 
 use trawl_tests::cluster::Cluster;
 use trawl_tests::home::Home;
@@ -34,7 +34,7 @@ fn in_the_middle_of_a_session_every_command_answers_for_the_newest_closed_bar() 
     home.trawl(&[&SCAN[..], &["--output", "now.csv"]].concat()).expect_code(0);
     let identity = String::from_utf8(home.read("now.identity.json")).expect("text");
     assert!(identity.contains("\"2024-06-28T14:30:00Z\""), "{identity}");
-    // What is printed, given back, means the same bar: the same bytes.
+    // The printed as-of, used as an option, selects the same bar: the same bytes.
     for printed in ["2024-06-28 10:30 EDT", "2024-06-28T14:30:00Z", "2024-06-28 10:30"] {
         home.trawl(&[&SCAN[..], &["--output", "again.csv", "--as-of", printed]].concat()).expect_code(0);
         assert!(home.read("again.csv") == home.read("now.csv"), "{printed}");
@@ -64,16 +64,16 @@ fn an_as_of_is_a_date_a_time_or_a_word_and_warns_when_it_is_not_the_newest() {
         ("last-session", "2024-06-27 16:00 EDT", "newest closed bar is that of 2024-06-28 10:30 EDT"),
         // Bars are selected by their end.
         ("2024-06-28 10:29", "2024-06-28 10:00 EDT", "newest closed bar is that of 2024-06-28 10:30 EDT"),
-        ("2024-06-28", "2024-06-28 10:30 EDT", "lies beyond the data"),
-        ("now", "2024-06-28 10:30 EDT", "lies beyond the data"),
-        ("today", "2024-06-28 10:30 EDT", "lies beyond the data"),
-        ("2030-01-01", "2024-06-28 10:30 EDT", "the as-of 2030-01-01 lies beyond the data"),
+        ("2024-06-28", "2024-06-28 10:30 EDT", "is after the data"),
+        ("now", "2024-06-28 10:30 EDT", "is after the data"),
+        ("today", "2024-06-28 10:30 EDT", "is after the data"),
+        ("2030-01-01", "2024-06-28 10:30 EDT", "the as-of 2030-01-01 is after the data"),
     ] {
         let ended = ask(as_of).expect_code(0);
         assert!(ended.stdout.contains(&format!("as of {shown}\n")), "{as_of}: {}", ended.stdout);
         assert!(ended.stderr.contains(warned), "{as_of}: {}", ended.stderr);
     }
-    for (as_of, told) in [
+    for (as_of, expected) in [
         ("05/06/2024", "2024-06-05 or 2024-05-06"),
         ("13/06/2024", "2024-06-13"),
         ("13.06.2024", "2024-06-13"),
@@ -82,7 +82,7 @@ fn an_as_of_is_a_date_a_time_or_a_word_and_warns_when_it_is_not_the_newest() {
         ("2024-06-26", "its first bar is that of 2024-06-27 10:00 EDT"),
     ] {
         let refused = ask(as_of).expect_code(2);
-        assert!(refused.stderr.contains(told), "{as_of}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{as_of}: {}", refused.stderr);
     }
 }
 
@@ -104,7 +104,7 @@ fn a_bar_that_has_not_ended_by_the_clock_of_its_import_is_forming() {
     assert!(again.stdout.contains("(unchanged)"), "{}", again.stdout);
     let scan = ["scan", "--dataset", "coin", "--where", "close > 0", "--select", "close"];
     let closed = home.trawl(&scan).expect_code(0);
-    // Where the clock has gone on to the next hour meanwhile, the same bars are still what the import saw.
+    // Even if the clock has reached the next hour meanwhile, the same bars are what the import saw.
     assert!(
         closed.stdout.lines().any(|line| line.contains("COIN") && line.trim_end().ends_with(" 1")),
         "{}",

@@ -1,4 +1,4 @@
-//! `best`: what each symbol keeps of a sweep is what the whole sweep says is best, however the scan is run.
+//! `best`: what each symbol keeps of a sweep is the best of the whole sweep, however the scan is run.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn point(row: &BTreeMap<String, String>) -> [&str; 3] {
 fn the_best_of_a_sweep_are_the_best_of_all_its_answers() {
     let home = Home::new();
     home.synth("market", 200, 120);
-    // The number itself for every combination: a scan whose condition is always true gives it for all in the universe.
+    // The value itself for every combination: a scan whose condition is always true gives it for all in the universe.
     let columns = ["--select", &format!("{BY} as best"), "--select", "ma(close, m, matype=kind)"];
     run(&home, "values.csv", "1 == 1", &columns);
     run(&home, "answers.csv", WHERE, &[]);
@@ -63,14 +63,14 @@ fn the_best_of_a_sweep_are_the_best_of_all_its_answers() {
             );
             by_symbol.entry(&row["symbol"]).or_default().push(row);
         }
-        assert_eq!(by_symbol.len(), 200, "every symbol is accounted for");
+        assert_eq!(by_symbol.len(), 200, "every symbol has a row");
         let number = |row: &BTreeMap<String, String>| row["best"].parse::<f64>().ok();
         let mut compared = 0;
         for (symbol, kept) in by_symbol {
             let stale = kept[0]["status"] == "stale";
             let wanted = if stale { 1 } else { keep.parse::<usize>().expect("a number").min(20) };
             assert_eq!(kept.len(), wanted, "{symbol}");
-            // No combination that is not kept is better than one that is.
+            // Every combination that is kept is at least as good as those that are not.
             let mut open: Vec<f64> =
                 values.iter().filter(|v| v["symbol"] == symbol && !v["best"].is_empty()).filter_map(number).collect();
             open.sort_by(|a, b| if direction == "asc" { a.total_cmp(b) } else { b.total_cmp(a) });
@@ -84,7 +84,7 @@ fn the_best_of_a_sweep_are_the_best_of_all_its_answers() {
             compared += mine.len();
         }
         assert!(compared > 100, "{compared} numbers");
-        // One table: places go through all matches, in the order of the number.
+        // One table: places count all matches, in the order of the value.
         let placed: Vec<&BTreeMap<String, String>> = best.iter().filter(|r| !r["place"].is_empty()).collect();
         assert!(placed.len() > 20);
         for (i, row) in placed.iter().enumerate() {
@@ -103,7 +103,7 @@ fn the_best_do_not_depend_on_shards_or_threads() {
     run(&home, "one.parquet", WHERE, &[&best[..], &["--shards", "1", "--threads", "1"]].concat());
     run(&home, "many.parquet", WHERE, &[&best[..], &["--shards", "per-group", "--threads", "2"]].concat());
     assert_eq!(home.read("one.parquet"), home.read("many.parquet"));
-    // Through a file and back: words are told as such.
-    let told = home.trawl(&["diff", "one.parquet", "many.parquet"]).expect_code(0).stdout;
-    assert!(!told.contains("entered 1"), "{told}");
+    // Written to a file and read back: words are still words.
+    let printed = home.trawl(&["diff", "one.parquet", "many.parquet"]).expect_code(0).stdout;
+    assert!(!printed.contains("entered 1"), "{printed}");
 }

@@ -1,4 +1,5 @@
-//! What dies, stops or is cut off at random moments of real scans changes no byte of an answer, and loses no scan.
+//! Processes that die, stop or are cut off at random moments of real scans change no byte of an answer, and lose no
+//! scan.
 
 use trawl_tests::chaos::net::Net;
 use trawl_tests::chaos::schedule::Schedule;
@@ -7,16 +8,16 @@ use trawl_tests::home::Home;
 
 use crate::answers::CLAUSES;
 
-/// Schedules of a usual run: as many as there are kinds of faults to begin with.
+/// Schedules of a usual run: one for each kind of fault to begin with.
 const SEEDS: u64 = 8;
-/// Symbols and bars of the market: a score of groups, so a score of moments at which a worker may die.
+/// Symbols and bars of the market: about twenty groups, and so about twenty moments at which a worker may die.
 const MARKET: (u32, u32) = (1200, 120);
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")))
 }
 
-/// Asks one process.
+/// The answer of one process.
 fn question(home: &Home, name: &'static str, clauses: &[&str]) -> Question {
     let clauses = [&["--dataset", "market"], clauses].concat();
     let output = format!("{name}.json");
@@ -30,7 +31,7 @@ fn whatever_dies_stops_or_is_cut_off_no_scan_is_lost_and_no_byte_changes() {
     let links = match Net::new() {
         Ok(_) => true,
         Err(why) => {
-            println!("NOT TESTED: links are not cut on this machine ({why}); what would be cut is stopped instead");
+            println!("NOT TESTED: links cannot be cut on this machine ({why}); processes are stopped instead");
             false
         }
     };
@@ -46,29 +47,29 @@ fn whatever_dies_stops_or_is_cut_off_no_scan_is_lost_and_no_byte_changes() {
         }
     };
     let mut failed = Vec::new();
-    // Of a whole round of seeds one at least must show in a report that an attempt was lost.
+    // In a whole round of seeds at least one report must show that an attempt was lost.
     let mut shown = seeds.clone().count() < SEEDS as usize;
     for seed in seeds {
         let schedule = Schedule::of(seed, links);
-        // Each of them waited for in turn, the other detached.
+        // Each of them is waited for in turn, while the other is detached.
         let questions = if seed % 2 == 0 { [&stages, &simple] } else { [&simple, &stages] };
         let played = std::panic::catch_unwind(|| run(&home, &schedule, questions, links));
         match played {
-            Ok(told) if told.fired() > 0 && told.attempt_lost != Some(false) => {
-                shown |= told.attempt_lost == Some(true);
-                let took = told.took.as_secs_f64();
-                let lost = if told.attempt_lost == Some(true) { ", an attempt was lost and made again" } else { "" };
-                println!("seed {seed}: the same answers after {took:.1} s{lost}\n{}", describe(&told.faults));
+            Ok(outcome) if outcome.fired() > 0 && outcome.attempt_lost != Some(false) => {
+                shown |= outcome.attempt_lost == Some(true);
+                let took = outcome.took.as_secs_f64();
+                let lost = if outcome.attempt_lost == Some(true) { ", an attempt was lost and repeated" } else { "" };
+                println!("seed {seed}: the same answers after {took:.1} s{lost}\n{}", describe(&outcome.faults));
             }
-            Ok(told) => {
-                println!("seed {seed}: nothing happened that could be proven\n{}", describe(&told.faults));
+            Ok(outcome) => {
+                println!("seed {seed}: nothing happened that could be proven\n{}", describe(&outcome.faults));
                 failed.push(seed);
             }
-            // Said by the panic itself.
+            // The panic itself has printed the details.
             Err(_) => failed.push(seed),
         }
     }
 
     assert!(failed.is_empty(), "{failed:?} failed; one of them again: just chaos-seed {}", failed[0]);
-    assert!(shown, "no report tells of an attempt that was lost");
+    assert!(shown, "no report contains an attempt that was lost");
 }

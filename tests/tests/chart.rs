@@ -1,4 +1,4 @@
-//! `trawl chart`: the picture holds what was asked for, with the values of the scan engine.
+//! `trawl chart`: the picture shows what was requested, with the values of the scan engine.
 
 use trawl_tests::home::Home;
 
@@ -36,11 +36,11 @@ fn candles_averages_panels_and_conditions_are_drawn() {
     ]);
     assert_eq!(ended.expect_code(0).stdout, "wrote IBM.svg: 100 bars of IBM\n");
     let svg = std::fs::read_to_string(home.path("IBM.svg")).expect("a file");
-    let told = texts(&svg);
+    let written = texts(&svg);
     for name in ["IBM  (us5 1d)", "sma(close, 50)", "line", "slow", "rsi()", "breakout", "2012-09-27 to 2013-02-22"] {
-        assert!(told.contains(&name), "{name} in {told:?}");
+        assert!(written.contains(&name), "{name} in {written:?}");
     }
-    // What the scan engine says of the condition on these bars, counted in stretches.
+    // The scan engine's values of the condition on these bars, counted as runs.
     let all = [
         "scan",
         "--dataset",
@@ -66,7 +66,7 @@ fn candles_averages_panels_and_conditions_are_drawn() {
     let stretches = shown.iter().zip(std::iter::once(&false).chain(&shown)).filter(|(now, before)| **now && !**before);
     let stretches = stretches.count();
     assert!(stretches > 0, "the condition is true somewhere");
-    // Background, a square for each of five names, a body for each bar, a box for each stretch.
+    // Background, a square for each of five names, a body for each bar, a box for each run.
     assert_eq!(count(&svg, "rect"), 1 + 5 + 100 + stretches);
 }
 
@@ -75,13 +75,9 @@ fn many_bars_are_a_line_with_gaps_at_na() {
     let home = Home::new();
     let far = ["chart", "IBM", "--dataset", "us5", "--bars", "600", "--output", "far.svg", "--size", "800x600"];
     let ended = home.trawl(&[&far[..], &["--expr", "sma(close, 5000)"]].concat()).expect_code(0);
-    assert!(
-        ended.stdout.contains("as a line: candles have room with --bars 286 or --size 1584x600"),
-        "{}",
-        ended.stdout
-    );
-    let told = "'sma(close, 5000)' has no value and is left out: it needs 5 000 bars, and 'IBM' has 32";
-    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    assert!(ended.stdout.contains("as a line: candles fit with --bars 286 or --size 1584x600"), "{}", ended.stdout);
+    let expected = "'sma(close, 5000)' has no value and is left out: it needs 5 000 bars, and 'IBM' has 32";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     let svg = std::fs::read_to_string(home.path("far.svg")).expect("a file");
     assert!(svg.contains("width=\"800\" height=\"600\""), "the size asked for");
     assert!(texts(&svg).contains(&"close"));
@@ -134,9 +130,9 @@ fn mistakes_have_their_place() {
         (&["chart", "IBM", "--dataset", "us5", "--as-of", "1900-01-01"], "no closed bar as of"),
         (&["chart", "IBM", "--dataset", "us5", "--size", "1x1"], "1400x900"),
     ];
-    for (arguments, told) in mistakes {
+    for (arguments, expected) in mistakes {
         let ended = home.trawl(arguments).expect_code(2);
-        assert!(ended.stderr.contains(told) && !ended.panicked(), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected) && !ended.panicked(), "{arguments:?}: {}", ended.stderr);
     }
     assert!(!home.path("IBM.svg").exists(), "nothing was written");
 }

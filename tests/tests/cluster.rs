@@ -10,14 +10,14 @@ use trawl_tests::wait;
 
 use crate::answers::{BARS, CLAUSES, SYMBOLS, answer_files, check_counts};
 
-/// Longest that a scan with a lost worker may take: the loss is noticed by then.
+/// Longest that a scan with a lost worker may take: by then the loss has been noticed.
 const LOSS_BOUND: Duration = Duration::from_secs(120);
 
 fn report(home: &Home, name: &str) -> serde_json::Value {
     serde_json::from_slice(&home.read(name)).expect("a report is JSON")
 }
 
-/// The report proves that `lost` died with work in hand, and that each of those segments was answered by another worker.
+/// The report proves that `lost` died with work in hand, and that another worker answered each of those segments.
 #[track_caller]
 fn check_that_its_work_was_done_elsewhere(report: &serde_json::Value, lost: &str) {
     let list = |of: &serde_json::Value| of.as_array().cloned().unwrap_or_default();
@@ -53,11 +53,17 @@ fn a_cluster_gives_the_bytes_of_one_process() {
             let options = ["--coordinator", &cluster.url, "--shards", shards];
             let files = answer_files(&home, "market", &label, &options);
             for ((format, bytes), (_, wanted)) in files.iter().zip(&reference) {
-                assert!(bytes == wanted, "{workers} workers, {shards} shards: another {format} file than embedded");
+                assert!(
+                    bytes == wanted,
+                    "{workers} workers, {shards} shards: the {format} file differs from the embedded one"
+                );
             }
         }
         home.trawl(&[&best[..], &["there.parquet", "--coordinator", &cluster.url]].concat()).expect_code(0);
-        assert!(home.read("there.parquet") == home.read("best.parquet"), "{workers} workers keep other combinations");
+        assert!(
+            home.read("there.parquet") == home.read("best.parquet"),
+            "{workers} workers keep different combinations"
+        );
     }
 }
 
@@ -66,8 +72,8 @@ fn workers_compute_in_both_precisions() {
     let home = Home::new();
     home.synth("market", SYMBOLS, BARS);
     let wide = answer_files(&home, "market", "wide", &[]);
-    let said = answer_files(&home, "market", "said", &["--precision", "f64"]);
-    assert!(wide == said, "f64 is what a scan runs in that does not say");
+    let requested = answer_files(&home, "market", "requested", &["--precision", "f64"]);
+    assert!(wide == requested, "f64 is the default precision");
     let reference = answer_files(&home, "market", "short", &["--precision", "f32", "--shards", "1", "--threads", "1"]);
     check_counts(&reference, SYMBOLS);
     let identity: serde_json::Value = serde_json::from_slice(&home.read("short.identity.json")).expect("JSON");
@@ -77,7 +83,7 @@ fn workers_compute_in_both_precisions() {
         let options = [&["--precision", "f32", "--report", "report.json"], &options[..]].concat();
         let files = answer_files(&home, "market", "again", &options);
         for (((format, bytes), (_, wanted)), (_, wide)) in files.iter().zip(&reference).zip(&wide) {
-            assert!(bytes == wanted, "{options:?}: another {format} file than one thread's");
+            assert!(bytes == wanted, "{options:?}: the {format} file differs from one thread's");
             assert!(bytes != wide, "{options:?}: the {format} file of another precision");
         }
         assert_eq!(report(&home, "report.json")["precision"], "f32");
@@ -91,7 +97,7 @@ fn a_worker_killed_in_the_middle_of_a_scan_changes_nothing() {
     let reference = answer_files(&home, "market", "embedded", &[]);
     let mut cluster = Cluster::start(&home, 3);
 
-    // A stopped worker takes work and answers nothing, so the scan is certainly in its middle until it is killed.
+    // A stopped worker accepts work and answers nothing, so the scan is certainly still running when it is killed.
     cluster.workers[1].signal("STOP");
     let mut arguments = vec!["scan", "--dataset", "market", "--coordinator", &cluster.url];
     arguments.extend(["--shards", "per-group", "--output", "killed.json", "--report", "killed.report.json"]);
@@ -103,7 +109,7 @@ fn a_worker_killed_in_the_middle_of_a_scan_changes_nothing() {
     scan.wait(LOSS_BOUND).expect_code(0);
 
     let wanted = &reference.iter().find(|(format, _)| format == "json").expect("JSON").1;
-    assert!(home.read("killed.json") == *wanted, "another answer than without the loss");
+    assert!(home.read("killed.json") == *wanted, "the answer differs from the one without the loss");
     check_that_its_work_was_done_elsewhere(&report(&home, "killed.report.json"), "w2");
 }
 
@@ -119,7 +125,7 @@ fn a_worker_that_stops_is_hedged_before_it_is_given_up() {
     arguments.extend(CLAUSES);
     home.trawl(&arguments).expect_code(0);
     let wanted = &reference.iter().find(|(format, _)| format == "json").expect("JSON").1;
-    assert!(home.read("stopped.json") == *wanted, "another answer than without the stop");
+    assert!(home.read("stopped.json") == *wanted, "the answer differs from the one without the stop");
     let report = report(&home, "stopped.report.json");
     assert!(report["hedges"].as_u64().is_some_and(|n| n > 0), "{report:#}");
     assert_eq!(report["workers_lost"], serde_json::json!([]), "it was given up first: {report:#}");
@@ -144,7 +150,7 @@ fn a_deadline_is_kept_here_and_there() {
 }
 
 #[test]
-fn a_scan_survives_workers_that_come_and_go() {
+fn a_scan_survives_workers_that_join_and_leave() {
     let home = Home::new();
     home.synth("market", 60, 100);
     let mut cluster = Cluster::start(&home, 1);
@@ -159,7 +165,7 @@ fn a_scan_survives_workers_that_come_and_go() {
 }
 
 #[test]
-fn without_workers_a_scan_ends_and_says_so() {
+fn without_workers_a_scan_fails_with_that_reason() {
     let home = Home::new();
     home.synth("market", 10, 50);
     let cluster = Cluster::start(&home, 0);
@@ -170,7 +176,7 @@ fn without_workers_a_scan_ends_and_says_so() {
 }
 
 #[test]
-fn mistakes_are_told_by_a_coordinator_as_by_one_process() {
+fn mistakes_are_reported_by_a_coordinator_as_by_one_process() {
     let home = Home::new();
     home.synth("market", 10, 50);
     let cluster = Cluster::start(&home, 1);
@@ -230,7 +236,7 @@ fn an_etcd_that_dies_does_not_stop_scans_of_known_workers_from_ending() {
     let mut etcd = OwnEtcd::start();
     let cluster = Cluster::start_with(&home, 2, &etcd.url, &[]);
     etcd.process.kill();
-    // Whether it is answered or refused, it ends and says which.
+    // It ends, and reports whether it was answered or refused.
     let ended = home.trawl(&["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &cluster.url]);
     assert!(matches!(ended.code, Some(0 | 1)) && !ended.panicked(), "{ended:?}");
 }

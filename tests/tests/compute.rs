@@ -10,7 +10,7 @@ use trawl_tests::home::Home;
 const TOLERANCE: f64 = 1e-9;
 const SERIES: [&str; 4] = ["AAPL", "IBM", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"];
 
-/// Expressions beside the golden columns they must equal, and the bars before which an integer output is NA.
+/// Expressions with the golden columns that they must equal, and the bars before which an integer output is NA.
 const CHECKED: [(&str, &str, usize); 35] = [
     ("sma(close, 30)", "SMA#0.real", 0),
     ("sma(close, 12)", "SMA#1.real", 0),
@@ -95,13 +95,13 @@ fn every_checked_column_equals_talib() {
             assert_eq!(got.len(), wanted.len(), "{series}: bars");
             for (bar, (&got, &wanted)) in got.iter().zip(wanted).enumerate() {
                 let wanted = if bar < *lookback { None } else { wanted };
-                assert!(agree(got, wanted), "{series}, {expression}, bar {bar}: {got:?}, TA-Lib says {wanted:?}");
+                assert!(agree(got, wanted), "{series}, {expression}, bar {bar}: {got:?}, TA-Lib gives {wanted:?}");
             }
         }
     }
 }
 
-/// Whatever else the scan looks back at, and wherever the history begins in a symbol's bars.
+/// Whatever else the scan depends on, and wherever the history begins in a symbol's bars.
 #[test]
 fn a_classification_of_a_limited_history_is_that_of_bars_which_are_cut() {
     const BARS: usize = 400;
@@ -139,7 +139,7 @@ fn a_classification_of_a_limited_history_is_that_of_bars_which_are_cut() {
             let row = rows.iter().find(|row| row["symbol"] == symbol).expect("a row");
             for name in ["a", "b", "c"] {
                 let (got, wanted) = (row[name].as_f64(), cut[name].last().copied().flatten());
-                // The test's reader of JSON is exact but for the last bit.
+                // The test's JSON reader is exact but for the last bit.
                 let same = got.zip(wanted).is_some_and(|(g, w)| (g - w).abs() <= f64::EPSILON * w.abs());
                 assert!(same, "{symbol} {name}, {condition}: {got:?}, of cut bars {wanted:?}");
             }
@@ -184,7 +184,7 @@ fn what_is_written_is_what_was_promised() {
             "close",
         ])
         .code;
-    assert_eq!(ended, Some(2), "a name with a comma is no name");
+    assert_eq!(ended, Some(2), "a name cannot contain a comma");
 
     let ended = home.trawl(&[
         "compute",
@@ -221,7 +221,7 @@ fn a_column_of_the_file_is_a_series() {
 }
 
 #[test]
-fn what_needs_too_much_memory_is_refused_before_anything_runs() {
+fn a_scan_that_needs_too_much_memory_is_refused_before_anything_runs() {
     let home = Home::new();
     let mut bars = String::from("i,close\n");
     for i in 0..100_000 {
@@ -232,7 +232,7 @@ fn what_needs_too_much_memory_is_refused_before_anything_runs() {
     let mut arguments = vec!["compute", "--input", "long.csv"];
     arguments.extend(many.iter().flat_map(|e| ["--expr", e.as_str()]));
     let ended = home.trawl(&arguments).expect_code(2);
-    assert!(ended.stderr.contains("bytes beside the bars") && ended.stdout.is_empty(), "{}", ended.stderr);
+    assert!(ended.stderr.contains("bytes of memory besides the bars") && ended.stdout.is_empty(), "{}", ended.stderr);
     home.trawl(&["compute", "--input", "long.csv", "--expr", "highest(close, 100000)", "--output", "out.csv"])
         .expect_code(0);
 }

@@ -1,5 +1,5 @@
-//! The control store on a real etcd: what every process of a cluster relies on, and that the store in memory, on which
-//! most other tests run, does the same.
+//! The control store on a real etcd: what every process of a cluster relies on, and that the in-memory store, which
+//! most other tests use, behaves the same.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -53,7 +53,7 @@ enum Planned {
     Delete(String),
 }
 
-/// What a call gave, so that two stores can be compared.
+/// The result of a call, in a form in which two stores can be compared.
 #[derive(Debug, PartialEq)]
 enum Gave {
     Nothing,
@@ -192,8 +192,8 @@ fn call(random: &mut Random) -> Call {
 }
 
 #[test]
-fn the_store_in_memory_does_what_etcd_does() {
-    // Of its own: nobody else moves its revision.
+fn the_in_memory_store_behaves_as_etcd_does() {
+    // A key of its own, whose revision nothing else changes.
     let own = OwnEtcd::start();
     block_on(async {
         let real = EtcdStore::new(&own.url).unwrap();
@@ -226,7 +226,7 @@ fn the_store_in_memory_does_what_etcd_does() {
     });
 }
 
-/// Makes etcd forget every revision before this one, through its JSON gateway.
+/// Makes etcd compact all revisions before this one, through its JSON gateway.
 fn compact(url: &str, revision: i64) {
     let host = url.trim_start_matches("http://");
     let mut stream = std::net::TcpStream::connect(host).unwrap();
@@ -239,7 +239,7 @@ fn compact(url: &str, revision: i64) {
 }
 
 #[test]
-fn a_watch_from_a_revision_that_etcd_forgot_ends_at_once() {
+fn a_watch_from_a_compacted_revision_ends_at_once() {
     let own = OwnEtcd::start();
     block_on(async {
         let store = EtcdStore::new(&own.url).unwrap();
@@ -255,7 +255,7 @@ fn a_watch_from_a_revision_that_etcd_forgot_ends_at_once() {
         compact(&own.url, now);
         let mut forgotten = store.watch("k", before).await.unwrap();
         assert_eq!(tokio::time::timeout(BOUND, forgotten.recv()).await.expect("in time"), None);
-        // One that had kept up goes on.
+        // A watch that had kept up continues.
         store.put("k", b"4".to_vec(), None).await.unwrap();
         let next = tokio::time::timeout(BOUND, followed.recv()).await.expect("in time");
         assert!(matches!(next, Some(Change::Put(entry)) if entry.value == b"4" && entry.created == before + 1));
@@ -263,7 +263,7 @@ fn a_watch_from_a_revision_that_etcd_forgot_ends_at_once() {
 }
 
 #[test]
-fn a_lease_that_is_over_is_told_as_such_whatever_ended_it() {
+fn a_lease_that_is_over_is_reported_as_such_whatever_ended_it() {
     let prefix = etcd::fresh_cluster_name();
     block_on(async {
         let store = EtcdStore::new(&etcd::endpoint()).unwrap();
@@ -295,7 +295,7 @@ fn a_commit_that_etcd_refuses_is_not_tried_again() {
     });
 }
 
-/// Between a client and etcd; while `mute` is set nothing comes back.
+/// A proxy between a client and etcd; while `mute` is set no answers pass.
 struct Proxy {
     url: String,
     mute: Arc<Mutex<bool>>,
@@ -357,7 +357,7 @@ fn a_commit_whose_answer_is_lost_is_tried_again_and_its_caller_reads_that_it_was
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(BOUND, made).await.expect("it is made although nobody hears of it");
+        tokio::time::timeout(BOUND, made).await.expect("it is applied although the answer is lost");
         *proxy.mute.lock().unwrap() = false;
         proxy.cut.send(()).unwrap();
         let committed = tokio::time::timeout(BOUND, committing).await.expect("in time").unwrap().unwrap();

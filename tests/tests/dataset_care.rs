@@ -1,4 +1,4 @@
-//! Datasets as things: deleting, pruning, exporting and looking at them; calendars of other exchanges.
+//! Managing datasets: deleting, pruning, exporting and inspecting them; calendars of other exchanges.
 
 use trawl_tests::home::Home;
 
@@ -9,9 +9,9 @@ const FIRST: &str = "Date,Open,High,Low,Close,Volume,Adj Close\n\
 
 /// The snapshot of a dataset.
 fn snapshot(home: &Home, dataset: &str) -> String {
-    let told = home.trawl(&["inspect", dataset, "--json"]).expect_code(0).stdout;
-    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-    told["snapshot"].as_str().expect("a snapshot").to_owned()
+    let text = home.trawl(&["inspect", dataset, "--json"]).expect_code(0).stdout;
+    let inspected: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    inspected["snapshot"].as_str().expect("a snapshot").to_owned()
 }
 
 #[test]
@@ -39,8 +39,9 @@ fn an_export_imported_again_is_the_same_snapshot() {
          BBB,2020-01-06,11.5,12,11,11.75,1000000000,2\n"
     );
     for name in ["out.parquet", "out.arrow"] {
-        let said = home.trawl(&["datasets", "export", "us5", "--to", "2001-01-31", "-o", name]).expect_code(0).stdout;
-        assert!(said.contains(" bars of 3 symbols to "), "{said}");
+        let printed =
+            home.trawl(&["datasets", "export", "us5", "--to", "2001-01-31", "-o", name]).expect_code(0).stdout;
+        assert!(printed.contains(" bars of 3 symbols to "), "{printed}");
         let bytes = home.read(name);
         assert!(bytes.starts_with(if name.ends_with("arrow") { b"ARROW1" } else { b"PAR1" }), "{name}");
     }
@@ -51,7 +52,7 @@ fn an_export_imported_again_is_the_same_snapshot() {
 }
 
 #[test]
-fn snapshots_and_datasets_are_deleted_and_what_that_freed_is_said() {
+fn snapshots_and_datasets_are_deleted_and_the_freed_space_is_reported() {
     let home = Home::new();
     let mut ids = Vec::new();
     for name in ["AAA", "BBB", "CCC"] {
@@ -59,15 +60,18 @@ fn snapshots_and_datasets_are_deleted_and_what_that_freed_is_said() {
         home.trawl(&["import", &format!("{name}.csv"), "--dataset", "mine"]).expect_code(0);
         ids.push(snapshot(&home, "mine"));
     }
-    let said = home.trawl(&["prune", "mine", "--keep", "2"]).expect_code(0).stdout;
-    assert!(said.contains("deleted 1 snapshot of mine, 2 snapshots left: ") && said.contains(" freed"), "{said}");
+    let printed = home.trawl(&["prune", "mine", "--keep", "2"]).expect_code(0).stdout;
+    assert!(
+        printed.contains("deleted 1 snapshot of mine, 2 snapshots left: ") && printed.contains(" freed"),
+        "{printed}"
+    );
     let gone = home.trawl(&["inspect", &format!("mine@{}", &ids[0][..12])]).expect_code(2);
     assert!(gone.stderr.contains("has no snapshot"), "{}", gone.stderr);
     home.trawl(&["datasets", "rm", &format!("mine@{}", &ids[2][..12])]).expect_code(0);
     assert_eq!(snapshot(&home, "mine"), ids[1]);
     home.trawl(&["inspect", "mine", "--verify"]).expect_code(0);
-    let said = home.trawl(&["datasets", "rm", "mine", "--json"]).expect_code(0).stdout;
-    assert!(said.contains("\"whole\": true"), "{said}");
+    let printed = home.trawl(&["datasets", "rm", "mine", "--json"]).expect_code(0).stdout;
+    assert!(printed.contains("\"whole\": true"), "{printed}");
     home.trawl(&["inspect", "mine"]).expect_code(2);
     let ended = home.trawl(&["datasets", "rm", "demo"]).expect_code(2);
     assert!(ended.stderr.contains("dataset 'demo' is bundled"), "{}", ended.stderr);
@@ -89,14 +93,14 @@ fn a_symbol_is_shown_with_its_labels_splits_and_dividends() {
     for line in ["OLD 2020-01-03 Tech", "AAA 2020-01-03 Media", "2020-01-02 4", "2020-01-06 0.25"] {
         assert!(lines.iter().any(|l| l == line), "{line}: {shown}");
     }
-    let told = home.trawl(&["inspect", "mine", "--symbol", "AAA", "--json"]).expect_code(0).stdout;
-    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!(told["symbol"]["listing"][0]["labels"]["sector"], "Tech");
-    assert_eq!(told["symbol"]["factors"].as_array().map(Vec::len), Some(2));
+    let text = home.trawl(&["inspect", "mine", "--symbol", "AAA", "--json"]).expect_code(0).stdout;
+    let inspected: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(inspected["symbol"]["listing"][0]["labels"]["sector"], "Tech");
+    assert_eq!(inspected["symbol"]["factors"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]
-fn a_calendar_has_its_exchanges_code_and_its_years_are_said_where_bars_lie_beyond() {
+fn a_calendar_has_its_exchanges_code_and_its_years_are_reported_where_bars_are_outside() {
     let home = Home::new();
     home.write("AAA.csv", FIRST);
     let ended = home.trawl(&["import", "AAA.csv", "--dataset", "mine", "--calendar", "LSE"]).expect_code(2);
@@ -107,14 +111,14 @@ fn a_calendar_has_its_exchanges_code_and_its_years_are_said_where_bars_lie_beyon
         "Date,Open,High,Low,Close,Volume\n1969-12-19,1,1,1,1,1\n1969-12-22,1,2,1,2,1\n1969-12-26,1,3,1,3,1\n\
          1969-12-29,1,4,1,4,1\n",
     );
-    let said = home.trawl(&["import", "OLD.csv", "--dataset", "old"]).expect_code(0);
-    let told = "calendar XNYS covers 1970-01-01 to 2035-12-31";
-    assert!(format!("{}{}", said.stdout, said.stderr).contains(told), "{said:?}");
+    let ended = home.trawl(&["import", "OLD.csv", "--dataset", "old"]).expect_code(0);
+    let warning = "calendar XNYS covers 1970-01-01 to 2035-12-31";
+    assert!(format!("{}{}", ended.stdout, ended.stderr).contains(warning), "{ended:?}");
     let scan = ["scan", "--dataset", "old", "--where", "close > 0", "--output", "out.csv"];
     let plain = home.trawl(&scan).expect_code(0);
-    assert!(!plain.stderr.contains(told), "no calendar is asked: {}", plain.stderr);
+    assert!(!plain.stderr.contains(warning), "the calendar is not used: {}", plain.stderr);
     let weekly = home.trawl(&[&scan[..], &["--select", "tf('1w', close)"]].concat()).expect_code(0);
-    assert!(weekly.stderr.contains(told), "{}", weekly.stderr);
+    assert!(weekly.stderr.contains(warning), "{}", weekly.stderr);
     let rows = String::from_utf8(home.read("out.csv")).expect("text");
     assert!(rows.contains("OLD,matched,false,false,,3"), "the week before is complete: {rows}");
     let ended = home.trawl(&[&scan[..], &["--select", "tf('3d', close)"]].concat());

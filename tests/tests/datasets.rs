@@ -1,4 +1,4 @@
-//! Import, synthetic markets, quarantine, and that other tools read the files.
+//! Import, synthetic markets, quarantine, and other tools that read the files.
 
 use trawl_tests::home::Home;
 use trawl_tests::process;
@@ -55,7 +55,7 @@ fn imported_bars_are_scanned() {
 }
 
 #[test]
-fn a_directory_stands_for_the_files_of_bars_in_it() {
+fn a_directory_means_the_files_of_bars_in_it() {
     let home = Home::new();
     let folder = home.path("incoming");
     std::fs::create_dir_all(folder.join("older.csv")).expect("a folder");
@@ -68,7 +68,7 @@ fn a_directory_stands_for_the_files_of_bars_in_it() {
     assert!(["AAA", "BBB", "CCC", "DDD"].iter().all(|symbol| inspected.contains(symbol)), "{inspected}");
     std::fs::create_dir_all(home.path("empty")).expect("a folder");
     let ended = home.trawl(&["import", "empty", "--dataset", "mine"]).expect_code(2);
-    assert!(ended.stderr.contains("no file of bars is in the directory 'empty'"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the directory 'empty' contains no file of bars"), "{}", ended.stderr);
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn garbage_rows_are_quarantined_and_counted() {
     let home = Home::new();
     home.write("BAD.csv", GARBAGE);
     let ended = home.trawl(&["import", "BAD.csv", "--dataset", "bad"]).expect_code(0);
-    let said = format!("{}{}", ended.stdout, ended.stderr);
-    assert!(said.contains("read 8 rows") && said.contains("put 6 bad rows into quarantine"), "{said}");
+    let printed = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(printed.contains("read 8 rows") && printed.contains("put 6 bad rows into quarantine"), "{printed}");
     let quarantined: Vec<_> = files(&home.data_root(), &["csv"]);
     assert_eq!(quarantined.len(), 1, "{quarantined:?}");
     let kept = std::fs::read_to_string(&quarantined[0]).expect("text");
@@ -87,7 +87,7 @@ fn garbage_rows_are_quarantined_and_counted() {
 }
 
 #[test]
-fn a_file_of_nothing_but_garbage_makes_no_dataset() {
+fn a_file_without_any_good_row_creates_no_dataset() {
     let home = Home::new();
     home.write("BAD.csv", "Date,Open,High,Low,Close,Volume\nx,y,z,a,b,c\n");
     let ended = home.trawl(&["import", "BAD.csv", "--dataset", "bad"]);
@@ -111,14 +111,14 @@ fn the_same_input_is_the_same_snapshot() {
 }
 
 #[test]
-fn a_synthetic_market_says_so_and_its_seed_decides_it() {
+fn a_synthetic_market_is_marked_as_such_and_decided_by_its_seed() {
     let made = |seed: &str| {
         let home = Home::new();
         home.trawl(&["synth", "--symbols", "20", "--bars", "30", "--seed", seed, "--dataset", "m"]).expect_code(0);
         let scan = ["scan", "--dataset", "m", "--where", "close > 0", "--output", "o.csv"];
         let ended = home.trawl(&scan).expect_code(0);
-        let said = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
-        assert!(said.contains("synthetic"), "{said}");
+        let printed = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
+        assert!(printed.contains("synthetic"), "{printed}");
         home.read("o.csv")
     };
     assert_eq!(made("1"), made("1"));
@@ -165,24 +165,24 @@ fn another_tool_reads_datasets_and_answers() {
 }
 
 #[test]
-fn splits_names_and_labels_are_imported_and_told() {
+fn splits_names_and_labels_are_imported_and_reported() {
     let home = Home::new();
     home.write("AAA.csv", GOOD);
     home.write("splits.csv", "symbol,date,split,dividend\nAAA,2020-01-03,2,\nAAA,2020-01-06,,0.25\n");
     home.write("names.csv", "symbol,ticker,from,to,sector\nAAA,OLD,,2020-01-03,Tech\nAAA,AAA,2020-01-03,,Media\n");
     home.trawl(&["import", "AAA.csv", "--dataset", "mine"]).expect_code(0);
     let alone = ["import", "--dataset", "mine", "--factors", "splits.csv", "--symbols", "names.csv"];
-    let said = home.trawl(&alone).expect_code(0).stdout;
-    assert!(said.contains("calendar XNYS, complete to 2020-01-06T21:00:00Z"), "{said}");
-    assert!(said.contains("symbol table of 2 rows, labels: sector"), "{said}");
-    assert!(said.contains("2 rows of splits and dividends"), "{said}");
+    let printed = home.trawl(&alone).expect_code(0).stdout;
+    assert!(printed.contains("calendar XNYS, complete to 2020-01-06T21:00:00Z"), "{printed}");
+    assert!(printed.contains("symbol table of 2 rows, labels: sector"), "{printed}");
+    assert!(printed.contains("2 rows of splits and dividends"), "{printed}");
     let inspected = home.trawl(&["inspect", "mine", "--verify"]).expect_code(0).stdout;
-    for told in ["calendar     XNYS", "labels       sector", "complete to  2020-01-06T21:00:00Z", "verified: 4 files"] {
-        assert!(inspected.contains(told), "{inspected}");
+    for line in ["calendar     XNYS", "labels       sector", "complete to  2020-01-06T21:00:00Z", "verified: 4 files"] {
+        assert!(inspected.contains(line), "{inspected}");
     }
     let listed = home.trawl(&["datasets"]).expect_code(0).stdout;
     assert!(listed.contains("labels sector") && listed.contains("2 factor rows"), "{listed}");
-    // A mistake in a table is told with its line, and is the user's.
+    // A mistake in a table is reported with its line, as the user's.
     home.write("splits.csv", "symbol,date,split\nAAA,2020-01-03,-2\n");
     let ended = home.trawl(&["import", "--dataset", "mine", "--factors", "splits.csv"]).expect_code(2);
     assert!(ended.stderr.contains("splits.csv: line 2: a split of -2"), "{}", ended.stderr);
@@ -207,7 +207,7 @@ fn a_forming_bar_waits_until_it_is_closed() {
 }
 
 #[test]
-fn demo_is_listed_as_synthetic_and_nobody_may_import_into_it() {
+fn demo_is_listed_as_synthetic_and_cannot_be_imported_into() {
     let home = Home::new();
     let listed = home.trawl(&["datasets"]).expect_code(0).stdout;
     let demo = |line: &&str| line.contains("demo") && line.contains("SYNTHETIC");

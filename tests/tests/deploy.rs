@@ -1,6 +1,7 @@
-//! The files of `deploy/`: rules, dashboards and docs name only metrics that exist, alerts and the runbook know each other.
+//! The files of `deploy/`: rules, dashboards and docs use only metrics that exist, and alerts and the runbook refer to
+//! each other.
 //!
-//! Whether the rules are right is promtool's to say (`tests/external/promtool`).
+//! promtool checks whether the rules are right (`tests/external/promtool`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use trawl_tests::{etcd, executable, process};
 
 use crate::promql::{Named, named};
 
-/// What the targets, not the metrics, bring: Prometheus' own, and what the files of `deploy/` set.
+/// Labels that come from the targets, not from the metrics: Prometheus' own, and those set in the files of `deploy/`.
 const TARGET_LABELS: [&str; 6] = ["instance", "job", "namespace", "pod", "node", "alertstate"];
 /// Of NVIDIA's dcgm-exporter, and of Prometheus itself.
 const OTHERS: [&str; 6] =
@@ -94,7 +95,7 @@ fn labels_of_all(known: &Known) -> BTreeSet<String> {
 #[track_caller]
 fn check(expression: &str, known: &Known, recorded: &BTreeSet<String>, place: &str) {
     let Named { metrics, labels } = named(expression).unwrap_or_else(|why| panic!("{place}: {why} in {expression}"));
-    assert!(!metrics.is_empty(), "{place}: {expression} asks for nothing");
+    assert!(!metrics.is_empty(), "{place}: {expression} names no metric");
     for (metric, matched) in &metrics {
         if recorded.contains(metric) || OTHERS.contains(&metric.as_str()) {
             continue;
@@ -145,7 +146,10 @@ fn dashboards_name_only_metrics_that_exist() {
         let mut queries = 0;
         for panel in &panels {
             let place = format!("{file}, {}", panel["title"]);
-            assert!(numbers.insert(panel["id"].as_u64().expect("a panel has an id")), "{place}: its id is another's");
+            assert!(
+                numbers.insert(panel["id"].as_u64().expect("a panel has an id")),
+                "{place}: another panel has its id"
+            );
             for target in panel["targets"].as_array().into_iter().flatten() {
                 let source = text(&target["datasource"]["uid"]);
                 assert!(
@@ -170,7 +174,7 @@ fn dashboards_name_only_metrics_that_exist() {
 }
 
 #[test]
-fn every_metric_is_looked_at_somewhere() {
+fn every_metric_is_used_on_a_dashboard_or_in_a_rule() {
     let files = [files("deploy/grafana", ".json"), files("deploy/prometheus", ".yaml")].concat();
     let text: String = files.iter().map(|file| read(file)).collect();
     let unseen: Vec<String> = declared()
@@ -178,7 +182,7 @@ fn every_metric_is_looked_at_somewhere() {
         .filter(|about| !about.query_names().iter().any(|name| text.contains(name.as_str())))
         .map(|about| about.name.to_owned())
         .collect();
-    // What the two have is on every host's own dashboard.
+    // Every host's own dashboard shows these two.
     assert!(unseen.iter().all(|name| name.starts_with("process_")), "on no dashboard and in no rule: {unseen:?}");
 }
 
@@ -194,7 +198,7 @@ fn docs_name_only_metrics_that_exist() {
         for word in
             words.map(|word| word.trim_matches(':')).filter(|w| w.starts_with("trawl_") || w.starts_with("trawl:"))
         {
-            // Tokens of users begin so as well, and crates.
+            // Users' tokens and crates have names with this prefix too.
             if word == "trawl_" || word.contains("::") {
                 continue;
             }
@@ -226,14 +230,14 @@ fn every_alert_has_its_section_in_the_runbook_and_the_reverse() {
         assert!(!text(&notes["summary"]).is_empty() && !text(&notes["description"]).is_empty(), "{alert}");
         assert!(["critical", "warning", "info"].contains(&text(&rule["labels"]["severity"])), "{alert}");
     }
-    // What it tells to look at is there to be looked at.
+    // The panels that it refers to exist.
     let boards: String = files("deploy/grafana", ".json").iter().map(|file| read(file)).collect();
     for panel in ["Leadership", "Work in and out", "One worker slower than the others", "Bars kept", "Shards refused"] {
         assert!(page.contains(panel) && boards.contains(&format!("\"title\": \"{panel}\"")), "{panel}");
     }
 }
 
-/// What a pipeline names has to be declared, and what is declared has to be named.
+/// What a pipeline names must be declared, and what is declared must be used.
 #[track_caller]
 fn check_pipelines(config: &Value, place: &str) {
     let service = &config["service"];
@@ -255,7 +259,7 @@ fn the_collector_keeps_errors_hedges_and_the_slowest_by_names_that_spans_have() 
     let chart = yaml("deploy/kubernetes/collector-values.yaml").remove(0)["config"].clone();
     check_pipelines(&own, "deploy/otelcol");
     check_pipelines(&chart, "deploy/kubernetes");
-    assert_eq!(own["processors"]["tail_sampling"], chart["processors"]["tail_sampling"], "the two decide alike");
+    assert_eq!(own["processors"]["tail_sampling"], chart["processors"]["tail_sampling"], "both have the same policies");
     let policies = list(&own["processors"]["tail_sampling"]["policies"]);
     let mut keys = BTreeSet::new();
     for policy in &policies {
@@ -271,7 +275,7 @@ fn the_collector_keeps_errors_hedges_and_the_slowest_by_names_that_spans_have() 
 }
 
 #[test]
-fn jaeger_is_set_up_alike_here_and_on_kubernetes() {
+fn jaeger_is_configured_the_same_here_and_on_kubernetes() {
     let own = yaml("deploy/jaeger/config.yaml").remove(0);
     check_pipelines(&own, "deploy/jaeger");
     let objects = yaml("deploy/kubernetes/jaeger.yaml");
@@ -288,14 +292,14 @@ fn jaeger_is_set_up_alike_here_and_on_kubernetes() {
 }
 
 #[test]
-fn the_compose_file_mounts_what_is_there_and_listens_on_loopback() {
+fn the_compose_file_mounts_existing_files_and_listens_on_loopback() {
     let compose = yaml("deploy/compose.yaml").remove(0);
     let services = compose["services"].as_object().expect("services");
     let mut mounted = BTreeSet::new();
     for (name, service) in services {
         let image = text(&service["image"]);
         let tag = image.rsplit(':').next().expect("a tag");
-        assert!(tag.contains('.') && !image.ends_with(":latest"), "{name}: {image} is of no version");
+        assert!(tag.contains('.') && !image.ends_with(":latest"), "{name}: {image} has no version");
         for volume in service["volumes"].as_array().into_iter().flatten() {
             let from = text(volume).split(':').next().expect("a file").to_owned();
             assert!(text(volume).ends_with(":ro") && root().join("deploy").join(&from).is_file(), "{name}: {volume}");
@@ -306,7 +310,7 @@ fn the_compose_file_mounts_what_is_there_and_listens_on_loopback() {
         let file = file.replacen("deploy", ".", 1);
         assert!(mounted.contains(&file), "{file} is not mounted");
     }
-    assert!(!read("deploy/compose.yaml").contains("0.0.0.0"), "nobody else reaches it");
+    assert!(!read("deploy/compose.yaml").contains("0.0.0.0"), "it is reachable on loopback only");
     let sources = yaml("deploy/grafana/provisioning/datasources.yaml").remove(0);
     let ids: BTreeSet<String> = list(&sources["datasources"]).iter().map(|s| text(&s["uid"]).to_owned()).collect();
     assert_eq!(ids, BTreeSet::from(["jaeger".to_owned(), "prometheus".to_owned()]));
@@ -328,7 +332,7 @@ fn a_slow_shard_is_found_by_the_script_of_the_walk_through() {
 }
 
 #[test]
-fn where_there_is_no_jaeger_the_script_says_loudly_that_nothing_was_checked() {
+fn without_jaeger_the_script_says_that_nothing_was_checked() {
     let mut script = Command::new(std::env::var("TRAWL_PYTHON").expect("TRAWL_PYTHON: tools/get-venv prints it"));
     let ended = process::run(script.arg(root().join("deploy/jaeger/find-slow-shard")).env("PATH", "/nowhere"));
     assert!(ended.code == Some(77) && ended.stderr.starts_with("SKIPPED: "), "{ended:?}");

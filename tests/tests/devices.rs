@@ -1,5 +1,5 @@
-//! What computes: `--backend`, `trawl devices`, `trawl bench gpu`. A simulated device stands in for a GPU; what needs none is tested
-//! where there is none.
+//! Choosing what computes: `--backend`, `trawl devices`, `trawl bench gpu`. A simulated device replaces a GPU; what
+//! works without one is tested without one.
 
 use serde_json::Value;
 use trawl_tests::home::Home;
@@ -36,7 +36,7 @@ const SCAN: [&str; 13] = [
 ];
 
 #[test]
-fn a_scan_on_a_device_gives_the_rows_of_the_processors_and_says_where_it_ran() {
+fn a_scan_on_a_device_gives_the_rows_of_the_cpu_and_reports_where_it_ran() {
     let home = Home::new();
     let run = |arguments: &[&str]| on_device(&home, DEVICE, &[&SCAN[..], arguments].concat()).expect_code(0);
     run(&["--backend", "cpu", "--output", "cpu.csv", "--report", "cpu.json"]);
@@ -46,28 +46,28 @@ fn a_scan_on_a_device_gives_the_rows_of_the_processors_and_says_where_it_ran() {
     let backend =
         |identity: &Value| identity["identity"]["backend"].as_str().or(identity["backend"].as_str()).map(str::to_owned);
     assert_eq!((backend(&cpu).as_deref(), backend(&device).as_deref()), (Some("cpu"), Some("simulated")));
-    let told = json(&home, "device.json");
+    let report = json(&home, "device.json");
     assert_eq!(
-        (told["backend"].as_str(), told["backend_reason"].as_str()),
-        (Some("simulated"), Some("it was asked for"))
+        (report["backend"].as_str(), report["backend_reason"].as_str()),
+        (Some("simulated"), Some("requested with --backend"))
     );
     // Small scans are not worth a device.
     run(&["--output", "auto.csv", "--report", "auto.json"]);
-    let told = json(&home, "auto.json");
-    assert_eq!(told["backend"], "cpu");
-    assert_eq!(told["backend_reason"], "the scan is done before a GPU is ready");
+    let report = json(&home, "auto.json");
+    assert_eq!(report["backend"], "cpu");
+    assert_eq!(report["backend_reason"], "the scan finishes before a GPU would be ready");
 }
 
 #[test]
-fn long_histories_of_few_symbols_are_cut_on_a_device_whatever_the_shards() {
+fn long_histories_of_few_symbols_are_divided_on_a_device_whatever_the_shards() {
     let home = Home::new();
     let synth = ["synth", "--symbols", "3", "--bars", "60000", "--timeframe", "1m", "--dataset", "long"];
     home.trawl(&synth).expect_code(0);
     let scan = |backend: &str, shards: &str, select: &str, name: &str| {
         let files = [format!("{name}.csv"), format!("{name}.json")];
         let scan = ["scan", "--dataset", "long", "--where", "close > 0", "--select", select, "--backend", backend];
-        let told = ["--shards", shards, "--output", &files[0], "--report", &files[1]];
-        on_device(&home, DEVICE, &[&scan[..], &told[..]].concat()).expect_code(0);
+        let options = ["--shards", shards, "--output", &files[0], "--report", &files[1]];
+        on_device(&home, DEVICE, &[&scan[..], &options[..]].concat()).expect_code(0);
         let identity = json(&home, &format!("{name}.identity.json"));
         let numerics = identity["identity"]["numerics"].as_str().or(identity["numerics"].as_str()).map(str::to_owned);
         (home.read(&files[0]), numerics.expect("numerics"), json(&home, &files[1])["backend_reason"].to_string())
@@ -89,8 +89,11 @@ fn long_histories_of_few_symbols_are_cut_on_a_device_whatever_the_shards() {
 fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
     let home = Home::new();
     let refused = on_device(&home, "broken", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(2);
-    let told = &refused.stderr;
-    assert!(told.contains("--backend cuda: TRAWL_SIMULATED_DEVICE") && told.contains("trawl devices"), "{told}");
+    let message = &refused.stderr;
+    assert!(
+        message.contains("--backend cuda: TRAWL_SIMULATED_DEVICE") && message.contains("trawl devices"),
+        "{message}"
+    );
     let refused = on_device(&home, DEVICE, &[&SCAN[..], &["--backend", "cuda", "--precision", "f32"]].concat());
     assert!(refused.expect_code(2).stderr.contains("f64 alone"));
     let tiny = on_device(&home, "memory=30000", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
@@ -100,20 +103,20 @@ fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
 }
 
 #[test]
-fn devices_tells_what_there_is_and_what_would_compute() {
+fn devices_lists_the_devices_and_what_would_compute() {
     let home = Home::new();
-    let told = on_device(&home, DEVICE, &["devices"]).expect_code(0).stdout;
-    assert!(told.contains("simulated device") && told.contains("computes on: simulated"), "{told}");
-    let told = on_device(&home, DEVICE, &["devices", "--json"]).expect_code(0).stdout;
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!((&told["backend"], &told["devices"][0]["chosen"]), (&"simulated".into(), &true.into()));
-    // Whatever this machine has.
-    let told: Value = serde_json::from_str(&home.trawl(&["devices", "--json"]).expect_code(0).stdout).expect("JSON");
-    assert!(["cpu", "cuda"].contains(&told["backend"].as_str().expect("a backend")), "{told}");
-    assert!(!told["reason"].as_str().expect("a reason").is_empty());
-    if told["backend"] == "cpu" {
+    let listed = on_device(&home, DEVICE, &["devices"]).expect_code(0).stdout;
+    assert!(listed.contains("simulated device") && listed.contains("computes on: simulated"), "{listed}");
+    let listed = on_device(&home, DEVICE, &["devices", "--json"]).expect_code(0).stdout;
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!((&listed["backend"], &listed["devices"][0]["chosen"]), (&"simulated".into(), &true.into()));
+    // Whatever devices this machine has.
+    let listed: Value = serde_json::from_str(&home.trawl(&["devices", "--json"]).expect_code(0).stdout).expect("JSON");
+    assert!(["cpu", "cuda"].contains(&listed["backend"].as_str().expect("a backend")), "{listed}");
+    assert!(!listed["reason"].as_str().expect("a reason").is_empty());
+    if listed["backend"] == "cpu" {
         let refused = home.trawl(&[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(2);
-        assert!(refused.stderr.contains(told["reason"].as_str().expect("a reason")), "{}", refused.stderr);
+        assert!(refused.stderr.contains(listed["reason"].as_str().expect("a reason")), "{}", refused.stderr);
         let none = home.trawl(&["bench", "gpu", "--report", "gpu.json"]).expect_code(1);
         assert!(none.stderr.contains("no GPU, so no figures") && none.stdout.is_empty(), "{}", none.stderr);
         assert!(!home.path("gpu.json").exists());

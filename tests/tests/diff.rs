@@ -7,7 +7,7 @@ use trawl_tests::home::Home;
 
 use crate::answers::FORMATS;
 
-/// Bytes that are damaged, one at a time.
+/// Number of single damaged bytes that are tried.
 const DAMAGES: usize = 150;
 
 /// Writes the answers of two days in every format: `a.FORMAT` and `b.FORMAT`.
@@ -31,7 +31,7 @@ fn comparison(home: &Home, a: &str, b: &str) -> Value {
     read
 }
 
-/// The symbols that an answer says matched.
+/// The symbols that matched in an answer.
 fn matched(home: &Home, file: &str) -> Vec<String> {
     let answer: Value = serde_json::from_slice(&home.read(file)).expect("JSON");
     let rows = answer["rows"].as_array().expect("rows");
@@ -71,7 +71,7 @@ fn every_pair_of_formats_gives_the_same_comparison() {
 }
 
 #[test]
-fn the_exit_code_tells_a_difference_only_when_asked() {
+fn the_exit_code_shows_a_difference_only_when_requested() {
     let home = Home::new();
     two_days(&home);
     home.trawl(&["diff", "a.csv", "b.arrow"]).expect_code(0);
@@ -80,7 +80,7 @@ fn the_exit_code_tells_a_difference_only_when_asked() {
 }
 
 #[test]
-fn symbols_of_one_answer_alone_are_told_apart() {
+fn symbols_of_one_answer_alone_are_listed_separately() {
     let home = Home::new();
     home.synth("small", 5, 50);
     home.synth("large", 7, 50);
@@ -99,7 +99,7 @@ fn symbols_of_one_answer_alone_are_told_apart() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_a_mistake_with_a_place_and_never_an_internal_error() {
+fn a_truncated_file_is_a_mistake_with_a_place_and_never_an_internal_error() {
     let home = Home::new();
     two_days(&home);
     for format in FORMATS {
@@ -119,7 +119,7 @@ fn a_file_cut_anywhere_is_a_mistake_with_a_place_and_never_an_internal_error() {
 }
 
 #[test]
-fn a_damage_at_which_the_reading_library_panics_is_told_as_any_other() {
+fn damage_at_which_the_reading_library_panics_is_reported_like_any_other() {
     let home = Home::new();
     two_days(&home);
     let whole = home.read("b.arrow");
@@ -132,11 +132,11 @@ fn a_damage_at_which_the_reading_library_panics_is_told_as_any_other() {
         assert!(matches!(ended.code, Some(0 | 2)) && !ended.panicked(), "byte {at}: {ended:?}");
         caught += usize::from(ended.stderr.contains("the file is damaged"));
     }
-    assert!(caught > 0, "none of the damages is one of these");
+    assert!(caught > 0, "no damaged byte made the library panic");
 }
 
 #[test]
-fn completions_know_every_command_and_bash_can_read_them() {
+fn completions_include_every_command_and_bash_can_parse_them() {
     let home = Home::new();
     let help = home.trawl(&["help"]).expect_code(0).stdout;
     let commands: Vec<&str> = help
@@ -159,6 +159,6 @@ fn completions_know_every_command_and_bash_can_read_them() {
     let file = home.write("trawl.bash", &script);
     match Command::new("bash").arg("-n").arg(&file).stdin(Stdio::null()).output() {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
-        Err(_) => eprintln!("there is no bash here: its grammar is not checked"),
+        Err(_) => eprintln!("bash is not installed: its syntax is not checked"),
     }
 }

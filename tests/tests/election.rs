@@ -1,4 +1,4 @@
-//! Coordinators that stand for election in a real etcd: one leads, by its own clock and by etcd's.
+//! Coordinators that are candidates in an election in a real etcd: one leads, by its own clock and by etcd's.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use trawl_tests::etcd;
 
 /// Longest that anything here may take.
 const BOUND: Duration = Duration::from_secs(60);
-/// What etcd grants at least.
+/// The shortest lease that etcd grants.
 const TTL: Duration = Duration::from_secs(2);
-/// By the holder's own clock a lease ends that part of it early.
+/// By the holder's own clock a lease ends earlier by this fraction.
 const MARGIN: Duration = Duration::from_millis(400);
 
-/// etcd, as one candidate sees it: its leases are known, and its thread can be made to stand still.
+/// etcd, as one candidate sees it: its leases are known, and its thread can be blocked.
 struct Tapped {
     etcd: EtcdStore,
     leases: Arc<Mutex<Vec<LeaseId>>>,
@@ -111,7 +111,7 @@ impl Contender {
     }
 }
 
-/// Whichever of them leads in a later epoch than `after`.
+/// The one that leads in a later epoch than `after`.
 async fn leader_of(contenders: &[Contender], after: i64) -> (usize, Term) {
     let found = async {
         loop {
@@ -149,7 +149,7 @@ fn one_of_three_leads_and_a_leader_without_a_lease_is_followed_by_another_epoch(
             store.revoke(lease).await.unwrap();
         }
         let (second, next) = leader_of(&contenders, term.epoch).await;
-        assert!(!store.commit(&[term.guard()], vec![]).await.unwrap().applied, "the old epoch writes no more");
+        assert!(!store.commit(&[term.guard()], vec![]).await.unwrap().applied, "the old epoch can no longer write");
         assert!(store.commit(&[next.guard()], vec![]).await.unwrap().applied);
 
         let handed = Instant::now();
@@ -167,7 +167,7 @@ fn one_of_three_leads_and_a_leader_without_a_lease_is_followed_by_another_epoch(
 }
 
 #[test]
-fn a_leader_that_stands_still_has_stepped_down_by_its_own_clock_before_another_may_lead() {
+fn a_blocked_leader_has_stepped_down_by_its_own_clock_before_another_may_lead() {
     let name = etcd::fresh_cluster_name();
     block_on(async {
         let first = Contender::new(&name, "c1");
@@ -177,8 +177,8 @@ fn a_leader_that_stands_still_has_stepped_down_by_its_own_clock_before_another_m
         first.pause(true);
         second.until(|now| matches!(now, Leadership::Leading(_))).await;
         let (asleep, term) = (first.term().expect("it still thinks so"), second.term().expect("it leads"));
-        assert!(!asleep.is_valid(Instant::now()), "whoever asks the clock knows better");
-        // The second asked for its lease when the key was gone; its term counts from then.
+        assert!(!asleep.is_valid(Instant::now()), "by the clock the term is over");
+        // The second one requested its lease when the key was gone; its term begins then.
         let asked = term.valid_until - (TTL - MARGIN);
         println!("{:?} between the end of one term and the beginning of the next", asked - asleep.valid_until);
         assert!(asleep.valid_until < asked);

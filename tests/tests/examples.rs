@@ -1,4 +1,4 @@
-//! Every document of examples/ runs on the bundled bars, and the README's scan finds what it says.
+//! Every document of examples/ runs on the bundled bars, and the README's scan finds what the README shows.
 
 use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
@@ -8,7 +8,7 @@ fn answer(home: &Home, name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn every_example_accounts_for_every_symbol() {
+fn every_example_has_a_row_for_every_symbol() {
     let mut documents: Vec<_> = std::fs::read_dir(repository().join("examples"))
         .expect("examples/")
         .flatten()
@@ -33,7 +33,7 @@ fn every_example_accounts_for_every_symbol() {
     }
 }
 
-/// Lines of the README that other tests run, or nothing here can, by their beginnings.
+/// Lines of the README that other tests run, or that cannot be run here, by their beginnings.
 const RUN_ELSEWHERE: [&str; 4] = ["./test", "tools/get-etcd", "trawl cluster up", "trawl scan --coordinator"];
 
 #[test]

@@ -1,5 +1,5 @@
-//! How Trawl is deployed: the chart rendered by a real helm, the Dockerfile and the compose file as they are read. What is
-//! checked stands in `tests/python/helm_chart.py` and beside it; here each part is a test.
+//! Deploying Trawl: the chart rendered by a real helm, the Dockerfile and the compose file parsed. The checks are in
+//! `tests/python/helm_chart.py` and beside it; here each part is a test.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn python() -> PathBuf {
     python
 }
 
-/// One part of what is checked; fails with every problem that it finds.
+/// One part of the checks; fails with every problem that it finds.
 #[track_caller]
 fn check_chart(part: &str) {
     let helm =
@@ -28,17 +28,17 @@ fn check_chart(part: &str) {
 }
 
 #[test]
-fn the_chart_renders_objects_that_kubernetes_takes_and_a_security_review_too() {
+fn the_chart_renders_objects_that_pass_kubernetes_schemas_and_a_security_review() {
     check_chart("objects");
 }
 
 #[test]
-fn every_value_of_the_chart_changes_what_it_says() {
+fn every_value_of_the_chart_has_its_described_effect() {
     check_chart("branches");
 }
 
 #[test]
-fn values_that_are_wrong_or_do_not_fit_together_are_refused_with_what_to_do() {
+fn wrong_or_contradictory_values_are_refused_with_advice() {
     check_chart("refusals");
 }
 
@@ -53,7 +53,7 @@ fn pages_rules_and_dashboards_of_the_chart_are_current() {
 }
 
 #[test]
-fn the_program_takes_what_the_chart_sets() {
+fn the_program_accepts_the_settings_of_the_chart() {
     check_chart("server");
 }
 

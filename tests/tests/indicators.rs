@@ -1,4 +1,4 @@
-//! `trawl indicators`, its pages and its sets: nothing missing, nothing out of date, every example runs.
+//! `trawl indicators`, its pages and its sets: complete, up to date, and every example runs.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
 
-/// Columns that one scan is asked for.
+/// Columns of one scan.
 const COLUMNS: usize = 120;
 
 fn catalogue(home: &Home) -> Vec<serde_json::Value> {
@@ -54,7 +54,7 @@ fn every_example_runs() {
     let home = Home::new();
     let mut items = Vec::new();
     for function in catalogue(&home) {
-        // What looks at other symbols has its examples in the language's reference.
+        // Functions over other symbols have their examples in the language's reference.
         let example = text(&function, "example");
         let outputs = function["outputs"].as_array().expect("outputs");
         for output in outputs.iter().filter(|_| !example.is_empty()) {
@@ -80,7 +80,7 @@ fn every_example_runs() {
 }
 
 #[test]
-fn the_pages_are_those_that_the_declarations_give() {
+fn the_pages_match_the_declarations() {
     let home = Home::new();
     home.trawl(&["indicators", "--pages", "pages"]).expect_code(0);
     let committed = files(&repository().join("docs/indicators"));
@@ -163,7 +163,7 @@ fn a_session_average_is_the_volume_weighted_mean_since_the_open() {
     let session = (10.0 * 5.0 + 13.0 * 10.0 + 20.0) / 16.0;
     near(&column(1), &[10.0, 12.0, session, 30.0, 32.0, (60.0 + 36.0 + 99.0) / 6.0]);
     near(&column(2), &[10.0, 12.0, 20.0, 80.0 / 3.0, 29.0, (20.0 + 60.0 + 36.0 + 99.0) / 7.0]);
-    // Anew with each higher high of the day: 30 surpasses 20, 36 surpasses 30, 33 does not.
+    // It restarts with each higher high of the day: 30 exceeds 20, 36 exceeds 30, 33 does not.
     near(&column(3), &[10.0, 13.0, 20.0, 30.0, 36.0, (36.0 + 99.0) / 4.0]);
     near(&column(4), &[nan, nan, 150.0 / 11.0, 210.0 / 13.0, 246.0 / 14.0, 345.0 / 17.0]);
     near(&column(5), &[10.0, 13.0, 20.0, 30.0, 32.0, 33.0]);

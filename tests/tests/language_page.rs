@@ -1,9 +1,10 @@
-//! The pages of the language, run: every example of docs/language.md and docs/language/ gives what it says, and no
-//! function of the language and no clause of the document is without an example.
+//! The pages of the language, run: every example of docs/language.md and docs/language/ gives the result that it shows,
+//! and every function of the language and every clause of the document has an example.
 //!
-//! A block ```` ```scan DATASET [SYMBOL] [AS-OF] ```` has an expression in each line, with what comes out behind `# =>`:
-//! with a symbol its value there, otherwise the symbols that match. A block ```` ```toml scan [AS-OF] ```` is a document,
-//! with lines `# =>` for the matches kept, counts by status, one symbol's columns, the matches at a point of a sweep.
+//! A block ```` ```scan DATASET [SYMBOL] [AS-OF] ```` has an expression in each line, with its result after `# =>`:
+//! with a symbol its value there, otherwise the symbols that match. A block ```` ```toml scan [AS-OF] ```` is a
+//! document, with lines `# =>` for the matches kept, counts by status, one symbol's columns, the matches at a point of
+//! a sweep.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use trawl_plan::{Best, History, ScanDocument, Setting, SweepValues};
 use trawl_protocol::{Answer, Status, StepInputV1};
 use trawl_tests::executable::repository;
 
-/// Symbols that a list names; more of them are counted.
+/// Symbols that are listed; if there are more, they are counted.
 const LISTED_MAX: usize = 8;
 
 /// A fenced block with its place.
@@ -66,7 +67,7 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// Prepares and runs a scan; its first mistake is what the error says.
+/// Prepares and runs a scan; the error is its first mistake.
 fn run(document: &ScanDocument, as_of: Option<TimeMicros>) -> Result<(PreparedScan, Answer), String> {
     let store = Store::new("/nowhere".into());
     let prepared = prepare(&store, document, as_of).map_err(|error| match error {
@@ -94,7 +95,7 @@ fn matches(answer: &Answer, point: u32) -> String {
     }
 }
 
-/// Whether a number is what is written: to the last decimal that is there, whole numbers but for rounding.
+/// Whether a number equals the written one: to the last decimal written, whole numbers but for rounding.
 fn is_written(value: f64, written: &str) -> bool {
     if value.is_nan() || value.is_infinite() {
         return written == if value.is_nan() { "NA" } else { "inf" };
@@ -135,25 +136,25 @@ fn found(block: &Block, condition: &str, written: &str) -> Result<(), String> {
     if found == written { Ok(()) } else { Err(format!("it finds {found}")) }
 }
 
-/// Compares an outcome with what is written, where an error is an outcome too.
+/// Compares a result with what is written, where an error is a result too.
 fn outcome(written: &str, result: Result<(), String>) -> Result<(), String> {
     match (written.strip_prefix("error: "), result) {
         (None, result) => result,
         (Some(wanted), Err(message)) if message.starts_with(wanted) => Ok(()),
-        (Some(_), Err(message)) => Err(format!("it says: {message}")),
-        (Some(_), Ok(())) => Err("it is no error".to_owned()),
+        (Some(_), Err(message)) => Err(format!("the error is: {message}")),
+        (Some(_), Ok(())) => Err("it is not an error".to_owned()),
     }
 }
 
 /// `close = 10.5, up = 1`
 fn columns(answer: &Answer, symbol: &str, written: &str) -> Result<(), String> {
     let row = answer.rows.iter().find(|r| r.row.symbol == symbol).ok_or_else(|| format!("there is no {symbol}"))?;
-    // Column by column, because a heading may have commas of its own.
+    // Column by column, because a heading may contain commas.
     let mut rest = written;
     for (heading, value) in answer.select.iter().zip(&row.row.values) {
-        let told = rest.strip_prefix(heading.as_str()).and_then(|rest| rest.strip_prefix(" = "));
-        let told = told.ok_or_else(|| format!("{heading} is {value}"))?;
-        let (number, more) = told.split_once(", ").unwrap_or((told, ""));
+        let shown = rest.strip_prefix(heading.as_str()).and_then(|rest| rest.strip_prefix(" = "));
+        let shown = shown.ok_or_else(|| format!("{heading} is {value}"))?;
+        let (number, more) = shown.split_once(", ").unwrap_or((shown, ""));
         if !is_written(*value, number) {
             return Err(format!("{heading} is {value}"));
         }
@@ -166,7 +167,7 @@ fn columns(answer: &Answer, symbol: &str, written: &str) -> Result<(), String> {
 }
 
 /// One line `# =>` of a document.
-fn told_of_document(answer: &Answer, written: &str) -> Result<(), String> {
+fn check_line_of_document(answer: &Answer, written: &str) -> Result<(), String> {
     if let Some((before, after)) = written.split_once(": ") {
         if !before.contains('=') {
             return columns(answer, before, after);
@@ -192,7 +193,7 @@ fn told_of_document(answer: &Answer, written: &str) -> Result<(), String> {
     if found == written { Ok(()) } else { Err(format!("it is {found}")) }
 }
 
-/// What is wrong with a block, by line.
+/// The mistakes in a block, by line.
 fn check(block: &Block) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut note = |line: &str, result: Result<(), String>| {
@@ -201,7 +202,7 @@ fn check(block: &Block) -> Vec<String> {
     if !block.document {
         for line in &block.lines {
             let Some((expression, written)) = line.split_once("# => ") else {
-                note(line, Err("it says nothing with '# =>'".to_owned()));
+                note(line, Err("it has no '# =>'".to_owned()));
                 continue;
             };
             let (expression, written) = (expression.trim(), written.trim());
@@ -217,19 +218,19 @@ fn check(block: &Block) -> Vec<String> {
     let answer = ScanDocument::from_toml(&block.lines.join("\n"))
         .map_err(|mistake| mistake.message)
         .and_then(|document| run(&document, block.as_of));
-    let told: Vec<&str> = block.lines.iter().filter_map(|line| line.strip_prefix("# => ")).collect();
-    if told.is_empty() {
-        note("the document", Err("it says nothing with '# =>'".to_owned()));
+    let lines: Vec<&str> = block.lines.iter().filter_map(|line| line.strip_prefix("# => ")).collect();
+    if lines.is_empty() {
+        note("the document", Err("it has no '# =>'".to_owned()));
     }
-    for line in told {
-        let result = answer.as_ref().map_err(Clone::clone).and_then(|(_, answer)| told_of_document(answer, line));
+    for line in lines {
+        let result = answer.as_ref().map_err(Clone::clone).and_then(|(_, answer)| check_line_of_document(answer, line));
         note(line, outcome(line, result));
     }
     wrong
 }
 
 #[test]
-fn every_example_gives_what_it_says() {
+fn every_example_gives_the_result_that_it_shows() {
     let blocks = blocks();
     let examples: usize = blocks.iter().map(|b| if b.document { 1 } else { b.lines.len() }).sum();
     assert!(blocks.len() > 30 && examples > 200, "{} blocks, {examples} examples", blocks.len());
@@ -237,7 +238,7 @@ fn every_example_gives_what_it_says() {
     assert!(wrong.is_empty(), "{} of {examples} examples:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The code of all examples that are no errors, without what they say.
+/// The code of all examples that are not errors, without their results.
 fn code() -> String {
     let keeps = |line: &&String| !line.starts_with("# =>") && !line.contains("# => error:");
     let lines: Vec<String> = blocks()
@@ -304,7 +305,7 @@ fn every_function_of_the_language_has_an_example() {
 #[test]
 fn every_key_of_the_document_has_an_example() {
     let text = |text: &str| Some(text.to_owned());
-    // Every field by name, so that a new one does not compile until it stands here.
+    // Every field by name, so that a new one does not compile until it is listed here.
     let whole = ScanDocument {
         name: text("a"),
         dataset: text("a"),

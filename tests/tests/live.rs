@@ -1,5 +1,5 @@
-//! The executable against TA-Lib itself, on random series and random legal parameters (`tools/live`), and the page that
-//! tells how far both are from the exact values.
+//! The executable compared with TA-Lib itself, on random series and random legal parameters (`tools/live`), and the
+//! page that reports how far both are from the exact values.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! What `trawl` says about bad input, word for word: one clear error, the right exit code, never a panic.
+//! The messages of `trawl` about bad input, word for word: one clear error, the right exit code, never a panic.
 //!
-//! The snapshots are refreshed by `just bless` alone.
+//! The snapshots are refreshed only by `just bless`.
 
 use std::net::TcpListener;
 
@@ -8,8 +8,8 @@ use trawl_tests::etcd::free_port;
 use trawl_tests::home::Home;
 use trawl_tests::process::Ended;
 
-/// The whole of what was said, with places and random parts made plain.
-fn told(home: &Home, ended: &Ended) -> String {
+/// The complete output, with paths and random parts replaced by fixed names.
+fn shown(home: &Home, ended: &Ended) -> String {
     assert!(!ended.panicked(), "{}", ended.stderr);
     let code = ended.code.expect("an exit code, not a signal");
     let lines = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
@@ -21,7 +21,7 @@ fn told(home: &Home, ended: &Ended) -> String {
 macro_rules! says {
     ($home:expr, $name:literal, $($argument:expr),+ $(,)?) => {{
         let ended = $home.trawl(&[$($argument),+]);
-        let text = told(&$home, &ended);
+        let text = shown(&$home, &ended);
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true, filters => vec![
             (r"127\.0\.0\.1:[1-9][0-9]*", "127.0.0.1:PORT"),
             (r"\b[0-9a-f]{64}\b", "SNAPSHOT"),
@@ -156,7 +156,7 @@ fn a_coordinator_that_is_not_there() {
 }
 
 #[test]
-fn a_coordinator_url_that_is_none() {
+fn an_invalid_coordinator_url() {
     let home = Home::new();
     let scan = ["scan", "--dataset", "us5", "--where", "close > 10", "--coordinator"];
     let ended = home.trawl(&[&scan[..], &["not a url"]].concat());
@@ -220,7 +220,7 @@ fn a_notification_that_cannot_be_sent() {
     let scan = |home: &Home, name: &str, more: &[&str]| {
         let arguments = [&["scan", "--dataset", "us5", "--where", "close > 10"], more].concat();
         let ended = home.trawl(&arguments);
-        (name.to_owned(), told(home, &ended), ended.code)
+        (name.to_owned(), shown(home, &ended), ended.code)
     };
     home.write("short", "hunter2\n");
     home.write("secret", "0123456789abcdef0123456789abcdef\n");
@@ -246,7 +246,7 @@ fn a_notification_that_cannot_be_sent() {
 }
 
 #[test]
-fn a_shell_that_is_unknown() {
+fn an_unknown_shell() {
     let home = Home::new();
     assert_eq!(says!(home, "completions_unknown_shell", "completions", "csh"), 2);
 }

@@ -1,4 +1,4 @@
-//! Metrics of real processes: what is counted is what happened, and `/metrics` bears strangers.
+//! Metrics of real processes: counts match what happened, and `/metrics` withstands bad clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use trawl_tests::wait;
 
 /// Longest that anything here may take on a loaded machine.
 const BOUND: Duration = Duration::from_secs(120);
-/// One step: what is counted once a step is counted once.
+/// One step: metrics that are counted once per step are counted once.
 const PLAIN: [&str; 2] = ["--where", "close > sma(close, 20)"];
 const SYMBOLS: u32 = 1200;
 const BARS: u32 = 100;
@@ -42,11 +42,11 @@ fn scan<'a>(cluster: &'a Cluster, more: &[&'a str]) -> Vec<&'a str> {
     [&flags[..], &["--report", "report.json"], more].concat()
 }
 
-/// Scrapes until what is counted in passing has been counted.
+/// Scrapes until metrics that are counted asynchronously have their value.
 #[track_caller]
 fn until(address: &str, holds: impl Fn(&Samples) -> bool) -> Samples {
     let found = wait::until(BOUND, || Some(Samples::of(address)).filter(&holds));
-    found.unwrap_or_else(|| panic!("it never came to hold; at last: {:#?}", Samples::of(address)))
+    found.unwrap_or_else(|| panic!("the condition never held; at last: {:#?}", Samples::of(address)))
 }
 
 fn settled(samples: &Samples) -> bool {
@@ -56,7 +56,7 @@ fn settled(samples: &Samples) -> bool {
 }
 
 #[test]
-fn what_is_counted_is_what_the_scan_was() {
+fn the_metrics_match_the_scan() {
     let home = Home::new();
     let mut cluster = start(&home, 2, &[]);
     let coordinator = address_of(&mut cluster.coordinator);
@@ -114,15 +114,15 @@ fn what_is_counted_is_what_the_scan_was() {
     assert_eq!(all("trawl_draining"), 0.0);
     until(&workers[0], |s| s.get("trawl_lease_renewals_total") > 0.0);
 
-    // What is not taken is counted by its reason, and the names of what was asked for are nowhere.
+    // Refused submissions are counted by reason, and the names in the requests appear nowhere.
     home.trawl(&["scan", "--dataset", "nowhere_ltd", "--where", "close > 1", "--coordinator", &cluster.url])
         .expect_code(2);
     let seen = until(&coordinator, |s| s.get("trawl_refusals_total{reason=\"not_accepted\"}") == 1.0);
-    assert_eq!(seen.sum("trawl_scans_accepted_total"), 2.0, "it never was a scan");
+    assert_eq!(seen.sum("trawl_scans_accepted_total"), 2.0, "it was never accepted as a scan");
     for address in workers.iter().chain([&coordinator]) {
         let text = get(address, "/metrics", OPEN_METRICS).body;
         for name in ["market", "nowhere_ltd", "SYN", "local", &cluster.name] {
-            assert!(!text.contains(name), "{name} stands in the metrics of {address}");
+            assert!(!text.contains(name), "{name} is in the metrics of {address}");
         }
     }
 }
@@ -136,13 +136,13 @@ fn a_killed_worker_is_a_loss_and_its_shards_are_retries() {
     let scan = Background::start("scan", &mut home.command(&scan(&cluster, &PLAIN)));
     let in_flight = wait::until(BOUND, || cluster.registered().into_iter().find(|(id, n)| id == "w2" && *n > 0));
     assert!(in_flight.is_some(), "w2 was never given work: {:?}", cluster.registered());
-    // Work is left while a shard runs; each number is counted by itself, so one may be a moment behind the other.
+    // Work is left while a shard runs; each metric is updated on its own, so one may be a moment behind the other.
     let runs = |s: &Samples| s.get("trawl_shards_in_flight") > 0.0 && s.get("trawl_work_remaining_seconds") > 0.0;
     until(&coordinator, runs);
     cluster.workers[1].kill();
     scan.wait(BOUND).expect_code(0);
     let seen = until(&coordinator, |s| settled(s) && s.get("trawl_workers_lost_total{reason=\"died\"}") == 1.0);
-    // A hedge may have been faster than the loss: either way the work was sent twice.
+    // A hedge may have been faster than noticing the loss: either way the work was sent twice.
     let again =
         ["retry", "hedge", "isolation"].map(|why| format!("trawl_shards_dispatched_total{{purpose=\"{why}\"}}"));
     assert!(again.iter().map(|series| seen.get(series)).sum::<f64>() > 0.0);
@@ -155,7 +155,7 @@ fn a_killed_worker_is_a_loss_and_its_shards_are_retries() {
 }
 
 #[test]
-fn a_standby_says_so_and_takes_over_in_the_metrics_too() {
+fn a_standby_and_its_takeover_are_visible_in_the_metrics() {
     let home = Home::new();
     let mut cluster = start(&home, 1, &[]);
     let leader = address_of(&mut cluster.coordinator);
@@ -168,7 +168,7 @@ fn a_standby_says_so_and_takes_over_in_the_metrics_too() {
     let epoch = Samples::of(&leader).get("trawl_leader_epoch");
     let waits = Samples::of(&standby_address);
     assert_eq!((waits.get("trawl_leader"), waits.get("trawl_elections_won_total")), (0.0, 0.0));
-    assert_eq!(waits.sum("trawl_workers"), 0.0, "who does not lead has no workers");
+    assert_eq!(waits.sum("trawl_workers"), 0.0, "a coordinator that does not lead has no workers");
     cluster.coordinator.signal("TERM");
     let leads = until(&standby_address, |s| s.get("trawl_leader") == 1.0);
     assert!(leads.get("trawl_leader_epoch") > epoch && leads.get("trawl_elections_won_total") == 1.0);
@@ -176,7 +176,7 @@ fn a_standby_says_so_and_takes_over_in_the_metrics_too() {
 }
 
 #[test]
-fn certificates_and_strangers_are_in_the_metrics() {
+fn certificates_and_refused_clients_are_in_the_metrics() {
     let home = Home::new();
     let authority = Authority::new(&home.path(""), "Test CA");
     let files = authority.issue("coordinator", &["trawl://coordinator/c1"], (-1, 30));
@@ -193,7 +193,7 @@ fn certificates_and_strangers_are_in_the_metrics() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
     let left = Samples::of(&address).get("trawl_certificate_expiry_timestamp_seconds") - now;
     assert!((28.0..=31.0).contains(&(left / 86_400.0)), "{left} s of 30 days are left");
-    // The metrics themselves stay in plain text: who shows no certificate reads them.
+    // The metrics themselves stay in plain text: a client without a certificate can read them.
     assert_eq!(Samples::of(&address).sum("trawl_auth_failures_total"), 0.0);
     let list = |files: &Files| {
         let flags = files.flags();
@@ -204,7 +204,8 @@ fn certificates_and_strangers_are_in_the_metrics() {
     list(&client).expect_code(0);
     list(&worker).expect_code(2);
     until(&address, |s| s.get("trawl_auth_failures_total{reason=\"denied\"}") == 1.0);
-    // A stranger of another CA is told by its own program; one that speaks no TLS comes as far as the door.
+    // A client with a certificate of another CA is refused by its own program; one without TLS gets as far as the
+    // handshake.
     list(&stranger.trusting(&files.ca)).expect_code(2);
     let door = cluster.url.trim_start_matches("https://");
     let mut plain = std::net::TcpStream::connect(door).expect("a connection");
@@ -213,7 +214,7 @@ fn certificates_and_strangers_are_in_the_metrics() {
 }
 
 #[test]
-fn an_independent_reader_takes_both_formats() {
+fn an_independent_parser_accepts_both_formats() {
     let home = Home::new();
     let mut cluster = start(&home, 1, &[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9")]);
     let coordinator = address_of(&mut cluster.coordinator);
@@ -224,7 +225,7 @@ fn an_independent_reader_takes_both_formats() {
     for address in [coordinator, worker] {
         let open = get(&address, "/metrics", OPEN_METRICS);
         assert!(open.head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"));
-        assert!(open.body.contains(" # {trace_id=\""), "traces are exported, so durations point to them");
+        assert!(open.body.contains(" # {trace_id=\""), "traces are exported, so durations have exemplars");
         let plain = get(&address, "/metrics", "");
         assert!(plain.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"));
         for (format, text) in [("openmetrics", open.body), ("prometheus", plain.body)] {
@@ -238,7 +239,7 @@ fn an_independent_reader_takes_both_formats() {
 }
 
 #[test]
-fn only_metrics_are_served_and_strangers_are_borne() {
+fn only_metrics_are_served_and_bad_clients_do_no_harm() {
     let home = Home::new();
     let mut cluster = Cluster::start_as(&home, 0, &etcd::endpoint(), &[], with_metrics());
     let address = address_of(&mut cluster.coordinator);
@@ -247,29 +248,29 @@ fn only_metrics_are_served_and_strangers_are_borne() {
     let posted = send(&address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").expect("an answer");
     assert!(posted.status == 405 && posted.head.contains("allow: get"), "{posted:?}");
     let long = format!("GET /metrics HTTP/1.1\r\nHost: x\r\nX-Long: {}\r\n\r\n", "x".repeat(1 << 20));
-    assert!(send(&address, long.as_bytes()).is_none_or(|answer| answer.status == 431), "a head has a bound");
+    assert!(send(&address, long.as_bytes()).is_none_or(|answer| answer.status == 431), "the head is limited");
     assert!(send(&address, b"\x16\x03\x01 nonsense\r\n\r\n").is_none_or(|answer| answer.status == 400));
-    // More connections that say nothing than are taken: they are hung up on, and the scrape gets its turn.
+    // More silent connections than are accepted: they are closed, and the scrape gets its turn.
     let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
     assert_eq!(get(&address, "/metrics", "").status, 200);
     for mut stream in silent {
         stream.set_read_timeout(Some(BOUND)).expect("a socket takes a timeout");
         let _ = stream.write_all(b"GET /met");
-        let mut said = Vec::new();
-        assert!(stream.read_to_end(&mut said).is_ok() || said.is_empty(), "it is hung up on");
+        let mut received = Vec::new();
+        assert!(stream.read_to_end(&mut received).is_ok() || received.is_empty(), "it is closed");
     }
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_before_anything_starts() {
+fn a_port_that_is_taken_is_reported_before_anything_starts() {
     let home = Home::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("an address").port().to_string();
     for role in ["coordinator", "worker"] {
-        // No etcd is there either: the port is told first, and at once.
+        // There is no etcd either: the port is reported first, and at once.
         let flags = [role, "--etcd", "http://127.0.0.1:9", "--etcd-timeout-s", "3600", "--metrics", &port];
         let ended = home.trawl(&flags).expect_code(1);
-        let wanted = format!("cannot show metrics on 127.0.0.1:{port}: address already in use");
+        let wanted = format!("cannot serve metrics on 127.0.0.1:{port}: address already in use");
         assert!(ended.stderr.contains(&wanted) && ended.stdout.is_empty(), "{ended:?}");
     }
     let wrong = home.trawl(&["worker", "--metrics", "everywhere"]).expect_code(2);
@@ -317,8 +318,8 @@ fn metrics_are_not_sent_when_they_are_turned_off() {
     let cluster = start(&home, 1, &variables);
     home.trawl(&scan(&cluster, &PLAIN)).expect_code(0);
     assert!(sink.points().is_empty());
-    // The same with an exporter that there is not: it is told, and nothing else changes.
+    // The same with an exporter that does not exist: it is reported, and nothing else changes.
     let variables = [variables[0], ("OTEL_METRICS_EXPORTER", "prometheus")];
     let cluster = Cluster::start_as(&home, 0, &etcd::endpoint(), &variables, Options::default());
-    assert!(cluster.coordinator.said().contains("metrics are not exported: OTEL_METRICS_EXPORTER is 'prometheus'"));
+    assert!(cluster.coordinator.output().contains("metrics are not exported: OTEL_METRICS_EXPORTER is 'prometheus'"));
 }

@@ -1,6 +1,7 @@
-//! Every kind of mistake that the language knows, as the terminal shows it: one snapshot for each family.
+//! Every kind of mistake in the scan language, as the terminal shows it: one snapshot for each family.
 //!
-//! An entry is what a user wrote and what the executable said. Refreshed by `just bless` alone, like [`super::messages`].
+//! An entry is what a user wrote and what the executable printed. Refreshed only by `just bless`, like
+//! [`super::messages`].
 
 use std::fmt::Write as _;
 
@@ -9,45 +10,45 @@ use trawl_tests::home::Home;
 /// Characters of an input that a snapshot repeats.
 const SHOWN_MAX: usize = 200;
 
-/// One input: what is run and how it is told.
+/// One input: what is run, and the text that identifies it.
 struct Input {
-    told: String,
+    text: String,
     arguments: Vec<String>,
 }
 
 fn condition(text: &str) -> Input {
     let arguments = ["scan", "--dataset", "demo", "--where", text].map(str::to_owned).to_vec();
-    Input { told: text.to_owned(), arguments }
+    Input { text: text.to_owned(), arguments }
 }
 
 /// A document with these lines beside a dataset and, unless it has its own, a condition.
 fn document(home: &Home, text: &str) -> Input {
     let condition = if text.contains("where") { "" } else { "where = 'close > 1'\n" };
-    // Tables end a document, so what is added stands first.
+    // Tables end a document, so what is added comes first.
     home.write("scan.toml", &format!("dataset = 'demo'\n{condition}{text}\n"));
-    Input { told: text.to_owned(), arguments: ["scan", "--file", "scan.toml"].map(str::to_owned).to_vec() }
+    Input { text: text.to_owned(), arguments: ["scan", "--file", "scan.toml"].map(str::to_owned).to_vec() }
 }
 
 /// An expression over the bars of one CSV file that has nothing but closes.
 fn expression(home: &Home, text: &str) -> Input {
     home.write("bars.csv", "date,close\n2020-01-02,10\n2020-01-03,11\n");
     let arguments = ["compute", "--input", "bars.csv", "--expr", text].map(str::to_owned).to_vec();
-    Input { told: text.to_owned(), arguments }
+    Input { text: text.to_owned(), arguments }
 }
 
-/// What is said to an input: exit code 2, and no drawing without place, expectation or suggestion.
-fn said(home: &Home, input: &Input) -> String {
+/// The output for an input: exit code 2, and every drawing has place, expectation and suggestion.
+fn output_of(home: &Home, input: &Input) -> String {
     let arguments: Vec<&str> = input.arguments.iter().map(String::as_str).collect();
     let ended = home.trawl(&arguments).expect_code(2);
     assert!(!ended.panicked(), "{}", ended.stderr);
     let errors = ended.stderr.lines().filter(|l| l.starts_with("error: ")).count();
-    assert_eq!(errors, 1, "one mistake, told once: {}\n{}", input.told, ended.stderr);
-    assert!(ended.stderr.contains(" --> "), "it has a place: {}\n{}", input.told, ended.stderr);
-    let mut told: String = input.told.chars().take(SHOWN_MAX).collect();
-    if told.len() < input.told.len() {
-        told.push_str(" ...");
+    assert_eq!(errors, 1, "one mistake, reported once: {}\n{}", input.text, ended.stderr);
+    assert!(ended.stderr.contains(" --> "), "it has a place: {}\n{}", input.text, ended.stderr);
+    let mut shown: String = input.text.chars().take(SHOWN_MAX).collect();
+    if shown.len() < input.text.len() {
+        shown.push_str(" ...");
     }
-    let mut text = format!("{:=<80}\n{told}\n{:-<80}\n", "", "");
+    let mut text = format!("{:=<80}\n{shown}\n{:-<80}\n", "", "");
     for line in home.plain(&ended.stderr).lines() {
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -61,15 +62,15 @@ fn snapshot(family: &str, text: &str) {
 
 fn conditions(family: &str, texts: &[&str]) {
     let home = Home::new();
-    snapshot(family, &texts.iter().map(|text| said(&home, &condition(text))).collect::<String>());
+    snapshot(family, &texts.iter().map(|text| output_of(&home, &condition(text))).collect::<String>());
 }
 
 fn documents(family: &str, texts: &[String]) {
     let home = Home::new();
-    snapshot(family, &texts.iter().map(|text| said(&home, &document(&home, text))).collect::<String>());
+    snapshot(family, &texts.iter().map(|text| output_of(&home, &document(&home, text))).collect::<String>());
 }
 
-/// So many pieces, joined.
+/// `count` pieces, joined.
 fn many(count: usize, by: &str, piece: impl Fn(usize) -> String) -> String {
     (0..count).map(piece).collect::<Vec<_>>().join(by)
 }
@@ -201,7 +202,7 @@ fn mistakes_of_classifications() {
     let short = ["where = 'atc().signal > 0'\nhistory = { bars = 20, origin = true }".to_owned()];
     snapshot(
         "of_short_classifications",
-        &short.iter().map(|text| said(&home, &document(&home, text))).collect::<String>(),
+        &short.iter().map(|text| output_of(&home, &document(&home, text))).collect::<String>(),
     );
 }
 
@@ -429,9 +430,9 @@ fn mistakes_where_there_is_one_symbol_only() {
         "ohlc4",
         "volume",
     ];
-    snapshot("of_one_symbol", &texts.iter().map(|text| said(&home, &expression(&home, text))).collect::<String>());
+    snapshot("of_one_symbol", &texts.iter().map(|text| output_of(&home, &expression(&home, text))).collect::<String>());
     let columns: Vec<String> = (0..257).flat_map(|i| ["--expr".to_owned(), format!("close + {i}")]).collect();
     let arguments = [["compute", "--input", "bars.csv"].map(str::to_owned).to_vec(), columns].concat();
-    let told = "compute with 257 expressions".to_owned();
-    snapshot("of_many_columns", &said(&home, &Input { told, arguments }));
+    let text = "compute with 257 expressions".to_owned();
+    snapshot("of_many_columns", &output_of(&home, &Input { text, arguments }));
 }

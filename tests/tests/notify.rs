@@ -1,4 +1,4 @@
-//! `trawl scan --notify`: signed, repeated when that helps, bounded, and never in the way of the answer.
+//! `trawl scan --notify`: signed, repeated when that helps, bounded, and never an obstacle to the answer.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -41,8 +41,8 @@ fn the_matches_are_posted_signed_once_the_answer_is_there() {
     let receiver = Receiver::http(vec![Reply::status(204, "")]);
     let ended = notify(&home, &format!("{}/hooks/7?token=s3cret", receiver.url), &[]).expect_code(0);
     assert!(ended.stdout.ends_with(&format!("notified {}/hooks/7\n", receiver.url)), "{}", ended.stdout);
-    let said = format!("{}{}", ended.stdout, ended.stderr);
-    assert!(!said.contains("s3cret") && !said.contains(SECRET), "{said}");
+    let printed = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(!printed.contains("s3cret") && !printed.contains(SECRET), "{printed}");
 
     let posted = receiver.posted();
     assert_eq!(posted.len(), 1);
@@ -70,7 +70,7 @@ fn the_verification_in_the_documentation_accepts_it_and_nothing_else() {
     let example = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let driver = "import json, sys\nheaders, body, secret = json.load(sys.stdin)\n\
                   print(verify(headers, body.encode(), secret.encode()))\n";
-    let says = |headers: &Value, body: &str, secret: &str| {
+    let verified = |headers: &Value, body: &str, secret: &str| {
         let python = std::env::var_os("TRAWL_PYTHON").unwrap_or_else(|| "python3".into());
         let mut command = Command::new(python);
         command.arg("-c").arg(format!("{example}\n{driver}")).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -82,11 +82,11 @@ fn the_verification_in_the_documentation_accepts_it_and_nothing_else() {
     let text = |name: &str| posted.headers[&name.to_lowercase()].clone();
     let headers = json!({"Trawl-Timestamp": text("Trawl-Timestamp"), "Trawl-Signature": text("Trawl-Signature")});
     let body = String::from_utf8(posted.body.clone()).expect("text");
-    assert_eq!(says(&headers, &body, SECRET), "True");
-    assert_eq!(says(&headers, &format!("{body} "), SECRET), "False");
-    assert_eq!(says(&headers, &body, "another secret of 32 characters."), "False");
+    assert_eq!(verified(&headers, &body, SECRET), "True");
+    assert_eq!(verified(&headers, &format!("{body} "), SECRET), "False");
+    assert_eq!(verified(&headers, &body, "another secret of 32 characters."), "False");
     let old = json!({"Trawl-Timestamp": "1700000000", "Trawl-Signature": text("Trawl-Signature")});
-    assert_eq!(says(&old, &body, SECRET), "False");
+    assert_eq!(verified(&old, &body, SECRET), "False");
 }
 
 #[test]
@@ -117,15 +117,15 @@ fn a_receiver_that_fails_is_tried_again_with_the_same_key_and_body() {
 }
 
 #[test]
-fn a_refusal_is_told_and_not_tried_again() {
+fn a_refusal_is_reported_and_not_tried_again() {
     let no_such = Reply::Http("HTTP/1.1 400 X\r\nContent-Length: 12\r\n\r\nno such hook".to_owned());
     let elsewhere = Receiver::http(vec![Reply::status(200, "")]);
     let moved = Reply::status(307, &format!("Location: {}/\r\n", elsewhere.url));
     let large = Reply::status(200, &format!("Large: {}\r\n", "x".repeat(100_000)));
-    for (reply, told) in [
+    for (reply, expected) in [
         (no_such, "it answered 400 Bad Request: no such hook"),
         (moved, "it answered 307 Temporary Redirect, and redirects are not followed"),
-        (Reply::Raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), "is no HTTP"),
+        (Reply::Raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), "is not HTTP"),
         (Reply::EndlessBody(403), "it answered 403 Forbidden: endless endless"),
         (large, "larger than 16384 bytes"),
     ] {
@@ -133,8 +133,8 @@ fn a_refusal_is_told_and_not_tried_again() {
         let receiver = Receiver::http(vec![reply]);
         let ended = notify(&home, &format!("{}/hook", receiver.url), &[]).expect_code(1);
         let line = format!("error: the notification was not delivered to {}/hook: ", receiver.url);
-        assert!(ended.stderr.contains(&line) && ended.stderr.contains(told), "{told}: {}", ended.stderr);
-        assert_eq!(receiver.posted().len(), 1, "{told}");
+        assert!(ended.stderr.contains(&line) && ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
+        assert_eq!(receiver.posted().len(), 1, "{expected}");
         assert_eq!(answer(&home)["rows"].as_array().map(Vec::len), Some(5), "the answer file stays");
     }
     assert!(elsewhere.posted().is_empty(), "a redirect was followed");
@@ -148,7 +148,7 @@ fn a_good_status_is_enough_however_long_its_body_is() {
 }
 
 #[test]
-fn no_receiver_is_told_and_the_answer_stays() {
+fn a_missing_receiver_is_reported_and_the_answer_is_kept() {
     let home = Home::new();
     let url = format!("http://127.0.0.1:{}/hook?token=s3cret", free_port());
     let ended = notify(&home, &url, &["--notify-total-ms", "1200"]).expect_code(1);
@@ -159,20 +159,21 @@ fn no_receiver_is_told_and_the_answer_stays() {
 }
 
 #[test]
-fn a_receiver_that_says_nothing_or_asks_to_wait_long_is_given_up() {
+fn a_receiver_that_does_not_answer_or_asks_for_a_long_wait_is_given_up() {
     let home = Home::new();
     let receiver = Receiver::http(vec![Reply::Silence]);
     let ended = notify(&home, &receiver.url, &["--notify-total-ms", "700"]).expect_code(1);
     assert!(ended.stderr.contains("it did not answer in time"), "{}", ended.stderr);
     let receiver = Receiver::http(vec![Reply::status(503, "Retry-After: 3600\r\n")]);
     let ended = notify(&home, &receiver.url, &[]).expect_code(1);
-    let told = "it answered 503 Service Unavailable; it asks to wait 3600 s, longer than this command waits";
-    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    let expected =
+        "it answered 503 Service Unavailable; it asks to wait 3600 s, which is longer than this command waits";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     assert_eq!(receiver.posted().len(), 1);
 }
 
 #[test]
-fn https_is_spoken_with_who_is_trusted_and_with_nobody_else() {
+fn https_is_used_only_with_a_trusted_receiver() {
     let home = Home::new();
     let receiver = Receiver::https(vec![Reply::status(200, "")]);
     home.write("ca.pem", receiver.authority.as_deref().expect("a certificate"));
@@ -180,8 +181,8 @@ fn https_is_spoken_with_who_is_trusted_and_with_nobody_else() {
     assert_signed(&receiver.posted()[0], SECRET);
     let ended = notify(&home, &receiver.url, &[]).expect_code(1);
     assert!(ended.stderr.contains("certificate"), "{}", ended.stderr);
-    assert_eq!(receiver.posted().len(), 1, "nothing is sent to who is not trusted, and it is not tried again");
-    // TLS spoken to a receiver without it.
+    assert_eq!(receiver.posted().len(), 1, "nothing is sent to an untrusted receiver, and it is not tried again");
+    // TLS to a receiver in plain text.
     let plain = Receiver::http(vec![Reply::status(200, "")]);
     let url = plain.url.replace("http://127.0.0.1", "https://localhost");
     notify(&home, &url, &["--notify-total-ms", "1000"]).expect_code(1);
@@ -189,7 +190,7 @@ fn https_is_spoken_with_who_is_trusted_and_with_nobody_else() {
 }
 
 #[test]
-fn the_secret_may_come_from_a_file_which_counts_before_the_environment() {
+fn the_secret_may_come_from_a_file_which_takes_precedence_over_the_environment() {
     let home = Home::new();
     let receiver = Receiver::http(vec![Reply::status(200, "")]);
     home.write("secret", "another secret of 32 characters.\n");

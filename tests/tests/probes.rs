@@ -1,4 +1,4 @@
-//! What probes are told: whether a process lives, and whether it takes work. A kubelet asks in plain text and shows no
+//! Health probes: whether a process is alive, and whether it accepts work. A kubelet probes in plain text without a
 //! certificate, and must never restart a process because another one is away.
 
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use trawl_tests::wait;
 
 /// Longest that anything here may take.
 const BOUND: Duration = Duration::from_secs(60);
-/// `--drain-timeout-s` where nothing is said, and what leaving may take beside it (docs/cluster.md).
+/// The default of `--drain-timeout-s`, and how much longer leaving may take (docs/cluster.md).
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const LEAVE_MARGIN: Duration = Duration::from_secs(15);
 const SERVERS: [&str; 2] = ["coordinator", "worker"];
 
-/// What is answered of a service; what went wrong as its gRPC code.
+/// The status of a service; an error as its gRPC code.
 fn asked(address: &str, service: &str) -> Result<ServingStatus, tonic::Code> {
     block_on(async {
         let plain = Connector::new(ClientSecurity::default().tls, Expect::Role(Role::Worker));
@@ -37,7 +37,7 @@ fn asked(address: &str, service: &str) -> Result<ServingStatus, tonic::Code> {
 #[track_caller]
 fn wait_for(address: &str, service: &str, status: ServingStatus) {
     let seen = wait::until(BOUND, || (asked(address, service) == Ok(status)).then_some(()));
-    assert!(seen.is_some(), "{address} says of '{service}': {:?}, not {status:?}", asked(address, service));
+    assert!(seen.is_some(), "{address} reports for '{service}': {:?}, not {status:?}", asked(address, service));
 }
 
 #[test]
@@ -70,24 +70,24 @@ fn a_process_stays_live_and_ready_when_etcd_goes_away_and_leaves_without_it() {
         wait_for(address, "ready", ServingStatus::Serving);
     }
     etcd.process.kill();
-    // Past the time to live of every lease, so that whoever minds has minded.
+    // Longer than every lease, so that a process that depends on etcd would have noticed.
     let minded = wait::until(Duration::from_secs(7), || {
-        let said: Vec<_> = health.iter().flat_map(|a| [asked(a, "live"), asked(a, "ready")]).collect();
-        said.iter().any(|s| *s != Ok(ServingStatus::Serving)).then_some(said)
+        let answers: Vec<_> = health.iter().flat_map(|a| [asked(a, "live"), asked(a, "ready")]).collect();
+        answers.iter().any(|s| *s != Ok(ServingStatus::Serving)).then_some(answers)
     });
-    assert_eq!(minded, None, "a probe would restart, or take out of service, what works without etcd");
-    // Nor does leaving wait for it: whoever drains a node while etcd is away kills nobody.
+    assert_eq!(minded, None, "a probe would restart, or take out of service, a process that works without etcd");
+    // Leaving does not wait for etcd either: a node can be drained while etcd is away without killing anything.
     let worker = cluster.workers.remove(0);
     for process in [worker, cluster.coordinator] {
         process.signal("TERM");
-        let told = Instant::now();
+        let signalled = Instant::now();
         process.wait(DRAIN_TIMEOUT + LEAVE_MARGIN).expect_code(0);
-        println!("left without etcd in {:.2} s", told.elapsed().as_secs_f64());
+        println!("left without etcd in {:.2} s", signalled.elapsed().as_secs_f64());
     }
 }
 
 #[test]
-fn probes_need_no_certificate_and_hear_first_that_a_process_leaves() {
+fn probes_need_no_certificate_and_learn_first_that_a_process_leaves() {
     let home = Home::new();
     home.synth("market", 200, 60);
     let authority = Authority::new(&home.path("."), "Probes CA");

@@ -1,5 +1,5 @@
-//! Which metrics and labels an expression of PromQL names. It knows the language's words and nothing of its grammar: what
-//! it does not know is an error, so that no misspelt name passes for a function.
+//! Which metrics and labels an expression of PromQL uses. It knows the language's words and nothing of its grammar: an
+//! unknown word is an error, so that a misspelt name cannot pass for a function.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,13 @@ const WORDS: [&str; 4] = ["and", "or", "unless", "bool"];
 /// A list of labels follows.
 const LISTS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 
-/// What is named.
+/// The names found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Named {
-    /// Each metric with the labels that select from it, and the values that it is compared with, alternatives apart.
+    /// Each metric with the labels that select from it, and the values that they are compared with, alternatives
+    /// separately.
     pub metrics: Vec<(String, BTreeMap<String, Vec<String>>)>,
-    /// Labels that are grouped, joined or made.
+    /// Labels that are grouped, joined or created.
     pub labels: BTreeSet<String>,
 }
 
@@ -74,7 +75,7 @@ fn tokens(expression: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// What an expression names.
+/// The names used in an expression.
 ///
 /// # Errors
 /// A word that is neither a metric's, a label's nor the language's.
@@ -95,7 +96,7 @@ pub fn named(expression: &str) -> Result<Named, String> {
                 at += 1;
             }
         } else if word == "label_replace" && opens('(') {
-            // label_replace(v, "made", "$1", "from", "(.*)"): the two labels are the texts that are plain words.
+            // label_replace(v, "made", "$1", "from", "(.*)"): the two labels are the strings that are plain words.
             let texts = tokens[at..].iter().filter_map(|token| match token {
                 Token::Text(text) if text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => Some(text.clone()),
                 _ => None,
@@ -124,7 +125,7 @@ pub fn named(expression: &str) -> Result<Named, String> {
     Ok(named)
 }
 
-/// Whether a word is the language's own; a function only where it is called.
+/// Whether a word belongs to the language; a function only where it is called.
 fn is_language(word: &str, called: bool) -> bool {
     FUNCTIONS.contains(&word) && called || WORDS.contains(&word) || LISTS.contains(&word)
 }
@@ -134,19 +135,23 @@ fn is_list(token: &Token) -> bool {
 }
 
 #[test]
-fn what_an_expression_names_is_found() {
-    let said = named(
+fn the_names_in_an_expression_are_found() {
+    let found = named(
         r#"sum by (le, x) (rate(a_total{k="v|w",l!~"z"}[5m])) / on (y) group_left () (b:c > 1e3) and time() > 2.5"#,
     );
-    let said = said.unwrap();
+    let found = found.unwrap();
     let matched = BTreeMap::from([
         ("k".to_owned(), vec!["v".to_owned(), "w".to_owned()]),
         ("l".to_owned(), vec!["z".to_owned()]),
     ]);
-    assert_eq!(said.metrics, [("a_total".to_owned(), matched), ("b:c".to_owned(), BTreeMap::new())]);
-    assert_eq!(said.labels, BTreeSet::from(["le", "x", "y"].map(str::to_owned)));
+    assert_eq!(found.metrics, [("a_total".to_owned(), matched), ("b:c".to_owned(), BTreeMap::new())]);
+    assert_eq!(found.labels, BTreeSet::from(["le", "x", "y"].map(str::to_owned)));
     let made = named(r#"label_replace(m, "made", "$1", "from", "(.*)")"#).unwrap();
     assert_eq!(made.labels, BTreeSet::from(["made", "from"].map(str::to_owned)));
-    assert_eq!(named("smu(m)").unwrap().metrics[0].0, "smu", "what is no word of the language counts as a metric");
+    assert_eq!(
+        named("smu(m)").unwrap().metrics[0].0,
+        "smu",
+        "a word that is not part of the language counts as a metric"
+    );
     assert!(named(r#"m{k="v}"#).is_err());
 }

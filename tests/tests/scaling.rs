@@ -1,5 +1,5 @@
-//! A cluster that grows and shrinks under load, as a Deployment of Kubernetes does it: workers that are told to go by
-//! SIGTERM finish what they have, new ones are given work at once, and no answer changes.
+//! A cluster that is scaled up and down under load, as a Deployment of Kubernetes does it: workers that get SIGTERM
+//! finish what they have, new ones are given work at once, and no answer changes.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,14 +14,14 @@ use crate::answers::SYMBOLS;
 
 /// Longest that anything here may take, beyond what is bounded below.
 const BOUND: Duration = Duration::from_secs(120);
-/// `--drain-timeout-s`, and what leaving may take beside it: the grace period that the chart gives a worker.
+/// `--drain-timeout-s`, and how much longer leaving may take: the grace period that the chart gives a worker.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const LEAVE_MARGIN: Duration = Duration::from_secs(15);
 /// How soon a new worker has work.
 const SCALE_UP_BOUND: Duration = Duration::from_secs(2);
 /// Scans that run at once.
 const SCANS: usize = 2;
-/// What a segment takes: longer than anything else that a worker's leaving waits for.
+/// Duration of a segment: longer than anything else that a leaving worker waits for.
 const SEGMENT_DELAY: Duration = Duration::from_millis(2_500);
 
 fn workers_with(flags: &[&str]) -> Options {
@@ -56,7 +56,7 @@ fn two_of_four_workers_leave_at_random_under_load_and_no_byte_changes() {
         (seen.len() == 4 && seen.iter().all(|(_, shards)| *shards > 0)).then_some(())
     });
     assert!(busy.is_some(), "seed {seed}: not all were busy: {:?}", cluster.registered());
-    // Two of them, each at a random moment of its work, not the second when the first has gone.
+    // Two of them, each at a random moment of its work, the second not only after the first has left.
     let mut ids: Vec<String> = (1..=4).map(|number| format!("w{number}")).collect();
     let mut leaving = Vec::new();
     for left in [4, 3] {
@@ -67,19 +67,19 @@ fn two_of_four_workers_leave_at_random_under_load_and_no_byte_changes() {
         leaving.push((id, worker, Instant::now()));
     }
     let mut left = Vec::new();
-    for (id, worker, told) in leaving {
+    for (id, worker, signalled) in leaving {
         worker.wait(DRAIN_TIMEOUT + LEAVE_MARGIN).expect_code(0);
-        println!("{id} left in {:.2} s", told.elapsed().as_secs_f64());
+        println!("{id} left in {:.2} s", signalled.elapsed().as_secs_f64());
         left.push(id);
     }
     let (mut runs_of_theirs, mut given) = (0, 0);
     for (number, scan) in scans.into_iter().enumerate() {
         scan.wait(BOUND).expect_code(0);
         let answer = home.read(&format!("{number}.csv"));
-        assert!(answer == home.read("embedded.csv"), "seed {seed}: another answer to scan {number}");
+        assert!(answer == home.read("embedded.csv"), "seed {seed}: scan {number} has a different answer");
         let report: serde_json::Value =
             serde_json::from_slice(&home.read(&format!("{number}.report.json"))).expect("a report is JSON");
-        // Whoever leaves hands in what it has: nobody is lost, and nothing that it was given was in vain.
+        // A worker that leaves returns its results: none is lost, and none of its work was in vain.
         assert_eq!(report["workers_lost"], serde_json::json!([]), "seed {seed}: {report:#}");
         for run in report["shard_runs"].as_array().into_iter().flatten() {
             given += 1;
@@ -115,5 +115,5 @@ fn a_new_worker_is_given_work_within_two_seconds() {
     running.wait(BOUND).expect_code(0);
     home.trawl(&["scan", "--dataset", "market", "--where", "close > 0", "--quiet", "--output", "here.csv"])
         .expect_code(0);
-    assert!(home.read("here.csv") == home.read("there.csv"), "another answer than one process gives");
+    assert!(home.read("here.csv") == home.read("there.csv"), "the answer differs from that of one process");
 }

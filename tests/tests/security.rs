@@ -1,4 +1,4 @@
-//! Who is let in, who is not, and what each of them is told: real processes, real certificates, a real etcd.
+//! Who is admitted, who is refused, and with which message: real processes, real certificates, a real etcd.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -77,7 +77,7 @@ impl Secure {
         self.cluster.coordinator.wait_for_line(BOUND, |line| line.contains(text).then_some(()));
     }
 
-    /// Calls the coordinator's scan directly, as a program that is not ours might.
+    /// Calls the coordinator directly, as another program might.
     fn call(&self, files: &Files, token: Option<&Token>) -> Result<(), Status> {
         let security = ClientSecurity { tls: Some(files.credentials()), ..ClientSecurity::default() };
         block_on(async {
@@ -96,7 +96,7 @@ impl Secure {
     }
 }
 
-/// A connection of rustls that shows this certificate and takes every server.
+/// A rustls connection that presents this certificate and trusts every server.
 fn connection(url: &str, files: Option<&Files>) -> rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
@@ -125,7 +125,7 @@ fn connection(url: &str, files: Option<&Files>) -> rustls::StreamOwned<rustls::C
     rustls::StreamOwned::new(connection, socket)
 }
 
-/// What a server says to whoever shows this certificate; `None` when it serves.
+/// The alert of a server for this certificate; `None` when it accepts it.
 fn alert_of(url: &str, files: Option<&Files>) -> Option<rustls::AlertDescription> {
     let mut stream = connection(url, files);
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("it listens still");
@@ -139,7 +139,7 @@ fn alert_of(url: &str, files: Option<&Files>) -> Option<rustls::AlertDescription
     }
 }
 
-/// Takes every server: these tests ask what the server takes.
+/// Trusts every server: these tests check what the server accepts.
 #[derive(Debug)]
 struct Anybody;
 
@@ -179,7 +179,7 @@ impl rustls::client::danger::ServerCertVerifier for Anybody {
 }
 
 #[track_caller]
-fn check_told(ended: Ended, code: i32, texts: &[&str]) {
+fn check_ended(ended: Ended, code: i32, texts: &[&str]) {
     let ended = ended.expect_code(code);
     for text in texts {
         assert!(ended.stderr.contains(text), "'{text}' is not in: {}", ended.stderr);
@@ -210,20 +210,20 @@ fn development_certificates_make_a_cluster_that_answers_as_one_process() {
     let there = ["there.csv", "--coordinator", &cluster.url];
     let there: Vec<&str> = there.into_iter().chain(flags.iter().map(String::as_str)).collect();
     home.trawl(&[&clauses[..], &there].concat()).expect_code(0);
-    assert!(home.read("here.csv") == home.read("there.csv"), "another answer over TLS");
-    assert!(cluster.coordinator.said().contains("trawl://client/alice"), "{}", cluster.coordinator.said());
+    assert!(home.read("here.csv") == home.read("there.csv"), "the answer over TLS differs");
+    assert!(cluster.coordinator.output().contains("trawl://client/alice"), "{}", cluster.coordinator.output());
 
-    // Once more: the same CA, so what runs goes on trusting what is new.
+    // Again with the same CA, so that running processes trust the new certificates.
     let before = home.read("certs/client.pem");
     home.trawl(&["certs", "dev", "--dir", "certs"]).expect_code(0);
     assert_ne!(home.read("certs/client.pem"), before);
     home.trawl(&[&clauses[..], &there].concat()).expect_code(0);
     std::fs::remove_file(home.path("certs/ca.key")).expect("it is there");
-    check_told(home.trawl(&["certs", "dev", "--dir", "certs"]), 2, &["ca.pem without ca.key"]);
+    check_ended(home.trawl(&["certs", "dev", "--dir", "certs"]), 2, &["ca.pem without ca.key"]);
 }
 
 #[test]
-fn who_has_no_valid_certificate_of_a_client_is_refused_and_told_why() {
+fn a_client_without_a_valid_certificate_is_refused_with_the_reason() {
     let mut secure = Secure::start(1, &[], &[]);
     secure.scan(&secure.client.flags()).expect_code(0);
     let folder = secure.home.path("");
@@ -233,24 +233,24 @@ fn who_has_no_valid_certificate_of_a_client_is_refused_and_told_why() {
 
     // No certificate.
     let none = ["--tls-ca".to_owned(), secure.client.ca.display().to_string()];
-    check_told(secure.scan(&none), 1, &["asks for a certificate", "--tls-cert FILE"]);
+    check_ended(secure.scan(&none), 1, &["asks for a certificate", "--tls-cert FILE"]);
     let url = secure.cluster.url.clone();
     assert_eq!(alert_of(&url, None), Some(rustls::AlertDescription::CertificateRequired));
     secure.wait_for_log("it showed no certificate");
 
-    // A certificate of another CA: the server says so, and so does its log.
+    // A certificate of another CA: the server refuses it, and logs that.
     let stranger = other.issue("stranger", &["trawl://client/alice"], VALID);
-    let told = ["does not trust 'Other CA'", "stranger.pem", "--tls-ca"];
-    check_told(secure.scan(&stranger.trusting(&trust).flags()), 1, &told);
+    let expected = ["does not trust 'Other CA'", "stranger.pem", "--tls-ca"];
+    check_ended(secure.scan(&stranger.trusting(&trust).flags()), 1, &expected);
     assert_eq!(alert_of(&url, Some(&stranger)), Some(rustls::AlertDescription::UnknownCA));
     secure.wait_for_log("was issued by 'Other CA', which is no CA in");
-    // A server of another CA is not taken by the client either.
-    let told = ["the certificate of trawl://coordinator/c1 was issued by 'Test CA'", "stranger.trust.pem"];
-    check_told(secure.scan(&stranger.flags()), 1, &told);
+    // The client does not trust a server of another CA either.
+    let expected = ["the certificate of trawl://coordinator/c1 was issued by 'Test CA'", "stranger.trust.pem"];
+    check_ended(secure.scan(&stranger.flags()), 1, &expected);
 
-    // Expired: this side knows it at once, and a client that does not care is told by the server.
+    // Expired: our client reports it at once; one that does not check gets it from the server.
     let expired = secure.authority.issue("expired", &["trawl://client/alice"], (-30, -2));
-    check_told(
+    check_ended(
         secure.scan(&expired.flags()),
         2,
         &["expired.pem", "trawl://client/alice expired on", "issue a new one"],
@@ -258,13 +258,13 @@ fn who_has_no_valid_certificate_of_a_client_is_refused_and_told_why() {
     assert_eq!(alert_of(&url, Some(&expired)), Some(rustls::AlertDescription::CertificateExpired));
     secure.wait_for_log("the certificate of trawl://client/alice expired on");
     let future = secure.authority.issue("future", &["trawl://client/alice"], (2, 30));
-    check_told(secure.scan(&future.flags()), 2, &["is not valid before"]);
+    check_ended(secure.scan(&future.flags()), 2, &["is not valid before"]);
 
-    // Half of a pair.
+    // A certificate with the key of another one.
     let mixed = Files { key: stranger.key.clone(), ..secure.client.clone() };
-    check_told(secure.scan(&mixed.flags()), 2, &["stranger.key", "the key of another certificate"]);
+    check_ended(secure.scan(&mixed.flags()), 2, &["stranger.key", "the key of another certificate"]);
 
-    // Plain text to a port that speaks TLS, and the other way round.
+    // Plain text to a port with TLS, and the other way round.
     let plain = url.replace("https://", "http://");
     let scan = ["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &plain];
     secure.home.trawl(&scan).expect_code(1);
@@ -276,19 +276,19 @@ fn who_has_no_valid_certificate_of_a_client_is_refused_and_told_why() {
 fn a_role_may_do_what_is_its_own_and_nothing_else() {
     let secure = Secure::start(1, &[], &[]);
     let worker = secure.authority.issue("stolen", &["trawl://worker/w1"], VALID);
-    // A stolen certificate of a worker, used to submit: by our own program, and by another.
-    let told = ["trawl://worker/w1 may not submit scans", "certificate of a client"];
-    check_told(secure.scan(&worker.flags()), 2, &told);
+    // A stolen certificate of a worker, used to submit: with our program, and with another.
+    let expected = ["trawl://worker/w1 may not submit scans", "certificate of a client"];
+    check_ended(secure.scan(&worker.flags()), 2, &expected);
     let status = secure.call(&worker, None).unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
-    assert!(secure.cluster.coordinator.said().contains("refused"), "{}", secure.cluster.coordinator.said());
+    assert!(secure.cluster.coordinator.output().contains("refused"), "{}", secure.cluster.coordinator.output());
     // One without an identity, although of the right CA.
     let nameless = secure.authority.issue("nameless", &["localhost"], VALID);
     let status = secure.call(&nameless, None).unwrap_err();
     assert!(status.code() == Code::Unauthenticated && status.message().contains("trawl://client/NAME"), "{status:?}");
     secure.call(&secure.client, None).unwrap();
 
-    // A worker takes work from coordinators only.
+    // A worker accepts work from coordinators only.
     let address = secure.cluster.workers_seen()[0].address.clone();
     let ping = |files: &Files| {
         let security = ClientSecurity { tls: Some(files.credentials()), ..ClientSecurity::default() };
@@ -303,7 +303,7 @@ fn a_role_may_do_what_is_its_own_and_nothing_else() {
         let status = ping(files).unwrap_err();
         assert!(status.code() == Code::PermissionDenied && status.message().contains("coordinator"), "{status:?}");
     }
-    // A worker that poses as a coordinator is not taken by clients, and no server starts under another role's name.
+    // Clients do not trust a worker that poses as a coordinator, and a server does not start with another role's name.
     let security = ClientSecurity { tls: Some(secure.client.credentials()), ..ClientSecurity::default() };
     block_on(async {
         let channel = channel_to(&address, &security, Role::Coordinator);
@@ -315,18 +315,18 @@ fn a_role_may_do_what_is_its_own_and_nothing_else() {
     {
         let flags = files.flags();
         let arguments: Vec<&str> = [role].into_iter().chain(flags.iter().map(String::as_str)).collect();
-        check_told(secure.home.trawl(&arguments), 2, &[wanted, &files.certificate.display().to_string()]);
+        check_ended(secure.home.trawl(&arguments), 2, &[wanted, &files.certificate.display().to_string()]);
     }
 }
 
 #[test]
-fn tokens_say_who_a_user_is_and_are_withdrawn_while_it_runs() {
+fn tokens_identify_users_and_are_revoked_while_it_runs() {
     let home = Home::new();
     home.synth("market", 20, 60);
     let new = |name: &str, roles: &str| {
-        let said = home.trawl(&["tokens", "new", name, "--roles", roles]).expect_code(0).stdout;
-        let lines: Vec<&str> = said.lines().collect();
-        let [secret, line] = lines[..] else { panic!("{said}") };
+        let printed = home.trawl(&["tokens", "new", name, "--roles", roles]).expect_code(0).stdout;
+        let lines: Vec<&str> = printed.lines().collect();
+        let [secret, line] = lines[..] else { panic!("{printed}") };
         (Token::parse(secret).expect("a token"), line.to_owned())
     };
     let [(alice, alice_line), (bob, bob_line), (stranger, _)] =
@@ -342,33 +342,33 @@ fn tokens_say_who_a_user_is_and_are_withdrawn_while_it_runs() {
     };
     with(&secure, &alice).expect_code(0);
     secure.wait_for_log("user alice");
-    check_told(secure.scan(&secure.client.flags()), 2, &["a token is needed", "--token-file"]);
-    check_told(with(&secure, &stranger), 2, &["the token is not known here"]);
-    check_told(with(&secure, &bob), 2, &["user bob may not submit scans", "read-all", "'submit' is needed"]);
+    check_ended(secure.scan(&secure.client.flags()), 2, &["a token is needed", "--token-file"]);
+    check_ended(with(&secure, &stranger), 2, &["the token is not known here"]);
+    check_ended(with(&secure, &bob), 2, &["user bob may not submit scans", "read-all", "'submit' is needed"]);
     let refused = |token: Option<&Token>| secure.call(&secure.client, token).unwrap_err().code();
     assert_eq!(refused(None), Code::Unauthenticated);
     assert_eq!(refused(Some(&stranger)), Code::Unauthenticated);
     assert_eq!(refused(Some(&bob)), Code::PermissionDenied);
-    // A worker's certificate does not become a client's by a token.
+    // A token does not turn a worker's certificate into a client's.
     let worker = secure.authority.issue("stolen", &["trawl://worker/w1"], VALID);
     assert_eq!(secure.call(&worker, Some(&alice)).unwrap_err().code(), Code::PermissionDenied);
 
-    // Half a change is not taken, a whole one is.
+    // An incomplete change is not applied, a complete one is.
     secure.home.write("tokens", "alice submit");
     secure.wait_for_log("new tokens cannot be used");
     with(&secure, &alice).expect_code(0);
     secure.home.write("tokens", &bob_line);
     secure.wait_for_log("new tokens are in use");
-    check_told(with(&secure, &alice), 2, &["the token is not known here"]);
+    check_ended(with(&secure, &alice), 2, &["the token is not known here"]);
 
-    let said = secure.cluster.coordinator.said();
+    let log = secure.cluster.coordinator.output();
     for token in [alice, bob, stranger] {
-        assert!(!said.contains(token.secret()), "a secret was printed");
+        assert!(!log.contains(token.secret()), "a secret was printed");
     }
 }
 
 #[test]
-fn a_caller_has_limits_and_is_told_when_to_come_again() {
+fn a_caller_has_limits_and_learns_when_to_retry() {
     let secure = Secure::start(
         1,
         &["--plan-bytes-max", "300", "--submissions-per-minute-max", "3", "--scans-per-caller-max", "1"],
@@ -378,7 +378,7 @@ fn a_caller_has_limits_and_is_told_when_to_come_again() {
     let flags = secure.client.flags();
     let mut arguments = vec!["scan", "--dataset", "market", "--where", &long, "--coordinator", &secure.cluster.url];
     arguments.extend(flags.iter().map(String::as_str));
-    check_told(secure.home.trawl(&arguments), 2, &["trawl://client/alice may send 300 at most"]);
+    check_ended(secure.home.trawl(&arguments), 2, &["trawl://client/alice may send 300 at most"]);
 
     let scan = |name: &str| {
         let mut arguments = vec!["scan", "--dataset", "market", "--where", "close > 0", "--quiet"];
@@ -396,17 +396,17 @@ fn a_caller_has_limits_and_is_told_when_to_come_again() {
     let status = secure.call(&secure.client, None).unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().contains("1 scans running, 1 at most") && retry_after(&status) == 5, "{status:?}");
-    // Another caller is not held back by it.
+    // Another caller is not affected.
     let bob = secure.authority.issue("bob", &["trawl://client/bob"], VALID);
     secure.call(&bob, None).unwrap();
     first.wait(BOUND).expect_code(0);
     scan("second").wait(BOUND).expect_code(0);
     scan("third").wait(BOUND).expect_code(0);
-    // Three are spent, less what came back meanwhile (one in 20 seconds).
+    // Three are used up, less what was refilled meanwhile (one in 20 seconds).
     let refused = (0..3).find_map(|_| secure.call(&secure.client, None).err()).expect("the rate is spent");
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("3 scans a minute") && (1..=20).contains(&retry_after(&refused)), "{refused:?}");
-    check_told(secure.scan(&flags), 1, &["3 scans a minute", "try again in"]);
+    check_ended(secure.scan(&flags), 1, &["3 scans a minute", "try again in"]);
 }
 
 #[test]
@@ -424,32 +424,32 @@ fn certificates_are_rotated_without_dropping_a_scan() {
     let busy = wait::until(BOUND, || secure.cluster.registered().into_iter().find(|(_, n)| *n > 0));
     assert!(busy.is_some(), "the scan never ran");
 
-    // A new certificate whose key has not come yet is not taken; with its key it is, by every process.
+    // A new certificate is not applied before its key has arrived; with its key it is, by every process.
     let key = std::fs::read(secure.home.path("coordinator.key")).expect("a key");
     secure.authority.issue("coordinator", &["trawl://coordinator/c1"], VALID);
     let new_key = std::fs::read(secure.home.path("coordinator.key")).expect("a key");
     std::fs::write(secure.home.path("coordinator.key"), key).expect("a file");
     wait_for(&mut secure.cluster.coordinator, "new certificates cannot be used");
-    assert_eq!(server_certificate(&secure.cluster.url, &secure.client), before, "half a rotation was taken");
+    assert_eq!(server_certificate(&secure.cluster.url, &secure.client), before, "half a rotation was applied");
     std::fs::write(secure.home.path("coordinator.key"), new_key).expect("a file");
     wait_for(&mut secure.cluster.coordinator, "new certificates are in use");
     secure.authority.issue("worker", &["trawl://worker/fleet"], VALID);
     for worker in &mut secure.cluster.workers {
         wait_for(worker, "new certificates are in use");
     }
-    assert_ne!(server_certificate(&secure.cluster.url, &secure.client), before, "the old one is still shown");
+    assert_ne!(server_certificate(&secure.cluster.url, &secure.client), before, "the old one is still in use");
 
     running.wait(BOUND).expect_code(0);
     secure.scan(&[secure.client.flags(), vec!["--output".to_owned(), "after.csv".to_owned()]].concat()).expect_code(0);
-    assert!(secure.home.read("during.csv") == secure.home.read("after.csv"), "another answer during a rotation");
-    assert!(!secure.cluster.coordinator.said().contains("lost a worker"), "{}", secure.cluster.coordinator.said());
+    assert!(secure.home.read("during.csv") == secure.home.read("after.csv"), "the answer differs during a rotation");
+    assert!(!secure.cluster.coordinator.output().contains("lost a worker"), "{}", secure.cluster.coordinator.output());
 }
 
 fn wait_for(process: &mut Background, text: &str) {
     process.wait_for_line(BOUND, |line| line.contains(text).then_some(()));
 }
 
-/// The certificate that a server shows.
+/// The certificate that a server presents.
 fn server_certificate(url: &str, files: &Files) -> Vec<u8> {
     let mut stream = connection(url, Some(files));
     stream.flush().expect("it listens");
@@ -477,29 +477,29 @@ fn etcd_is_reached_with_certificates_of_both_sides() {
         arguments.extend(flags.iter().map(String::as_str));
         home.trawl(&arguments)
     };
-    check_told(start(&[]), 2, &["--etcd: https needs to know whom to trust", "--etcd-ca FILE"]);
-    check_told(start(&flag("ca", &trawl.ca)), 1, &["certificate of this side"]);
+    check_ended(start(&[]), 2, &["--etcd: https needs a CA to trust", "--etcd-ca FILE"]);
+    check_ended(start(&flag("ca", &trawl.ca)), 1, &["certificate of this side"]);
     let other = Authority::new(&folder, "Other CA").issue("other", &["trawl://client/any"], VALID);
     let wrong = [flag("ca", &other.ca), flag("cert", &other.certificate), flag("key", &other.key)].concat();
-    check_told(start(&wrong), 1, &["was issued by 'Etcd CA', which is no CA in", "other.trust.pem"]);
-    // Of the right CA, but another host's.
+    check_ended(start(&wrong), 1, &["was issued by 'Etcd CA', which is no CA in", "other.trust.pem"]);
+    // Of the right CA, but for another host.
     let elsewhere = OwnEtcd::start_secure(&authority.issue("elsewhere", &["etcd.example.org"], VALID));
     let arguments = ["worker", "--etcd", &elsewhere.url, "--etcd-timeout-s", "1"];
     let arguments: Vec<&str> = arguments.into_iter().chain(flags.iter().map(String::as_str)).collect();
-    check_told(home.trawl(&arguments), 1, &["is not for '127.0.0.1' but for", "etcd.example.org"]);
+    check_ended(home.trawl(&arguments), 1, &["is not for '127.0.0.1' but for", "etcd.example.org"]);
 }
 
 #[test]
-fn plain_text_leaves_this_machine_only_when_somebody_insists() {
+fn plain_text_leaves_this_machine_only_when_it_is_allowed_explicitly() {
     let home = Home::new();
     for role in ["coordinator", "worker"] {
-        let told = ["0.0.0.0:0 is not a loopback address", "--tls-cert", "--insecure"];
-        check_told(home.trawl(&[role, "--listen", "0.0.0.0:0"]), 2, &told);
-        let told = ["--etcd: plain text to 10.255.255.1:2379", "--insecure"];
-        check_told(home.trawl(&[role, "--etcd", "http://10.255.255.1:2379"]), 2, &told);
+        let expected = ["0.0.0.0:0 is not a loopback address", "--tls-cert", "--insecure"];
+        check_ended(home.trawl(&[role, "--listen", "0.0.0.0:0"]), 2, &expected);
+        let expected = ["--etcd: plain text to 10.255.255.1:2379", "--insecure"];
+        check_ended(home.trawl(&[role, "--etcd", "http://10.255.255.1:2379"]), 2, &expected);
     }
     for role in ["coordinator", "worker"] {
-        check_told(home.trawl(&[role, "--listen", "0.0.0.0:0", "--insecure"]), 2, &["--advertise HOST:PORT"]);
+        check_ended(home.trawl(&[role, "--listen", "0.0.0.0:0", "--insecure"]), 2, &["--advertise HOST:PORT"]);
     }
     let name = etcd::fresh_cluster_name();
     let etcd = etcd::endpoint();
@@ -507,7 +507,7 @@ fn plain_text_leaves_this_machine_only_when_somebody_insists() {
     let insisting = [&["coordinator", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:1"][..], &flags].concat();
     let mut coordinator = Background::start("coordinator", &mut home.command(&insisting));
     coordinator.wait_for_line(BOUND, |line| line.starts_with("ready coordinator").then_some(()));
-    assert!(coordinator.said().contains("--insecure: whoever reaches 0.0.0.0:0"), "{}", coordinator.said());
+    assert!(coordinator.output().contains("--insecure: anyone who can reach 0.0.0.0:0"), "{}", coordinator.output());
     let scan = ["scan", "--dataset", "us5", "--where", "close > 0", "--coordinator", "http://10.255.255.1:7400"];
-    check_told(home.trawl(&scan), 2, &["plain text to another machine", "--insecure"]);
+    check_ended(home.trawl(&scan), 2, &["plain text to another machine", "--insecure"]);
 }

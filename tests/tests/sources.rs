@@ -1,5 +1,5 @@
-//! Files as vendors and libraries write them, imported at the first attempt, or refused with what to do. Every file is
-//! made here, in the shape that its source documents.
+//! Files as vendors and libraries write them, imported at the first attempt, or refused with advice. Every file is
+//! created here, in the format that its source documents.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -55,19 +55,21 @@ fn archive(members: &[(&str, &str)]) -> Vec<u8> {
     archive.finish().expect("an archive").into_inner()
 }
 
-/// Imports into the dataset `mine`, and expects these words in what is said.
+/// Imports into the dataset `mine`, and expects these words in the output.
 #[track_caller]
-fn imports(home: &Home, arguments: &[&str], told: &[&str]) -> String {
+fn imports(home: &Home, arguments: &[&str], expected: &[&str]) -> String {
     let ended = home.trawl(&[&["import", "--dataset", "mine"], arguments].concat()).expect_code(0);
-    let said = format!("{}{}", ended.stdout, ended.stderr);
-    told.iter().for_each(|words| assert!(said.contains(words), "{words:?} is missing in: {said}"));
-    said
+    let printed = format!("{}{}", ended.stdout, ended.stderr);
+    expected.iter().for_each(|words| assert!(printed.contains(words), "{words:?} is missing in: {printed}"));
+    printed
 }
 
 #[track_caller]
-fn refuses(home: &Home, arguments: &[&str], told: &[&str]) {
+fn refuses(home: &Home, arguments: &[&str], expected: &[&str]) {
     let ended = home.trawl(&[&["import", "--dataset", "mine"], arguments].concat()).expect_code(2);
-    told.iter().for_each(|words| assert!(ended.stderr.contains(words), "{words:?} is missing in: {}", ended.stderr));
+    expected
+        .iter()
+        .for_each(|words| assert!(ended.stderr.contains(words), "{words:?} is missing in: {}", ended.stderr));
     assert!(!home.data_root().join("mine").exists(), "nothing was written");
 }
 
@@ -111,8 +113,8 @@ fn frames_of_yfinance_are_read_with_one_header_line_or_two() {
     let row = |(i, day): (usize, &&str)| format!("{day} 00:00:00-04:00,{},0.0,0.0", bar(i));
     let text = lines("Date,Open,High,Low,Close,Volume,Dividends,Stock Splits", DAYS.iter().enumerate().map(row));
     home.write("hist_AAPL.csv", &text);
-    let told = ["recognised yfinance", "1 symbol, 8 bars of 1d, 2024-06-10 to 2024-06-20"];
-    imports(&home, &["hist_AAPL.csv", "--symbol-from", r"hist_(.*)\.csv"], &told);
+    let expected = ["recognised yfinance", "1 symbol, 8 bars of 1d, 2024-06-10 to 2024-06-20"];
+    imports(&home, &["hist_AAPL.csv", "--symbol-from", r"hist_(.*)\.csv"], &expected);
     assert_eq!(newest(&home, &["close"]), ["AAPL 101.75"]);
     // download('AAPL'), and download(['AAPL', 'MSFT']) where one was not traded on a day.
     let home = Home::new();
@@ -160,14 +162,14 @@ fn klines_of_binance_need_no_header_and_no_calendar() {
     let june = lines(header, (0..90).map(|i| kline(MIDNIGHT, 1_000_000, i)));
     home.write("BTCUSDT-1m-2024-05.csv", &may);
     write(&home, "BTCUSDT-1m-2024-06.zip", &archive(&[("BTCUSDT-1m-2024-06.csv", &june)]));
-    let said = imports(
+    let printed = imports(
         &home,
         &["BTCUSDT-1m-2024-05.csv", "BTCUSDT-1m-2024-06.zip"],
         &["recognised binance", "1 symbol, 180 bars of 1m", "calendar 24/7", "close_time, ignore"],
     );
-    assert!(!said.contains("quarantine"), "{said}");
+    assert!(!printed.contains("quarantine"), "{printed}");
     assert_eq!(newest(&home, &["volume", "quote_volume"]), ["BTCUSDT 1089 1"]);
-    // Any other file without a header is refused with what to do.
+    // Any other file without a header is refused with advice.
     let home = Home::new();
     home.write("bare.csv", &daily(""));
     refuses(&home, &["bare.csv"], &["it has no header", "--columns time,open,high,low,close,volume"]);
@@ -175,7 +177,7 @@ fn klines_of_binance_need_no_header_and_no_calendar() {
 }
 
 #[test]
-fn flat_files_of_polygon_are_told_by_their_spacing() {
+fn the_timeframe_of_flat_files_of_polygon_is_inferred_from_their_spacing() {
     let home = Home::new();
     for (i, day) in DAYS.iter().enumerate() {
         // Midnight in New York, in nanoseconds; one bar for each symbol in a file.
@@ -204,19 +206,19 @@ fn alpaca_lean_and_metatrader_are_recognised() {
     let row = |i: i64| format!("{},1234500,1235000,1234000,1234600,{}", 34_200_000 + 60_000 * i, 100 + i);
     let member = lines("", (0..30).map(row));
     write(&home, "20240620_trade.zip", &archive(&[("20240620_spy_minute_trade.csv", &member)]));
-    let told = ["recognised lean", "1 symbol, 30 bars of 1m", "2024-06-20T13:30:00Z to 2024-06-20T13:59:00Z"];
-    imports(&home, &["20240620_trade.zip"], &told);
+    let expected = ["recognised lean", "1 symbol, 30 bars of 1m", "2024-06-20T13:30:00Z to 2024-06-20T13:59:00Z"];
+    imports(&home, &["20240620_trade.zip"], &expected);
     assert_eq!(newest(&home, &["close"]), ["SPY 123.46"]);
-    // The clock of a broker's server: nobody can know its zone.
+    // A broker's server time, whose zone cannot be known.
     let home = Home::new();
     let row =
         |i: i64| format!("2024.06.20\t{:02}:{:02}:00\t10\t11\t9\t10.5\t50\t7\t1", 16 + (30 + i) / 60, (30 + i) % 60);
     let header = "<DATE>\t<TIME>\t<OPEN>\t<HIGH>\t<LOW>\t<CLOSE>\t<TICKVOL>\t<VOL>\t<SPREAD>";
     home.write("US500_M1_202406201630_202406202259.csv", &lines(header, (0..390).map(row)));
     let file = "US500_M1_202406201630_202406202259.csv";
-    refuses(&home, &[file], &["lie outside the regular sessions of XNYS", "say --tz Europe/Athens"]);
-    let told = ["recognised metatrader", "390 bars of 1m", "2024-06-20T13:30:00Z to 2024-06-20T19:59:00Z"];
-    imports(&home, &[file, "--tz", "Europe/Athens"], &told);
+    refuses(&home, &[file], &["are outside the regular sessions of XNYS", "set --tz Europe/Athens"]);
+    let expected = ["recognised metatrader", "390 bars of 1m", "2024-06-20T13:30:00Z to 2024-06-20T19:59:00Z"];
+    imports(&home, &[file, "--tz", "Europe/Athens"], &expected);
     assert_eq!(newest(&home, &["volume", "tickvol"]), ["US500 7 50"]);
 }
 
@@ -239,7 +241,7 @@ fn floats(count: usize, first: f64) -> ArrayRef {
 }
 
 #[test]
-fn parquet_and_arrow_are_read_as_pandas_and_polars_write_them() {
+fn parquet_and_arrow_of_pandas_and_polars_are_read() {
     // pandas: an index of nanoseconds in a zone, a column of plain text; pyarrow compresses with Snappy.
     let home = Home::new();
     let times: Vec<i64> = (0..60).map(|i| (OPEN + 60 * i) * 1_000_000_000).collect();
@@ -252,8 +254,8 @@ fn parquet_and_arrow_are_read_as_pandas_and_polars_write_them() {
         ("__index_level_0__", Arc::new(index)),
     ]);
     write(&home, "pandas.parquet", &parquet(&pandas, parquet::basic::Compression::SNAPPY));
-    let told = ["1 symbol, 60 bars of 1m", "2024-06-20T13:30:00Z to 2024-06-20T14:29:00Z"];
-    imports(&home, &["pandas.parquet"], &told);
+    let expected = ["1 symbol, 60 bars of 1m", "2024-06-20T13:30:00Z to 2024-06-20T14:29:00Z"];
+    imports(&home, &["pandas.parquet"], &expected);
     assert_eq!(newest(&home, &["close", "volume"]), ["AAPL 114.75 1059"]);
     // polars: dates, large strings, zstd. A bad row is quarantined by its number.
     let home = Home::new();
@@ -292,7 +294,7 @@ fn parquet_and_arrow_are_read_as_pandas_and_polars_write_them() {
     assert!(ended.contains("1 symbol, 1 bar of 1d"), "{ended}");
 }
 
-/// What `trawl` prints when it is fed these bytes.
+/// The output of `trawl` for these bytes on its standard input.
 #[track_caller]
 fn piped(home: &Home, arguments: &[&str], bytes: &[u8]) -> String {
     let mut child = home.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -303,9 +305,9 @@ fn piped(home: &Home, arguments: &[&str], bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_what_to_do() {
+fn a_file_that_cannot_be_read_is_refused_with_advice() {
     let home = Home::new();
-    for (name, bytes, told) in [
+    for (name, bytes, expected) in [
         (
             "bars.duckdb",
             &b"\0\0\0\0\0\0\0\0DUCK\x40\0\0\0"[..],
@@ -318,25 +320,25 @@ fn what_cannot_be_read_is_refused_with_what_to_do() {
         ("page.csv", b"<!DOCTYPE html><html>", &["it is a web page"]),
     ] {
         write(&home, name, bytes);
-        refuses(&home, &[name], told);
+        refuses(&home, &[name], expected);
     }
     write(&home, "book.xlsx", &archive(&[("xl/workbook.xml", "<xml/>")]));
     refuses(&home, &["book.xlsx"], &["Excel workbook", "saved as CSV"]);
     home.write("suffix.csv", "date,close,volume\n2024-06-20,5,1.25M\n");
-    let told = ["none of its 1 rows is usable", "line 2, column 'volume': '1.25M' is no number: a suffix"];
-    refuses(&home, &["suffix.csv"], &told);
+    let expected = ["none of its 1 rows is usable", "line 2, column 'volume': '1.25M' is not a number: a suffix"];
+    refuses(&home, &["suffix.csv"], &expected);
 }
 
 #[test]
-fn a_decimal_comma_and_thousands_are_told_apart() {
+fn a_decimal_comma_and_thousands_separators_are_distinguished() {
     let home = Home::new();
     let rows = DAYS.iter().enumerate().map(|(i, day)| {
         let date: Vec<&str> = day.split('-').collect();
         format!("{}.{}.{};1.2{i}4,50;10.000", date[2], date[1], date[0])
     });
     home.write("XYZ.csv", &lines("Date;Close;Volume", rows));
-    let told = ["1 symbol, 8 bars of 1d, 2024-06-10 to 2024-06-20", "read with a decimal comma"];
-    imports(&home, &["XYZ.csv"], &told);
+    let expected = ["1 symbol, 8 bars of 1d, 2024-06-10 to 2024-06-20", "read with a decimal comma"];
+    imports(&home, &["XYZ.csv"], &expected);
     assert_eq!(newest(&home, &["close", "volume"]), ["XYZ 1274.5 10000"]);
 }
 
@@ -349,11 +351,13 @@ fn minutes_are_never_imported_as_days_and_a_local_clock_never_as_utc() {
     };
     let text = minutes(390, "time,open,high,low,close,volume", local);
     home.write("MIN.csv", &text);
-    let told =
-        ["% of the bars lie outside the regular sessions of XNYS", "read in America/New_York it is 0 %: say --tz"];
-    refuses(&home, &["MIN.csv"], &told);
-    let told = ["the bars are 1m apart, which contradicts --timeframe 1d", "--timeframe 1m, or none"];
-    refuses(&home, &["MIN.csv", "--timeframe", "1d", "--tz", "America/New_York"], &told);
+    let expected = [
+        "% of the bars are outside the regular sessions of XNYS",
+        "read in America/New_York it would be 0 %: set --tz",
+    ];
+    refuses(&home, &["MIN.csv"], &expected);
+    let expected = ["the bars are 1m apart, which contradicts --timeframe 1d", "--timeframe 1m, or none"];
+    refuses(&home, &["MIN.csv", "--timeframe", "1d", "--tz", "America/New_York"], &expected);
     let dry = home.trawl(&["import", "MIN.csv", "--dataset", "mine", "--tz", "America/New_York", "--dry-run"]);
     for words in
         ["time", "-> time", "timeframe  1m (inferred from the spacing", "zone       America/New_York", "all bars fit"]
@@ -361,20 +365,20 @@ fn minutes_are_never_imported_as_days_and_a_local_clock_never_as_utc() {
         assert!(dry.stdout.contains(words), "{words:?} is missing in: {}", dry.stdout);
     }
     assert!(!home.data_root().join("mine").exists(), "nothing was written");
-    let told = ["390 bars of 1m (inferred from their spacing), 2024-06-20T13:30:00Z to 2024-06-20T19:59:00Z"];
-    imports(&home, &["MIN.csv", "--tz", "America/New_York"], &told);
-    // Days do not go into a dataset of minutes, and the message says what to do.
+    let expected = ["390 bars of 1m (inferred from their spacing), 2024-06-20T13:30:00Z to 2024-06-20T19:59:00Z"];
+    imports(&home, &["MIN.csv", "--tz", "America/New_York"], &expected);
+    // Daily bars cannot be added to a dataset of minutes, and the message gives advice.
     home.write("DAY.csv", &daily("date,open,high,low,close,volume"));
     let ended = home.trawl(&["import", "DAY.csv", "--dataset", "mine", "--timeframe", "1d"]).expect_code(2);
     for words in ["dataset 'mine' holds bars of 1m", "--dataset mine-1d", "trawl data rm mine"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
-    // Bars of every day of the week are no bars of New York.
+    // Bars on every day of the week are not bars of New York.
     let home = Home::new();
     let all = lines("date,close", (1..=30).map(|day| format!("2024-06-{day:02},{day}")));
     home.write("BTC.csv", &all);
-    let told = ["are on dates on which XNYS has no session", "2024-06-01 (Saturday)", "say --calendar 24/7"];
-    refuses(&home, &["BTC.csv"], &told);
+    let expected = ["are on dates on which XNYS has no session", "2024-06-01 (Saturday)", "use --calendar 24/7"];
+    refuses(&home, &["BTC.csv"], &expected);
     imports(&home, &["BTC.csv", "--calendar", "24/7"], &["30 bars of 1d", "calendar 24/7"]);
 }
 
@@ -384,12 +388,13 @@ fn one_unreadable_file_of_a_folder_is_left_out_and_reported() {
     write(&home, "in/AAA.csv", daily("date,open,high,low,close,volume").as_bytes());
     write(&home, "in/BAD.csv", b"\0\x01\x02\x03");
     refuses(&home, &["in", "--strict"], &["BAD.csv"]);
-    let told = ["left out in/BAD.csv: its first line is no text", "1 of 2 files could not be read", "8 bars of 1d"];
-    imports(&home, &["in"], &told);
+    let expected =
+        ["left out in/BAD.csv: its first line is not text", "1 of 2 files could not be read", "8 bars of 1d"];
+    imports(&home, &["in"], &expected);
 }
 
 #[test]
-fn compute_writes_what_the_name_of_its_output_says() {
+fn compute_writes_the_format_of_its_outputs_extension() {
     let home = Home::new();
     home.write("A.csv", &daily("date,open,high,low,close,volume"));
     let compute = |output: &str| -> Ended {

@@ -1,4 +1,4 @@
-//! Answers on standard output, documents from standard input, and options that belong together.
+//! Answers on standard output, documents from standard input, and options that depend on each other.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -19,16 +19,16 @@ fn an_answer_on_standard_output_is_the_file_and_nothing_else() {
         assert_eq!(piped.stdout, home.read(&file), "{format}");
     }
     let plain = home.trawl(&[&SCAN[..], &["--output", "-", "--report", "run.json"]].concat()).expect_code(0);
-    assert_eq!(plain.stdout.as_bytes(), home.read("answer.csv"), "CSV when nothing is said");
-    for (more, told) in [
-        (&["--output", "-", "--profile"][..], "no place for a profile"),
-        (&["--output", "-", "--all"], "no place for a table"),
-        (&["--output", "a.csv", "--format", "json"], "written as its ending says"),
+    assert_eq!(plain.stdout.as_bytes(), home.read("answer.csv"), "CSV is the default");
+    for (more, expected) in [
+        (&["--output", "-", "--profile"][..], "both need standard output"),
+        (&["--output", "-", "--all"], "both need standard output"),
+        (&["--output", "a.csv", "--format", "json"], "in the format of its extension"),
         (&["--output", "a.json", "--report", "./a.json"], "would overwrite the answer"),
-        (&["--select", "close as time", "--all-bars", "a.csv"], "writes a column 'time'"),
+        (&["--select", "close as time", "--all-bars", "a.csv"], "adds a column 'time'"),
     ] {
         let refused = home.trawl(&[&SCAN[..], more].concat()).expect_code(2);
-        assert!(refused.stdout.is_empty() && refused.stderr.contains(told), "{more:?}: {}", refused.stderr);
+        assert!(refused.stdout.is_empty() && refused.stderr.contains(expected), "{more:?}: {}", refused.stderr);
     }
 }
 
@@ -52,7 +52,7 @@ fn a_document_comes_from_standard_input_and_its_mistakes_are_shown_in_it() {
 }
 
 #[test]
-fn several_symbols_are_explained_and_an_update_takes_what_it_can_do() {
+fn several_symbols_are_explained_and_an_update_accepts_only_its_own_options() {
     let home = Home::new();
     let why = home.trawl(&[&SCAN[..], &["--why", "IBM, AAPL"]].concat()).expect_code(0).stdout;
     let (ibm, aapl) = (why.find("IBM  matched").expect("IBM"), why.find("AAPL  not matched").expect("AAPL"));

@@ -1,4 +1,5 @@
-//! `trawl update`: after every new bar the answer of a scan, byte for byte, whatever became of the symbols and the state.
+//! `trawl update`: after every new bar the answer equals that of a scan, byte for byte, whatever happened to the
+//! symbols and the state.
 
 use std::collections::BTreeMap;
 
@@ -177,7 +178,7 @@ const SCANS: [(&str, &[&str]); 10] = [
     ),
 ];
 
-/// Runs the update and the scan, compares what they say and write, and gives the update's report.
+/// Runs the update and the scan, compares their output and files, and returns the update's report.
 #[track_caller]
 fn same_as_scan(home: &Home, name: &str, clauses: &[&str], more: &[&str]) -> Value {
     for file in ["answer.csv", "answer.json"] {
@@ -214,16 +215,16 @@ fn after_every_new_bar_an_update_gives_the_bytes_of_a_scan() {
             home.write("splits.csv", &format!("symbol,date,split,dividend\nS03,{},2,\n", date(day)));
             home.trawl(&["import", "--dataset", "m", "--factors", "splits.csv"]).expect_code(0);
         }
-        let (clauses, state) = (SCANS[3].1, "states/told");
-        let told =
-            home.trawl(&[&["update", "--dataset", "m", "--state", state, "--report", "told.json"], clauses].concat());
-        told.expect_code(0);
-        let told: Value = serde_json::from_slice(&home.read("told.json")).expect("JSON");
-        let anew = &told["update"]["recomputed"];
+        let (clauses, state) = (SCANS[3].1, "states/reported");
+        let ended = home
+            .trawl(&[&["update", "--dataset", "m", "--state", state, "--report", "reported.json"], clauses].concat());
+        ended.expect_code(0);
+        let report: Value = serde_json::from_slice(&home.read("reported.json")).expect("JSON");
+        let recomputed = &report["update"]["recomputed"];
         if day == BEGIN + 4 {
-            assert_eq!(anew["its past has changed"], 1, "{told}");
+            assert_eq!(recomputed["its past has changed"], 1, "{report}");
         } else if day > BEGIN {
-            assert_eq!(anew["its past has changed"], Value::Null, "{day}: {anew}");
+            assert_eq!(recomputed["its past has changed"], Value::Null, "{day}: {recomputed}");
         }
         let reports = all(&[]);
         for name in ["screen", "trend", "short", "best"] {
@@ -234,14 +235,14 @@ fn after_every_new_bar_an_update_gives_the_bytes_of_a_scan() {
         let refused = reports["running"]["in_full"].to_string();
         assert!(refused.contains("cross-section"), "{refused}");
     }
-    // Back in time the states are of no use; forward again they are.
+    // For an earlier as-of the states cannot be used; for a later one they can.
     let earlier = same_as_scan(&home, "screen", SCANS[0].1, &["--as-of", &date(BEGIN - 40)]);
     assert!(earlier["resumed"].as_u64() > Some(0), "the second run of the same as-of: {earlier}");
     same_as_scan(&home, "screen", SCANS[0].1, &[]);
 }
 
 #[test]
-fn a_correction_of_the_past_is_seen() {
+fn a_correction_of_history_is_noticed() {
     let home = Home::new();
     import(&home, 0..BEGIN);
     let (name, clauses) = SCANS[0];
@@ -249,14 +250,14 @@ fn a_correction_of_the_past_is_seen() {
     home.write("fix.csv", &format!("symbol,date,open,high,low,close,volume\nS05,{},50,90,40,70,5\n", date(BEGIN - 30)));
     home.trawl(&["import", "fix.csv", "--dataset", "m"]).expect_code(0);
     let update = ["update", "--dataset", "m", "--state", "states/screen", "--output", "u.csv"];
-    let said = home.trawl(&[&update[..], clauses].concat()).expect_code(0).stderr;
-    assert!(said.contains("1 symbol anew (its past has changed)"), "{said}");
+    let printed = home.trawl(&[&update[..], clauses].concat()).expect_code(0).stderr;
+    assert!(printed.contains("1 symbol recomputed (its past has changed)"), "{printed}");
     home.trawl(&[&["scan", "--dataset", "m", "--output", "s.csv"], clauses].concat()).expect_code(0);
     assert_eq!(home.read("u.csv"), home.read("s.csv"));
 }
 
 #[test]
-fn a_damaged_state_is_told_and_replaced_and_another_scans_is_refused() {
+fn a_damaged_state_is_reported_and_replaced_and_the_state_of_another_scan_is_refused() {
     let home = Home::new();
     import(&home, 0..BEGIN);
     let (name, clauses) = SCANS[0];
@@ -266,22 +267,25 @@ fn a_damaged_state_is_told_and_replaced_and_another_scans_is_refused() {
     for damage in [&good[..good.len() - 1], &good[..40], b"", b"something else, long enough for a checksum"] {
         std::fs::write(&path, damage).expect("can be written");
         let update = ["update", "--dataset", "m", "--state", "states/screen", "--quiet", "--output", "u.csv"];
-        let said = home.trawl(&[&update[..], clauses].concat()).expect_code(0).stderr;
-        assert!(said.contains("warning: ") && said.contains("the state is damaged"), "{said}");
+        let printed = home.trawl(&[&update[..], clauses].concat()).expect_code(0).stderr;
+        assert!(printed.contains("warning: ") && printed.contains("the state is damaged"), "{printed}");
         home.trawl(&[&["scan", "--dataset", "m", "--output", "s.csv"], clauses].concat()).expect_code(0);
         assert_eq!(home.read("u.csv"), home.read("s.csv"));
         assert_eq!(std::fs::read(&path).expect("a state"), good);
     }
     let other = ["update", "--dataset", "m", "--state", "states/screen", "--where", "ema(close, 3) > 1"];
-    let said = home.trawl(&other).expect_code(2).stderr;
-    assert!(said.contains("the state is of another scan") && said.contains("a folder of its own"), "{said}");
+    let printed = home.trawl(&other).expect_code(2).stderr;
+    assert!(
+        printed.contains("the state is of a scan with other clauses") && printed.contains("a folder of its own"),
+        "{printed}"
+    );
     assert_eq!(std::fs::read(&path).expect("a state"), good);
     let short = ["update", "--dataset", "m", "--state", "states/screen", "--precision", "f32"];
-    let said = home.trawl(&[&short[..], clauses].concat()).expect_code(2).stderr;
-    assert!(said.contains("the state is of another precision: 'f64'"), "{said}");
+    let printed = home.trawl(&[&short[..], clauses].concat()).expect_code(2).stderr;
+    assert!(printed.contains("the state is of another precision: 'f64'"), "{printed}");
     assert_eq!(std::fs::read(&path).expect("a state"), good);
     home.write("file", "");
-    let said =
+    let printed =
         home.trawl(&["update", "--dataset", "m", "--state", "file", "--where", "close > 1"]).expect_code(2).stderr;
-    assert!(said.contains("cannot use 'file'"), "{said}");
+    assert!(printed.contains("cannot use 'file'"), "{printed}");
 }

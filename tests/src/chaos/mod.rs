@@ -1,8 +1,9 @@
-//! Chaos: real processes, real faults, real scans, and the answer of one process.
+//! Chaos tests: real processes, real faults, real scans, compared with the answer of one process.
 //!
-//! A seed decides what happens to whom and when (`schedule`); `world` is the cluster it happens to: two coordinators, three
-//! workers, three nodes of etcd, where the machine allows it each in a network namespace of its own (`net`). Every fault is
-//! proven to have happened, by the kernel or by etcd; one that met nobody is told, and a schedule in which none fired fails.
+//! A seed decides the faults, their targets and their times (`schedule`); `world` is the cluster: two coordinators,
+//! three workers, three etcd nodes, where the machine allows it each in a network namespace of its own (`net`). Every
+//! fault is proven to have happened, by the kernel or by etcd; one without a target is reported, and a schedule in
+//! which none fired fails.
 
 pub mod net;
 pub mod schedule;
@@ -31,30 +32,30 @@ pub struct Question {
     pub answer: Vec<u8>,
 }
 
-/// What became of a schedule.
+/// The outcome of a schedule.
 #[derive(Debug)]
-pub struct Told {
-    /// Each fault with its proof, or why it met nobody.
+pub struct Outcome {
+    /// Each fault with its proof, or why it had no target.
     pub faults: Vec<(Fault, Result<String, String>)>,
     /// Whether a killed worker had work in hand, and a report says that its attempt was lost.
     pub attempt_lost: Option<bool>,
-    /// How long all of it took.
+    /// Total duration.
     pub took: Duration,
 }
 
-impl Told {
+impl Outcome {
     /// Faults that happened.
     pub fn fired(&self) -> usize {
         self.faults.iter().filter(|(_, proof)| proof.is_ok()).count()
     }
 }
 
-/// Runs one schedule: submits one scan that is waited for, and one that is detached and watched; lets the faults happen, and
-/// compares.
+/// Runs one schedule: submits one scan and waits for it, and one that is detached and watched; injects the faults, and
+/// compares the answers.
 ///
 /// # Panics
-/// When an answer is another one, none comes in time, or a scan is there twice; with all that the processes said.
-pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: bool) -> Told {
+/// When an answer differs, does not arrive in time, or a scan is listed twice; with the output of all processes.
+pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: bool) -> Outcome {
     let started = Instant::now();
     let mut world = World::start(home, schedule.seed, links);
     let [waited, detached] = questions;
@@ -65,58 +66,59 @@ pub fn run(home: &Home, schedule: &Schedule, questions: [&Question; 2], links: b
     let id = {
         let submitting =
             Background::start("scan --detach", &mut world.client(home, &["scan", "--detach"], detached, &[]));
-        let said = submitting.wait(SCAN_BOUND).expect_code(0);
-        said.stdout.trim().to_owned()
+        let ended = submitting.wait(SCAN_BOUND).expect_code(0);
+        ended.stdout.trim().to_owned()
     };
     let (second, second_report) = (label(detached, "json"), label(detached, "report.json"));
     let watch = ["watch", &id, "--output", &second, "--report", &second_report, "--quiet"];
     let mut watching = Background::start("watch", &mut world.manage(home, &watch));
     let (faults, lost) = play(&mut world, schedule, || attached.running() || watching.running());
-    let said = |world: &World, why: String| -> ! {
-        panic!("seed {}: {why}\n{}\n{}", schedule.seed, describe(&faults), world.said())
+    let fail = |world: &World, why: String| -> ! {
+        panic!("seed {}: {why}\n{}\n{}", schedule.seed, describe(&faults), world.output())
     };
-    let ended = wait_for(attached, SCAN_BOUND).unwrap_or_else(|said_by| said(&world, format!("no answer: {said_by}")));
+    let ended = wait_for(attached, SCAN_BOUND).unwrap_or_else(|output| fail(&world, format!("no answer: {output}")));
     if ended.code != Some(0) {
-        said(&world, format!("the scan that was waited for ended with {:?}: {}", ended.code, ended.stderr));
+        fail(&world, format!("the scan that was waited for ended with {:?}: {}", ended.code, ended.stderr));
     }
-    let ended = wait_for(watching, SCAN_BOUND).unwrap_or_else(|by| said(&world, format!("no answer of {id}: {by}")));
+    let ended =
+        wait_for(watching, SCAN_BOUND).unwrap_or_else(|output| fail(&world, format!("no answer of {id}: {output}")));
     if ended.code != Some(0) {
-        said(&world, format!("the detached scan {id} ended with {:?}: {}", ended.code, ended.stderr));
+        fail(&world, format!("the detached scan {id} ended with {:?}: {}", ended.code, ended.stderr));
     }
     for (question, file) in [(waited, &answer), (detached, &second)] {
         if home.read(file) != question.answer {
-            said(&world, format!("another answer than one process gives, in {file}"));
+            fail(&world, format!("the answer differs from that of one process, in {file}"));
         }
     }
-    // One request, one scan: whatever was sent again.
+    // One request is one scan, even if it was sent again.
     let listed = wait_for(Background::start("list", &mut world.manage(home, &["list", "--json"])), SCAN_BOUND);
     let scans = listed.map(|ended| ended.stdout.lines().count()).unwrap_or_default();
     if scans != 2 {
-        said(&world, format!("{scans} scans are listed, 2 were submitted"));
+        fail(&world, format!("{scans} scans are listed, 2 were submitted"));
     }
     let reports: String =
         [&report, &second_report].map(|file| String::from_utf8_lossy(&home.read(file)).into_owned()).concat();
-    // A later leader knows only what it saw itself.
+    // A later leader knows only what happened in its own term.
     let provable = !lost.is_empty() && !schedule.touches_more_than_workers();
     let attempt_lost = provable.then(|| lost.iter().any(|worker| names_lost(&reports, worker)));
-    Told { faults, attempt_lost, took: started.elapsed() }
+    Outcome { faults, attempt_lost, took: started.elapsed() }
 }
 
 fn wait_for(mut process: Background, bound: Duration) -> Result<crate::process::Ended, String> {
     match wait::until(bound, || (!process.running()).then_some(())) {
         Some(()) => Ok(process.wait(bound)),
-        None => Err(format!("not within {bound:?}; it said:\n{}", process.said())),
+        None => Err(format!("not within {bound:?}; its output:\n{}", process.output())),
     }
 }
 
-/// Whether a run's report says that a worker was lost, or that an attempt at it ended otherwise than well.
+/// Whether a run's report says that a worker was lost, or that one of its attempts did not end as `done`.
 fn names_lost(reports: &str, worker: &str) -> bool {
-    // Two JSON documents, one behind the other.
+    // Two JSON documents, one after the other.
     let documents = serde_json::Deserializer::from_str(reports).into_iter::<serde_json::Value>().flatten();
     documents.into_iter().any(|report| {
         let list = |name: &str| report[name].as_array().cloned().unwrap_or_default();
-        let told = list("workers_lost").iter().any(|lost| lost.as_str().is_some_and(|l| l.contains(worker)));
-        told || list("shard_runs").iter().any(|run| run["worker"] == worker && run["ending"] != "done")
+        let listed = list("workers_lost").iter().any(|lost| lost.as_str().is_some_and(|l| l.contains(worker)));
+        listed || list("shard_runs").iter().any(|run| run["worker"] == worker && run["ending"] != "done")
     })
 }
 
@@ -125,13 +127,13 @@ pub fn describe(faults: &[(Fault, Result<String, String>)]) -> String {
     faults.iter().fold(String::new(), |mut text, (fault, proof)| {
         let _ = match proof {
             Ok(proof) => writeln!(text, "  {fault}\n    fired: {proof}"),
-            Err(why) => writeln!(text, "  {fault}\n    met nobody: {why}"),
+            Err(why) => writeln!(text, "  {fault}\n    had no target: {why}"),
         };
         text
     })
 }
 
-/// A fault that has begun, and what ends it.
+/// A fault in progress, and what ends it.
 enum Pending {
     Restart(Victim, usize),
     Resume(Victim, usize, u32),
@@ -141,31 +143,31 @@ enum Pending {
 
 type Played = (Vec<(Fault, Result<String, String>)>, Vec<String>);
 
-/// Lets the faults happen at their moments. Gives them with their proofs, and the workers that were killed with work in hand.
-/// What happens after the end of the scans counts for nothing.
+/// Injects the faults at their times. Returns them with their proofs, and the workers that were killed with work in
+/// hand. Faults after the end of the scans do not count.
 fn play(world: &mut World, schedule: &Schedule, mut running: impl FnMut() -> bool) -> Played {
     let started = Instant::now();
-    let (mut told, mut lost): Played = (Vec::new(), Vec::new());
+    let (mut played, mut lost): Played = (Vec::new(), Vec::new());
     let mut pending: Vec<(Duration, Pending)> = Vec::new();
     let mut coming = schedule.faults.iter().peekable();
     loop {
         pending.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let next_end = pending.last().map(|(at, _)| *at);
         let next_fault = coming.peek().map(|fault| fault.at);
-        let Some(at) = next_end.into_iter().chain(next_fault).min() else { return (told, lost) };
-        // The only moments that are waited for are the schedule's own.
+        let Some(at) = next_end.into_iter().chain(next_fault).min() else { return (played, lost) };
+        // The only delays are those of the schedule itself.
         std::thread::sleep(at.saturating_sub(started.elapsed()));
         if next_end == Some(at) {
             if let Some((_, ending)) = pending.pop() {
-                end(world, ending, &mut told);
+                end(world, ending, &mut played);
             }
         } else if let Some(fault) = coming.next() {
-            let proof = begin(world, fault, told.len()).and_then(|(proof, after, ending, hit)| {
+            let proof = begin(world, fault, played.len()).and_then(|(proof, after, ending, hit)| {
                 pending.push((started.elapsed() + after, ending));
                 lost.extend(hit);
                 if running() { Ok(proof) } else { Err(format!("the scans had ended: {proof}")) }
             });
-            told.push((*fault, proof));
+            played.push((*fault, proof));
         }
     }
 }
@@ -202,12 +204,12 @@ fn begin(world: &mut World, fault: &Fault, number: usize) -> Result<Begun, Strin
     Ok((format!("{name} with process {id} and {in_flight} shards in hand {happened}"), after, ending, hit))
 }
 
-fn end(world: &mut World, ending: Pending, told: &mut [(Fault, Result<String, String>)]) {
+fn end(world: &mut World, ending: Pending, played: &mut [(Fault, Result<String, String>)]) {
     match ending {
         Pending::Restart(victim, index) => world.member(victim, index).start(),
         Pending::Resume(victim, index, id) => {
             let member = world.member(victim, index);
-            // Killed in the meantime, and perhaps another process by now.
+            // Killed in the meantime; by now the process may be another one.
             if member.id() == Some(id) {
                 member.signal("CONT");
             }
@@ -216,7 +218,7 @@ fn end(world: &mut World, ending: Pending, told: &mut [(Fault, Result<String, St
         Pending::RestartEtcd { node, before, fault } => {
             let now = world.etcd.new_leader(before);
             world.etcd.restart(node);
-            if let Some((_, proof)) = told.get_mut(fault) {
+            if let Some((_, proof)) = played.get_mut(fault) {
                 *proof = match (std::mem::replace(proof, Ok(String::new())), now) {
                     (Ok(text), Some(now)) => {
                         Ok(format!("{text}; n{} leads in term {} after {}", now.0, now.1, before.1))
@@ -229,10 +231,10 @@ fn end(world: &mut World, ending: Pending, told: &mut [(Fault, Result<String, St
     }
 }
 
-/// The state of a process as the kernel tells it: `R`, `S`, `T` (stopped), `Z` (dead); `None` when it is gone.
+/// The state of a process as the kernel reports it: `R`, `S`, `T` (stopped), `Z` (dead); `None` when it has ended.
 fn state_of(id: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // Behind the name, which may hold anything.
+    // The state comes after the name, which may contain anything.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 

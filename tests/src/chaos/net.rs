@@ -1,6 +1,6 @@
-//! A network of one's own: a bridge, and a namespace with a link to it for each process, so that links can be cut.
+//! A network of the test's own: a bridge, and for each process a namespace with a link to it, so that links can be cut.
 //!
-//! Needs root and `ip`. What a test that was killed left behind is cleaned up by the next.
+//! Needs root and `ip`. The next test cleans up after one that was killed.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Beginning of every name; then the test's process, then a number.
+/// Prefix of every name, followed by the test's process id and a number.
 const PREFIX: &str = "tchaos";
 /// Subnets 10.213.N.0/24 that are tried.
 const SUBNETS: std::ops::Range<u8> = 1..250;
 
-/// The bridge and its namespaces; gone when it is dropped.
+/// The bridge and its namespaces; deleted when dropped.
 #[derive(Debug)]
 pub struct Net {
     name: String,
@@ -21,7 +21,7 @@ pub struct Net {
     places: u8,
 }
 
-/// Where a process may run: a namespace with one link.
+/// The place of a process: a namespace with one link.
 #[derive(Debug, Clone)]
 pub struct Place {
     namespace: String,
@@ -34,15 +34,15 @@ pub struct Place {
 fn ip(arguments: &str) -> Result<(), String> {
     let output = Command::new("ip").args(arguments.split(' ')).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("ip cannot be run: {error}"))?;
-    let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {}", said())) }
+    let reason = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {}", reason())) }
 }
 
 impl Net {
-    /// Makes the bridge.
+    /// Creates the bridge.
     ///
     /// # Errors
-    /// Why this machine has none: no root, no `ip`, no namespaces.
+    /// Why this machine does not allow it: no root, no `ip`, no namespaces.
     pub fn new() -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         clean_up();
@@ -73,15 +73,15 @@ impl Net {
         IpAddr::V4(Ipv4Addr::new(10, 213, self.subnet, 1))
     }
 
-    /// One more place.
+    /// Adds a place.
     ///
     /// # Errors
-    /// What `ip` said.
+    /// The error of `ip`.
     pub fn place(&mut self) -> Result<Place, String> {
         self.places += 1;
         let number = self.places;
         let namespace = format!("{}p{number}", self.name);
-        // Links are told apart by the bridge's own digits, to stay within 15 characters.
+        // Names of links use the bridge's own digits, to stay within 15 characters.
         let link = format!("tl{}p{number}", self.name.trim_start_matches(PREFIX));
         let link = link.get(link.len().saturating_sub(15)..).unwrap_or(&link).to_owned();
         let (bridge, subnet, own) = (&self.name, self.subnet, number + 10);
@@ -109,7 +109,7 @@ impl Drop for Net {
 }
 
 impl Place {
-    /// The same command, run here. The process keeps its id.
+    /// The same command, run inside the namespace. The process keeps its id.
     pub fn within(&self, command: &Command) -> Command {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &self.namespace]).arg(command.get_program()).args(command.get_args());
@@ -134,7 +134,7 @@ impl Place {
         ip(&format!("link set {} {state}", self.link)).unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// How often its link went down so far, and whether it is up: the kernel's own count.
+    /// How often its link went down so far, and whether it is up, as counted by the kernel.
     pub fn link_state(&self) -> (u64, bool) {
         let read = |name: &str| fs::read_to_string(format!("/sys/class/net/{}/{name}", self.link)).unwrap_or_default();
         (read("carrier_down_count").trim().parse().unwrap_or(0), read("operstate").trim() == "up")
@@ -147,7 +147,7 @@ fn taken_subnets() -> Vec<u8> {
     text.split("10.213.").skip(1).filter_map(|rest| rest.split('.').next()?.parse().ok()).collect()
 }
 
-/// Removes what tests left behind whose process is gone.
+/// Removes what tests left behind whose process has ended.
 fn clean_up() {
     let gone = |name: &str| {
         let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split('x').next()).unwrap_or_default();

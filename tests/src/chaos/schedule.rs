@@ -1,4 +1,4 @@
-//! What happens to a cluster when: a pure function of a seed.
+//! The faults of a cluster and their times: a pure function of a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,17 +11,17 @@ pub const WORKERS: usize = 3;
 pub const COORDINATORS: usize = 2;
 /// Faults of one schedule.
 const FAULTS: (u64, u64) = (2, 4);
-/// When faults come, after the scans were submitted.
+/// When faults happen, after the scans were submitted.
 const MOMENTS_MS: (u64, u64) = (200, 3500);
 /// How long a process is stopped or a link is cut: shorter and longer than the leases.
 const PAUSES_MS: (u64, u64) = (300, 7000);
 /// After how long a killed process is started again.
 const RESTARTS_MS: (u64, u64) = (200, 4000);
 
-/// Whom a fault meets.
+/// The target of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
-    /// One with work in hand, if there is one: this number counts them.
+    /// A worker with work in hand, if there is one: this number selects it.
     Worker(usize),
     /// The coordinator that leads at that moment.
     Leader,
@@ -31,7 +31,7 @@ pub enum Victim {
     EtcdLeader,
 }
 
-/// What happens to it.
+/// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// SIGKILL, and a new process after a while.
@@ -47,9 +47,9 @@ pub enum Act {
 pub struct Fault {
     /// After the scans were submitted.
     pub at: Duration,
-    /// Whom it meets.
+    /// Its target.
     pub victim: Victim,
-    /// What happens.
+    /// Its kind.
     pub act: Act,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Every kind of fault there is: eight seeds in a row begin with each of them once.
+/// Every kind of fault: each of eight consecutive seeds begins with another one.
 const KINDS: [(Victim, u8); 8] = [
     (Victim::Worker(0), b'k'),
     (Victim::Worker(0), b's'),
@@ -70,20 +70,20 @@ const KINDS: [(Victim, u8); 8] = [
     (Victim::Standby, b'k'),
     (Victim::Leader, b'c'),
 ];
-/// The first of them, which meet workers.
+/// The first of them, which target workers.
 const KINDS_OF_WORKERS: u64 = 3;
 
 /// Everything that a seed decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// It.
+    /// The seed.
     pub seed: u64,
-    /// In the order of their moments.
+    /// In order of time.
     pub faults: Vec<Fault>,
 }
 
 impl Schedule {
-    /// The schedule of a seed. Without `links` what would be cut is stopped.
+    /// The schedule of a seed. Without `links`, processes are stopped instead of cut off.
     pub fn of(seed: u64, links: bool) -> Self {
         let mut random = Random::new(seed);
         let count = random.between(FAULTS.0, FAULTS.1);
@@ -92,13 +92,14 @@ impl Schedule {
         for i in 0..count {
             let kind = match i {
                 0 => seed % KINDS.len() as u64,
-                // Beginning with a worker that is killed it stays with workers: then one leader sees all, and its report tells.
+                // A schedule that begins by killing a worker targets only workers: then one leader sees everything, and
+                // its report is complete.
                 _ if seed.is_multiple_of(KINDS.len() as u64) => random.below(KINDS_OF_WORKERS),
                 _ => random.below(KINDS.len() as u64),
             };
             let (mut victim, mut act) = KINDS[kind as usize];
             if victim == Victim::EtcdLeader && !std::mem::take(&mut etcd_spared) {
-                // Two of three dead would be no etcd at all.
+                // With two of three nodes dead there would be no etcd at all.
                 (victim, act) = (Victim::Worker(0), b'k');
             }
             if let Victim::Worker(number) = &mut victim {
@@ -118,7 +119,7 @@ impl Schedule {
         Self { seed, faults }
     }
 
-    /// Whether a coordinator or etcd is touched: then the run's report may be of a later leader, who knows less.
+    /// Whether a coordinator or etcd is a target: then the run's report may be from a later leader, which knows less.
     pub fn touches_more_than_workers(&self) -> bool {
         self.faults.iter().any(|fault| !matches!(fault.victim, Victim::Worker(_)))
     }

@@ -1,4 +1,4 @@
-//! The cluster that faults happen to.
+//! The cluster that faults are injected into.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -22,27 +22,27 @@ use crate::home::Home;
 use crate::process::Background;
 use crate::wait;
 
-/// Longest that the cluster may take to stand, and to have a leader again.
-const STAND_BOUND: Duration = Duration::from_secs(90);
-/// Longest that a coordinator may take to say which workers it has.
+/// Longest that the cluster may take to be ready, and to have a leader again.
+const READY_BOUND: Duration = Duration::from_secs(90);
+/// Longest that a coordinator may take to list its workers.
 const ANSWER_BOUND: Duration = Duration::from_secs(2);
 /// Longest that a connection over a link that is up takes.
 const CONNECT_BOUND: Duration = Duration::from_millis(400);
-/// What a segment takes longer than it must, so that faults fall into the middle of scans.
+/// Delay added to each segment, so that faults happen in the middle of scans.
 const DELAY_MS: &str = "120";
 
 /// A coordinator or a worker.
 #[derive(Debug)]
 pub(super) struct Member {
     pub name: String,
-    /// Where it serves.
+    /// Address that it listens on.
     address: SocketAddr,
     place: Option<Place>,
     command: (OsString, Vec<OsString>),
     environment: Vec<(OsString, OsString)>,
     folder: std::path::PathBuf,
     process: Option<Background>,
-    /// What earlier processes of it said.
+    /// The output of its earlier processes.
     past: String,
 }
 
@@ -87,7 +87,7 @@ impl Member {
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill();
-            self.past.push_str(&process.said());
+            self.past.push_str(&process.output());
             self.past.push_str("-- killed\n");
         }
     }
@@ -98,13 +98,13 @@ impl Member {
         }
     }
 
-    /// Its process, while that runs.
+    /// Its process, while it runs.
     pub fn id(&mut self) -> Option<u32> {
         let process = self.process.as_mut()?;
         process.running().then(|| process.id())
     }
 
-    /// Takes its link down; the proof that nothing passes.
+    /// Takes its link down; returns the proof that it is not reachable.
     pub fn cut(&self) -> Result<String, String> {
         let place = self.place.as_ref().ok_or("it has no link of its own")?;
         let before = place.link_state();
@@ -126,13 +126,13 @@ impl Member {
         }
     }
 
-    fn said(&self) -> String {
-        let now = self.process.as_ref().map(Background::said).unwrap_or_default();
+    fn output(&self) -> String {
+        let now = self.process.as_ref().map(Background::output).unwrap_or_default();
         format!("== {}\n{}{now}", self.name, self.past)
     }
 }
 
-/// All of it; processes and network end when it is dropped.
+/// The whole cluster; processes and network end when it is dropped.
 pub(super) struct World {
     coordinators: Vec<Member>,
     workers: Vec<Member>,
@@ -141,7 +141,7 @@ pub(super) struct World {
     control: EtcdStore,
     seed: u64,
     insecure: bool,
-    /// After the processes in it.
+    /// Dropped after the processes in it.
     _net: Option<Net>,
 }
 
@@ -155,7 +155,7 @@ impl World {
         let results = home.path(&format!("results-{seed}")).display().to_string();
         let mut member = |name: &str, role: &str, flags: &[&str]| {
             let place = net.as_mut().map(|net| net.place().unwrap_or_else(|why| panic!("no network: {why}")));
-            // A namespace has all ports to itself.
+            // Each namespace has all ports to itself.
             let address = match &place {
                 Some(place) => SocketAddr::new(place.ip, 7400),
                 None => SocketAddr::new(host, free_port_of(host)),
@@ -175,8 +175,8 @@ impl World {
         let insecure = net.is_some();
         let mut world = Self { coordinators, workers, etcd, cluster_name, control, seed, insecure, _net: net };
         world.coordinators.iter_mut().chain(&mut world.workers).for_each(Member::start);
-        let stands = wait::until(STAND_BOUND, || (world.workers_seen().len() == WORKERS).then_some(()));
-        assert!(stands.is_some(), "the cluster does not stand:\n{}", world.said());
+        let ready = wait::until(READY_BOUND, || (world.workers_seen().len() == WORKERS).then_some(()));
+        assert!(ready.is_some(), "the cluster is not ready:\n{}", world.output());
         world
     }
 
@@ -198,7 +198,7 @@ impl World {
         self.manage(home, &all)
     }
 
-    /// Whom a fault meets at this moment, and how many shards it has in hand.
+    /// The target of a fault at this moment, and how many shards it has in hand.
     pub fn find(&mut self, victim: Victim) -> Result<(usize, u32), String> {
         match victim {
             Victim::Worker(number) => {
@@ -215,7 +215,7 @@ impl World {
             Victim::Standby => {
                 self.leader().map(|i| ((i + 1) % COORDINATORS, 0)).ok_or_else(|| "nobody leads".to_owned())
             }
-            Victim::EtcdLeader => Err("etcd is no member".to_owned()),
+            Victim::EtcdLeader => Err("etcd is not a member".to_owned()),
         }
     }
 
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// The coordinator whose name stands under the leader's key.
+    /// The coordinator whose name is under the leader's key.
     fn leader(&self) -> Option<usize> {
         wait::until(Duration::from_secs(10), || {
             let entry = block_on(self.control.get(&leader_key(&self.cluster_name))).ok()??;
@@ -235,7 +235,7 @@ impl World {
         })
     }
 
-    /// The workers as the first coordinator that answers knows them.
+    /// The workers, as listed by the first coordinator that answers.
     fn workers_seen(&self) -> Vec<WorkerInfo> {
         block_on(async {
             for coordinator in &self.coordinators {
@@ -252,9 +252,9 @@ impl World {
         })
     }
 
-    /// What all processes said.
-    pub fn said(&self) -> String {
-        let members = self.coordinators.iter().chain(&self.workers).map(Member::said);
-        format!("{}== etcd\n{}", members.collect::<String>(), self.etcd.said())
+    /// The output of all processes.
+    pub fn output(&self) -> String {
+        let members = self.coordinators.iter().chain(&self.workers).map(Member::output);
+        format!("{}== etcd\n{}", members.collect::<String>(), self.etcd.output())
     }
 }

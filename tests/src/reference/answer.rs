@@ -1,4 +1,4 @@
-//! What a scan answers at a time: every symbol's status, flag and values.
+//! The answer of a scan at a time: every symbol's status, flag and values.
 
 use super::edges::Edge;
 use super::evaluate::{Axis, Frame, Reference};
@@ -83,7 +83,7 @@ impl Scan {
         self.select.iter().enumerate().map(|(i, node)| format!("{} as c{i}", node.text())).collect()
     }
 
-    /// Every tree with the clause it stands in.
+    /// Every tree with the clause it is in.
     pub fn roots(&self) -> Vec<&Node> {
         let rank = self.rank.iter().map(|r| &r.0);
         self.universe.iter().chain([&self.condition]).chain(rank).chain(&self.select).collect()
@@ -107,10 +107,10 @@ pub struct Row {
     pub symbol: usize,
     pub status: Status,
     pub edge: Edge,
-    /// Keys and columns whatever the status is, empty for a symbol without a bar.
+    /// Keys and columns, whatever the status is; empty for a symbol without a bar.
     pub rank: Vec<Value>,
     pub select: Vec<Value>,
-    /// Whether a comparison behind each of these, keys first, is near: rounding may decide the value.
+    /// Whether a comparison behind each of these, keys first, is so close that rounding may decide the value.
     pub near: Vec<bool>,
 }
 
@@ -119,11 +119,11 @@ pub fn answers(reference: &Reference<'_>, scan: &Scan) -> Vec<(i64, Vec<Row>)> {
     reference.market.days().into_iter().map(|day| (day, rows(reference, scan, day))).collect()
 }
 
-/// The rows at some days, each adjusted as of it and with its own history; arithmetic as [`Reference::disturbed`] has it
-/// if a seed is given.
+/// The rows at some days, each adjusted as of it and with its own history; with a seed, the arithmetic is disturbed as
+/// [`Reference::disturbed`] describes.
 ///
-/// Windows lose nothing by a limited history. What never forgets begins at its first bar, and only then do the days need
-/// references of their own.
+/// Windows are not affected by a limited history. Functions that never forget begin at its first bar, and only then do
+/// the days need references of their own.
 pub fn answers_on(market: &Market, scan: &Scan, days: &[i64], disturbed: Option<u64>) -> Vec<(i64, Vec<Row>)> {
     let limit = scan.history.filter(|limit| limit.origin);
     let alike = |a: &i64, b: &i64| {

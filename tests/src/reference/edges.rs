@@ -2,9 +2,10 @@
 //!
 //! Between exact values (see [`super::exact`]) none is. Decisions where the specification is silent: both crossings are
 //! comparisons, and so is what `obv` does with a close that is not exact; `ref` and `tf` cover the bars they read; of a
-//! cross-section the symbol's own comparisons count, in the argument and in `where=`; a value is compared with the extreme
-//! of its own window's other values. What a value covers is not always one set of bars (does `since` cover the bars before it
-//! was true?): so a flag is told as two, the bars that are surely covered and those that may be.
+//! cross-section the symbol's own comparisons count, in the argument and in `where=`; a value is compared with the
+//! extreme of its own window's other values. What a value covers is not always one set of bars (does `since` cover the
+//! bars before its condition was true?): therefore a flag consists of two, for the bars that are certainly covered and
+//! for those that may be.
 
 use std::rc::Rc;
 
@@ -38,14 +39,14 @@ fn near(a: Value, b: Value) -> Edge {
     Edge { must: apart <= 0.99 * bound, may: apart <= 1.01 * bound }
 }
 
-/// How far back a function's value reaches into its series: surely, and at most.
+/// How far back a function's value depends on its series: certainly, and at most.
 fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
     let n = call.params.first().map_or(0, |p| p.1 as usize);
     let all = || (0..=t).collect::<Vec<usize>>();
     let last = |n: usize| ((t + 1).saturating_sub(n)..=t).collect::<Vec<usize>>();
     let same = |bars: Vec<usize>| (bars.clone(), bars);
     match call.name {
-        // One band says nothing of the other series.
+        // One band implies nothing about the other series.
         "donchian" if !call.field.is_some_and(|f| f.starts_with("middle")) => {
             let own = usize::from(call.field.is_some_and(|f| f.starts_with("lower")));
             (if own == series { last(n) } else { Vec::new() }, last(n))
@@ -75,7 +76,7 @@ impl Reference<'_> {
         if let Some(edges) = self.edges.borrow().get(&key) {
             return Rc::clone(edges);
         }
-        // Keeps the tree's address.
+        // Keeps the tree, whose address is the key.
         self.series(node, symbol, frame);
         let edges = Rc::new(self.flag(node, symbol, frame));
         self.edges.borrow_mut().insert(key, Rc::clone(&edges));
@@ -154,7 +155,7 @@ impl Reference<'_> {
         };
         let window = extreme(a, b).map(|w| (w, &x)).or_else(|| extreme(b, a).map(|w| (w, &y)));
         let at = |t: usize| match &window {
-            // Adjusted values that miss each other by a rounding, unless they are no prices at all.
+            // Adjusted values that differ only by rounding, unless they are not prices at all.
             _ if exact && self.adjusted && worst >= Grade::Stored && x[t] != y[t] => {
                 Edge { must: false, ..near(x[t], y[t]) }
             }
@@ -167,7 +168,7 @@ impl Reference<'_> {
                 let better = |a: f64, b: f64| if highest { a.max(b) } else { a.min(b) };
                 near(own[t], others.and_then(|others| others.into_iter().reduce(better)))
             }
-            // It may hold the other side by another name.
+            // It may contain the other side under another name.
             Some(((_, false), _)) => Edge { must: false, ..near(x[t], y[t]) },
             None => near(x[t], y[t]),
         };
@@ -191,7 +192,7 @@ impl Reference<'_> {
         }
         let inexact = |s: &(&str, Option<Node>)| s.1.as_ref().is_some_and(|s| grade(s, frame) > Grade::Stored);
         if call.name == "cdlengulfing" && call.series.iter().any(inexact) {
-            // The engine shares its comparisons with equal ones that the scan writes, which count.
+            // The engine shares its comparisons with equal ones that the scan contains, which count.
             edges.iter_mut().for_each(|edge| edge.may = true);
         }
         if call.name == "obv"
@@ -202,7 +203,7 @@ impl Reference<'_> {
             let mut before = None;
             let mut any = Edge::default();
             for (t, edge) in edges.iter_mut().enumerate() {
-                // Over bars without a close a flag may look further back.
+                // Over bars without a close a flag may depend on earlier bars.
                 let beside = near(close[t], before);
                 let next = t > first && finite(close[t - 1]).is_some();
                 any = any | Edge { must: beside.must && next, ..beside };

@@ -20,7 +20,7 @@ pub enum Axis {
     Forming(usize),
 }
 
-/// Where an expression stands: on which bars, and whether in the clause `universe`.
+/// Where an expression is evaluated: on which bars, and whether in the clause `universe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Frame {
     pub axis: Axis,
@@ -30,7 +30,7 @@ pub struct Frame {
     pub referred: bool,
 }
 
-/// Functions whose value never forgets where the history began.
+/// Functions whose value always depends on where the history began.
 pub const UNBOUNDED: [&str; 5] = ["kama", "obv", "vwap", "since", "valuewhen"];
 
 pub(super) type Key = (*const Expr, usize, Frame);
@@ -42,7 +42,7 @@ pub struct Reference<'m> {
     pub universe: Option<Node>,
     /// Whether the market's prices and volumes are adjusted.
     pub adjusted: bool,
-    /// Bars of a history that begins afresh, and the day that it ends on.
+    /// Bars of a limited history, and the day that it ends on.
     pub window: Option<(usize, i64)>,
     values: RefCell<HashMap<Key, Rc<Vec<Value>>>>,
     bars: RefCell<HashMap<(usize, Axis), Rc<Bars>>>,
@@ -50,7 +50,7 @@ pub struct Reference<'m> {
     /// Keeps the trees alive whose addresses are keys.
     kept: RefCell<Vec<Node>>,
     rounding: RefCell<Option<Rounding>>,
-    /// Where each week's last session is.
+    /// The index of each week's last session.
     week_ends: RefCell<HashMap<i64, Option<i64>>>,
     depth: Cell<usize>,
 }
@@ -58,20 +58,20 @@ pub struct Reference<'m> {
 /// How a disturbed reference rounds.
 #[derive(Debug, Clone)]
 enum Rounding {
-    /// So many bits are dropped, so that what is equal but for rounding becomes equal.
+    /// Drops this number of bits, so that values that are equal but for rounding become equal.
     Coarse(u32),
-    /// Up to 1e-12 beside it.
+    /// Adds noise of up to 1e-12.
     Noisy(Random),
     /// One or the other by chance.
     Mixed(Random),
-    /// Noise once in eight times; the others are as they are, or with bits dropped.
+    /// Noise once in eight times; the other values are unchanged, or with bits dropped.
     Rare(Random, bool),
 }
 
 /// Drops low bits of the mantissa.
 fn coarse(x: f64, bits: u32) -> f64 {
     let scale = x * f64::from(1u32 << bits);
-    // Adding and taking away a multiple rounds the low bits off.
+    // Adding and subtracting a multiple rounds the low bits off.
     (x + scale) - scale
 }
 
@@ -120,9 +120,9 @@ impl<'m> Reference<'m> {
         }
     }
 
-    /// Every result of arithmetic is rounded to 12 digits (seeds 0 to 3), is up to 1e-12 off (another way for each odd
-    /// seed), or either by chance (even ones); from seed 16 on, every second one has noise in few places only. What such a
-    /// reference answers differently depends on rounding, not on meaning (Monte Carlo arithmetic).
+    /// Every result of arithmetic is rounded to 12 digits (seeds 0 to 3), is up to 1e-12 off (differently for each odd
+    /// seed), or one of the two by chance (even ones); from seed 16 on, every second one has noise in few places only.
+    /// What such a reference answers differently depends on rounding, not on meaning (Monte Carlo arithmetic).
     pub fn disturbed(market: &'m Market, universe: Option<Node>, seed: u64) -> Self {
         let reference = Self::new(market, universe);
         *reference.rounding.borrow_mut() = Some(match seed {
@@ -251,7 +251,7 @@ impl<'m> Reference<'m> {
         axis.last_base.partition_point(|last| *last < base)
     }
 
-    /// Columns are exact, their means are not; in a coarse world all are coarse.
+    // Columns are exact, their means are not; with a coarse reference all values are coarse.
     fn round_mean(&self, name: &str, x: f64) -> f64 {
         let exact = COLUMNS.contains(&name) && !matches!(*self.rounding.borrow(), Some(Rounding::Coarse(_)));
         if exact { x } else { self.round(x) }
@@ -291,7 +291,7 @@ impl<'m> Reference<'m> {
         section: (Cross, &Node, Option<&str>, Option<&Node>),
     ) -> Value {
         let (kind, of, by, only) = section;
-        // What each symbol gives comes from its own bars, wherever it is read.
+        // What each symbol contributes comes from its own bars, wherever it is read.
         let frame = Frame { referred: false, ..frame };
         let key = self.bars(symbol, frame.axis).keys[t];
         let group = match by {
@@ -344,7 +344,8 @@ fn label_day(axis: Axis, key: i64) -> i64 {
     }
 }
 
-/// A number for one member (NA when it is none) from the values of all members, its own included; or one for all.
+/// A number for one member (NA when it is not a member) from the values of all members, its own included; or one for
+/// all.
 fn cross_section(kind: Cross, own: Option<f64>, population: &[f64]) -> Value {
     let n = population.len() as f64;
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;

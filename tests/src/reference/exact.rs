@@ -1,8 +1,8 @@
-//! Which values rounding can have touched: between values that are exact no comparison is near.
+//! Which values rounding may have changed: a comparison between exact values is never near.
 //!
 //! Exact are bars as stored and selections of them, whole numbers, ranks and shares of counts. The sign of a difference
-//! of exact values is right, so that 0 is not near it. What several operations make is rounded. Where it would take the
-//! engine's formulas to know, a grade is open, and a flag may be set or not.
+//! of exact values is right, so that 0 is not near it. The result of several operations is rounded. Where only the
+//! engine's formulas could decide, a grade is open, and a flag may be set or not.
 
 use super::evaluate::{Axis, Frame};
 use super::expression::{Arithmetic, Call, Cross, Expr, Node};
@@ -17,7 +17,7 @@ pub enum Grade {
     /// Rounded, perhaps with the right sign.
     Open,
     Rounded,
-    /// Nobody has to know: a constant that is computed.
+    /// Undecided: a constant that is computed.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ use Grade::{Open, Rounded, Signed, Stored, Unknown, Whole};
 /// A grade, and whether values below 0 are impossible.
 type Known = (Grade, bool);
 
-/// The value of a number as it is written.
+/// The value of a number as written.
 fn literal(node: &Node) -> Option<f64> {
     match &**node {
         Expr::Number(n) => Some(*n),
@@ -36,12 +36,12 @@ fn literal(node: &Node) -> Option<f64> {
     }
 }
 
-/// Whether `node` is written as 0.
+/// Whether `node` is the literal 0.
 pub fn is_zero(node: &Node) -> bool {
     literal(node) == Some(0.0)
 }
 
-/// The expression without the names that stand for it, and without an offset of no bars.
+/// The expression without the names that refer to it, and without an offset of no bars.
 pub fn unnamed(node: &Node) -> &Node {
     match &**node {
         Expr::Let(_, of) | Expr::Offset(of, 0) => unnamed(of),

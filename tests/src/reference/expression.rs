@@ -1,4 +1,4 @@
-//! The reference's own expression tree, and how it is written as text.
+//! The reference's own expression tree, and its text form.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -115,12 +115,12 @@ impl Expr {
         }
     }
 
-    /// Whether it is the same number for every bar and symbol, so that a call takes it for a parameter.
+    /// Whether it is the same number for every bar and symbol, so that a call accepts it as a parameter.
     pub fn is_constant(&self) -> bool {
         match self {
             Self::Number(_) | Self::Truth(_) => true,
             Self::Name(_) | Self::LabelIs { .. } | Self::LabelIn { .. } => false,
-            // Calls of constants and cross-sections of them are constant too, or not: nobody has to know.
+            // Whether calls of constants and cross-sections of them are constant is left undecided.
             _ => self.children().iter().all(|c| c.is_constant()) && !self.has_default_series(),
         }
     }
@@ -148,7 +148,7 @@ impl Expr {
         }
     }
 
-    /// How tightly it holds together: loosest `or` 0, then and, not, comparison, sum, product, sign, postfix.
+    /// Its precedence: loosest `or` 0, then and, not, comparison, sum, product, sign, postfix.
     fn level(&self) -> u8 {
         match self {
             Self::Or(..) => 0,

@@ -1,4 +1,4 @@
-//! Random scans over the whole grammar, typed so that they are legal.
+//! Random scans over the whole grammar, typed so that they are valid.
 
 use std::rc::Rc;
 
@@ -15,9 +15,10 @@ pub struct Grammar {
     pub frames: bool,
     /// `iff`, `nz`, `zscore`, `percentrank`, `correl`, `valuewhen`.
     pub helpers: bool,
-    /// Windows only: nothing that depends on bars before every window.
+    /// Windows only: no function that depends on bars before every window.
     pub finite: bool,
-    /// Scans that are adjusted, and such with a limited history: of windows, and with an origin of what never forgets.
+    /// Adjusted scans, and scans with a limited history: of windows, and of functions that never forget, with an
+    /// origin.
     pub mixed: bool,
 }
 
@@ -31,7 +32,7 @@ const COMPARES: [Compare; 6] =
 pub struct Generator<'r> {
     random: &'r mut Random,
     grammar: Grammar,
-    /// Whether what never forgets has an origin to begin at.
+    /// Whether functions that never forget have an origin to begin at.
     origin: bool,
     symbols: Vec<String>,
     lets: Vec<(String, Node)>,
@@ -63,7 +64,7 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
         g.condition(depth)
     });
     let depth = g.random.between(1, 3) as u32;
-    // Values are told of matches only: half of the scans match everywhere.
+    // Values are reported for matches only, so half of the scans match everywhere.
     let condition = if g.random.once_in(2) { Rc::new(Expr::Truth(true)) } else { g.condition(depth) };
     let rank = (0..g.random.below(3)).map(|_| (g.number(2), g.random.once_in(2))).collect();
     let limit = g.random.once_in(3).then(|| g.random.between(1, 5) as u32);
@@ -73,7 +74,7 @@ pub fn scan(random: &mut Random, grammar: Grammar, market: &Market) -> Scan {
 }
 
 impl Generator<'_> {
-    /// Whether what never forgets is legal here though the history is limited.
+    /// Whether functions that never forget are legal here although the history is limited.
     fn may_begin(&self) -> bool {
         self.origin && !self.in_forming
     }
@@ -82,7 +83,7 @@ impl Generator<'_> {
         Rc::new(self.number_expr(depth))
     }
 
-    /// A number that is no constant.
+    /// A number that is not a constant.
     fn series(&mut self, depth: u32) -> Node {
         let node = self.number(depth);
         if node.is_constant() { self.column() } else { node }
@@ -98,7 +99,7 @@ impl Generator<'_> {
     }
 
     fn named(&mut self, condition: bool) -> Option<Node> {
-        // A let may hold what is illegal inside a week.
+        // A let may contain what is illegal inside a week.
         if self.in_week || self.in_forming {
             return None;
         }
@@ -234,7 +235,7 @@ impl Generator<'_> {
                 let mut x = self.series(depth);
                 if name == "exp" {
                     // Either moderate, or infinite on every bar with volume: a window that sums values twenty decades
-                    // apart loses digits, which is another test's subject.
+                    // apart loses digits, which another test covers.
                     let (volume, thousand) = (Rc::new(Expr::Name("volume")), Rc::new(Expr::Number(1000.0)));
                     let (low, high) = (Rc::new(Expr::Negate(self.ten())), self.ten());
                     x = if self.random.once_in(4) {
@@ -244,7 +245,7 @@ impl Generator<'_> {
                         Rc::new(self.call("clamp", series, vec![]))
                     };
                 }
-                // TA-Lib's own go by its name for a series.
+                // TA-Lib's own functions use its name for a series.
                 let series = if matches!(name, "sqrt" | "exp") { "real" } else { "x" };
                 self.call(name, vec![(series, Some(x))], vec![])
             }
@@ -252,7 +253,7 @@ impl Generator<'_> {
                 let name = self.random.pick(&two);
                 let a = self.series(depth);
                 let b = match name {
-                    // No power of a power may come near the largest double.
+                    // A power of a power must stay far below the largest double.
                     "pow" => Rc::new(Expr::Number(self.random.pick(&[0.0, 0.5, 1.0, 2.0, 3.0]))),
                     _ => self.number(depth),
                 };
@@ -322,7 +323,7 @@ impl Generator<'_> {
         let given = self.random.below(shape.series.len() as u64 + 1) as usize;
         let mut series: Vec<(&'static str, Option<Node>)> = Vec::new();
         for (i, name) in shape.series.iter().enumerate() {
-            // What cci makes of a window that is flat but for rounding is noise, as TA-Lib's: keep that to columns.
+            // Over a window that is flat but for rounding, cci gives noise, as in TA-Lib: keep that to columns.
             let depth = if shape.name == "cci" { 0 } else { depth };
             let node = (i < given).then(|| self.series(depth));
             series.push((name, node));

@@ -32,7 +32,7 @@ pub fn market(random: &mut Random) -> Market {
     Market { symbols, sessions }
 }
 
-/// Up to three events, some that change nothing, some that leave nothing.
+/// Up to three events, some without effect, some that leave no price.
 fn events(random: &mut Random, span: &[i64], step: f64) -> Vec<Event> {
     let mut days: Vec<i64> = (0..random.below(4)).map(|_| random.pick(span)).collect();
     days.sort_unstable();
@@ -68,7 +68,7 @@ fn symbol(
             let still = price as f64 * step;
             [still, still, still, still, 0.0]
         } else {
-            // Of few prices the steps are small too.
+            // With few prices the steps are small too.
             let reach = if most < 20 { 1 } else { 6 };
             let open = (price + random.below(5).min(2 * reach) as i64 - 2).max(1);
             price = (price + random.below(2 * reach + 1) as i64 - reach as i64).max(1);
@@ -83,7 +83,7 @@ fn symbol(
             }
             [open as f64 * step, high as f64 * step, low as f64 * step, price as f64 * step, volume]
         };
-        // Now and then the same bar as another symbol's.
+        // Sometimes the same bar as another symbol's.
         if let Some(other) = other.filter(|_| random.once_in(12))
             && let Ok(at) = other.days.binary_search(&day)
         {

@@ -6,13 +6,13 @@
 /// A value at one bar; NA is `None`.
 pub type Value = Option<f64>;
 
-/// What stands between an exact result and a double: nothing, or relative noise of about 1e-12.
+/// The difference between an exact result and a double: none, or relative noise of about 1e-12.
 pub trait Noise {
-    /// `x`, perhaps a little beside it.
+    /// `x`, perhaps slightly changed.
     fn round(&self, x: f64) -> f64;
 }
 
-/// What TA-Lib takes for rounding, relative to what is compared.
+/// What TA-Lib regards as rounding, relative to the compared values.
 const EPSILON: f64 = 1e-14;
 
 /// A NaN is NA.
@@ -25,7 +25,7 @@ pub fn finite(value: Value) -> Value {
     value.filter(|x| x.is_finite())
 }
 
-/// The last `n` values up to bar `t`, when they are all there.
+/// The last `n` values up to bar `t`, if all of them are defined.
 fn window(x: &[Value], t: usize, n: usize) -> Option<Vec<f64>> {
     let first = (t + 1).checked_sub(n)?;
     x[first..=t].iter().map(|v| finite(*v)).collect()
@@ -39,7 +39,8 @@ fn mean(window: &[f64]) -> f64 {
     if flat(window) {
         return window[0];
     }
-    // The sum with what its additions lost (Neumaier), and the quotient with what is left, so that it is rounded once.
+    // The sum with the error of its additions (Neumaier), and the quotient with the remainder, so that it is rounded
+    // once.
     let (mut sum, mut lost) = (0.0f64, 0.0);
     for x in window {
         let next = sum + x;
@@ -66,8 +67,8 @@ fn over_windows(x: &[Value], n: usize, value: impl Fn(&[f64]) -> Value) -> Vec<V
     each(x.len(), |t| window(x, t, n).and_then(|w| value(&w)))
 }
 
-/// A recurrence: emits NA and holds its state where the input is NA. The first `skip` values are passed over, the next
-/// `n` are averaged for the first result.
+/// A recurrence: emits NA and holds its state where the input is NA. The first `skip` values are skipped, the next `n`
+/// are averaged for the first result.
 fn recurrence(x: &[Value], skip: usize, n: usize, next: impl Fn(f64, f64) -> f64) -> Vec<Value> {
     let mut seed: Vec<f64> = Vec::new();
     let mut seen = 0;
@@ -98,7 +99,7 @@ fn wilder(x: &[Value], n: usize) -> Vec<Value> {
     recurrence(x, 0, n, |before, now| (before * (n as f64 - 1.0) + now) / n as f64)
 }
 
-/// Wilder's sum: the first n-1 values are added, from the n-th on 1/n of the sum is taken away before.
+/// Wilder's sum: the first n-1 values are added; from the n-th on 1/n of the sum is subtracted first.
 fn wilder_sum(x: &[Value], n: usize) -> Vec<Value> {
     let (mut seen, mut sum) = (0, 0.0);
     each(x.len(), |t| {
@@ -126,7 +127,7 @@ fn kama(x: &[Value], n: usize) -> Vec<Value> {
 
 fn average(kind: &str, x: &[Value], n: usize) -> Vec<Value> {
     match kind {
-        // TA-Lib: one bar is no smoothing.
+        // TA-Lib: one bar is not smoothed.
         _ if n == 1 => x.to_vec(),
         "ema" => ema(x, 0, n),
         "wma" => over_windows(x, n, |w| {
@@ -187,7 +188,7 @@ fn stoch(x: &[Vec<Value>], params: &[usize], averages: &[&str], field: &str) -> 
     let fast = each(x[0].len(), |t| {
         let highest = window(&x[0], t, params[0])?.into_iter().fold(f64::NEG_INFINITY, f64::max);
         let lowest = window(&x[1], t, params[0])?.into_iter().fold(f64::INFINITY, f64::min);
-        // Read at this bar only: no window, so an infinity is one.
+        // Only this bar is read: not a window, so an infinity is allowed.
         let close = x[2][t]?;
         let range = highest - lowest;
         let flat = range <= EPSILON * (highest.abs() + lowest.abs());
@@ -394,7 +395,7 @@ pub fn function(
         "adx" => adx(x, n),
         "stoch" => stoch(x, &counts, averages, field),
         "cci" => over_windows(&typical(x), n, |w| {
-            // Whether a flat window's deviation is 0 or one rounding hangs on how its mean is summed.
+            // Whether a flat window's deviation is 0 or one rounding error depends on how its mean is summed.
             let w: Vec<f64> = w.iter().map(|x| noise.round(*x)).collect();
             if flat(&w) {
                 return Some(0.0);

@@ -71,7 +71,7 @@ pub type LabelSpan = (i64, Option<String>);
 pub struct Event {
     /// Ex-date: the first day in the new terms.
     pub day: i64,
-    /// New shares for an old one.
+    /// New shares per old share.
     pub split: f64,
     pub dividend: f64,
 }
@@ -82,7 +82,7 @@ pub struct Symbol {
     pub name: String,
     /// Day numbers, ascending.
     pub days: Vec<i64>,
-    /// One row a bar, in the order of [`COLUMNS`]; NaN = NA.
+    /// One row per bar, in the order of [`COLUMNS`]; NaN = NA.
     pub bars: Vec<[f64; 5]>,
     /// By label, ascending by day.
     pub labels: BTreeMap<String, Vec<LabelSpan>>,
@@ -121,7 +121,7 @@ impl Market {
         days
     }
 
-    /// The market as it is seen on a day: prices before each event that is known by then are in the terms after it. A split
+    /// The market as seen on a day: prices before each event that is known by then are in the terms after it. A split
     /// divides prices and multiplies volumes; a dividend multiplies prices by 1 - dividend / the last close before it.
     pub fn adjusted(&self, as_of: i64, dividends: bool) -> Self {
         let mut market = self.clone();
@@ -147,12 +147,12 @@ impl Market {
         market
     }
 
-    /// How many events are known on a day: as long as it is the same, nothing is adjusted anew.
+    /// How many events are known on a day: while it is the same, nothing has to be adjusted again.
     pub fn known_events(&self, day: i64) -> usize {
         self.symbols.iter().flat_map(|s| &s.events).filter(|e| e.day <= day).count()
     }
 
-    /// What was there on a day, without what came later.
+    /// The part of the market up to a day, without what came later.
     pub fn cut(&self, day: i64) -> Self {
         let mut market = self.clone();
         for symbol in &mut market.symbols {
@@ -185,8 +185,8 @@ pub fn base_bars(symbol: &Symbol) -> Bars {
     Bars { keys: symbol.days.clone(), rows: symbol.bars.clone(), last_base: (0..symbol.days.len()).collect() }
 }
 
-/// Weekly bars made of the first `count` daily ones. A week in which the symbol has no bar is no bar. What is NA in
-/// one of the days is NA in the week; the open is the first bar's, the close the last one's.
+/// Weekly bars made of the first `count` daily ones. A week without a bar of the symbol has no weekly bar. What is NA
+/// in one of the days is NA in the week; the open is the first bar's, the close the last one's.
 pub fn weekly_bars(symbol: &Symbol, count: usize) -> Bars {
     let mut weeks = Bars::default();
     for t in 0..count {

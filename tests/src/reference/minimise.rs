@@ -67,7 +67,7 @@ fn smaller_scans(scan: &Scan) -> Vec<Scan> {
     if !matches!(*scan.condition, Expr::Truth(true)) {
         with(&|s| s.condition = Rc::new(Expr::Truth(true)));
     }
-    // Lets go where they are used; unused ones go away.
+    // Replaces lets where they are used; unused ones are dropped.
     for i in 0..scan.lets.len() {
         let used = scan.roots().into_iter().chain(scan.lets.iter().map(|l| &l.1)).any(|n| uses(n, &scan.lets[i].0));
         if !used {
@@ -119,7 +119,7 @@ fn smaller_trees(node: &Node) -> Vec<Node> {
                 next += 1;
                 if next == i + 1 { Rc::clone(&smaller) } else { Rc::clone(c) }
             });
-            // A let's text stands elsewhere: write the smaller tree out.
+            // A let's text is elsewhere: write out the smaller tree.
             all.push(match swapped {
                 Expr::Let(_, inner) => inner,
                 other => Rc::new(other),

@@ -1,11 +1,12 @@
 //! The reference: scans evaluated slowly and obviously, from the specification alone.
 //!
 //! One symbol and one bar at a time, windows from scratch, cross-sections by looking at every symbol. It shares no code
-//! with the engine: not its parser, not its graph, not its arithmetic. Scans are trees of its own ([`expression`]) that
-//! are written out as text for the engine; [`generate`] makes random ones, [`generate_market`] random markets for them.
+//! with the engine: neither its parser, nor its graph, nor its arithmetic. Scans are trees of its own ([`expression`])
+//! that are written out as text for the engine; [`generate`] makes random ones, [`generate_market`] random markets for
+//! them.
 //!
-//! Where the specification is silent the reference follows the decisions written at the functions that take them.
-//! It deliberately does not know of shards, caches, warm-up or any timeframe but days and weeks.
+//! Where the specification is silent the reference follows decisions that are documented at the functions concerned. It
+//! deliberately knows nothing of shards, caches, warm-up or any timeframe but days and weeks.
 
 pub mod answer;
 pub mod edges;

@@ -1,4 +1,4 @@
-//! A small seeded generator: the same seed, the same scans and markets, on every machine.
+//! A small seeded generator: the same seed gives the same scans and markets on every machine.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! One scan on one market: the engine's answer beside the reference's.
+//! One scan on one market: the engine's answer compared with the reference's.
 
 use std::cell::{OnceCell, RefCell};
 use std::fmt;
@@ -10,10 +10,10 @@ use super::engine::{EngineRow, engine_answers};
 
 /// Relative difference of values that agree.
 const TOLERANCE: f64 = 1e-9;
-/// Disturbed references that are asked when a row differs.
+/// Disturbed references that are evaluated when a row differs.
 const DISTURBED: u64 = 16;
-/// So many more are asked about one row before a disagreement is reported: a sum of decisions that rounding can turn
-/// (`obv`, `mfi`), or the place among many near values, takes more values than sixteen references show.
+/// Further ones that are evaluated for one row before a disagreement is reported: a sum of decisions that rounding can
+/// turn (`obv`, `mfi`), or the place among many near values, has more possible values than sixteen references show.
 pub const DISTURBED_MAX: u64 = 4_096;
 
 /// What was compared.
@@ -27,7 +27,7 @@ pub struct Tally {
     pub edge_decisions: u64,
     /// Decisions and flags that differ where disturbed arithmetic differs too.
     pub rounded_decisions: u64,
-    /// Values likewise.
+    /// The same for values.
     pub rounded_values: u64,
     /// Of the two, rows that needed more than the first disturbed references.
     pub searched: u64,
@@ -45,7 +45,7 @@ impl Tally {
         self.searched += other.searched;
     }
 
-    /// Rows that differ and were let pass.
+    /// Rows that differ and were excused.
     pub fn excused(&self) -> u64 {
         self.edge_decisions + self.rounded_decisions + self.rounded_values
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What does not agree.
+/// A disagreement.
 #[derive(Debug, Clone)]
 pub struct Disagreement {
     /// Refused, rows, status, edge, value, order.
@@ -77,21 +77,21 @@ pub struct Disagreement {
     pub text: String,
 }
 
-type Told<T> = Result<T, Box<Disagreement>>;
+type Compared<T> = Result<T, Box<Disagreement>>;
 
-fn differ<T>(kind: &'static str, text: String) -> Told<T> {
+fn differ<T>(kind: &'static str, text: String) -> Compared<T> {
     Err(Box::new(Disagreement { kind, text }))
 }
 
 /// A reference's rows at every day.
 type Answers = Vec<(i64, Vec<Row>)>;
 
-/// References whose arithmetic is disturbed, made when they are first needed.
+/// References whose arithmetic is disturbed, created when they are first needed.
 pub struct Disturbed<'a> {
     market: &'a Market,
     scan: &'a Scan,
     days: Vec<i64>,
-    /// References that may be asked about one row when the first do not explain it.
+    /// References that may be evaluated for one row when the first do not explain it.
     more_max: u64,
     answers: OnceCell<Vec<Answers>>,
 }
@@ -110,7 +110,8 @@ impl<'a> Disturbed<'a> {
         all.iter().map(|answer| &answer[day].1[symbol]).collect()
     }
 
-    /// Whether the row as disturbed references have it makes `explains` true: the first ones together, then each of more.
+    /// Whether the row of some disturbed references makes `explains` true: the first ones together, then each of the
+    /// further ones.
     fn explain(&self, day: usize, symbol: usize, tally: &mut Tally, explains: &dyn Fn(&[&Row]) -> bool) -> bool {
         if explains(&self.rows(day, symbol)) {
             return true;
@@ -125,9 +126,9 @@ impl<'a> Disturbed<'a> {
     }
 }
 
-/// Compares every row; the tally of what was compared comes with a disagreement too.
+/// Compares every row; the tally of what was compared is returned with a disagreement too.
 ///
-/// `more_max`: disturbed references beyond the first sixteen that may be asked about a row.
+/// `more_max`: disturbed references beyond the first sixteen that may be evaluated for a row.
 pub fn compare(market: &Market, scan: &Scan, more_max: u64) -> Result<Tally, (Disagreement, Tally)> {
     let mut tally = Tally::default();
     match compare_all(market, scan, more_max, &mut tally) {
@@ -136,7 +137,7 @@ pub fn compare(market: &Market, scan: &Scan, more_max: u64) -> Result<Tally, (Di
     }
 }
 
-fn compare_all(market: &Market, scan: &Scan, more_max: u64, tally: &mut Tally) -> Told<()> {
+fn compare_all(market: &Market, scan: &Scan, more_max: u64, tally: &mut Tally) -> Compared<()> {
     let engine = match engine_answers(market, scan) {
         Ok(engine) => engine,
         Err(message) => return differ("refused", message),
@@ -166,10 +167,10 @@ fn compare_all(market: &Market, scan: &Scan, more_max: u64, tally: &mut Tally) -
     Ok(())
 }
 
-/// Asks the disturbed references about one row.
+/// Evaluates the disturbed references for one row.
 type Explain<'a> = &'a dyn Fn(&mut Tally, &dyn Fn(&[&Row]) -> bool) -> bool;
 
-fn compare_row(day: i64, got: &EngineRow, want: &Row, disturbed: Explain<'_>, tally: &mut Tally) -> Told<()> {
+fn compare_row(day: i64, got: &EngineRow, want: &Row, disturbed: Explain<'_>, tally: &mut Tally) -> Compared<()> {
     let place = || format!("{} on day {day}", got.symbol);
     tally.rows += 1;
     tally.flagged += u64::from(want.edge.must);
@@ -197,7 +198,7 @@ fn compare_row(day: i64, got: &EngineRow, want: &Row, disturbed: Explain<'_>, ta
     if got.status != Status::Matched {
         return match got.rank.is_empty() && got.select.is_empty() {
             true => Ok(()),
-            false => differ("value", format!("{}: values in a row that is no match", place())),
+            false => differ("value", format!("{}: values in a row that is not a match", place())),
         };
     }
     tally.matched += 1;
@@ -243,8 +244,8 @@ pub fn close(a: f64, b: f64, tolerance: f64) -> bool {
     (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= tolerance * a.abs().max(b.abs()).max(1.0)
 }
 
-/// Whether a disturbed reference gives the value, or changes it beyond all bounds: twelve digits in, not six out. So does
-/// one that lies on both sides of 0, where exact arithmetic may give the 0 by which nothing can be divided.
+/// Whether a disturbed reference gives the value, or changes it beyond all bounds: twelve digits in, not six out. So
+/// does one with values on both sides of 0, where exact arithmetic may give the 0 by which division is undefined.
 fn rounding_explains(got: f64, want: f64, others: &[f64]) -> bool {
     if got.is_nan() && others.iter().any(|o| *o < 0.0) && others.iter().any(|o| *o > 0.0) {
         return true;
@@ -253,8 +254,8 @@ fn rounding_explains(got: f64, want: f64, others: &[f64]) -> bool {
     others.iter().any(|o| close(got, *o, TOLERANCE) || !close(want, *o, 1e-6)) || (got - want).abs() <= 4.0 * scatter
 }
 
-/// Matches stand in the order of their rank keys, NA last, ties by symbol; the others by symbol.
-fn order(day: i64, rows: &[EngineRow], scan: &Scan) -> Told<()> {
+/// Matches are in the order of their rank keys, NA last, ties by symbol; the others by symbol.
+fn order(day: i64, rows: &[EngineRow], scan: &Scan) -> Compared<()> {
     if super::engine::SORTED_BY_SYMBOL {
         return Ok(());
     }
@@ -267,7 +268,7 @@ fn order(day: i64, rows: &[EngineRow], scan: &Scan) -> Told<()> {
             (true, true) => before(a, b, scan),
         };
         if !right {
-            return differ("order", format!("day {day}: {} stands before {}", a.symbol, b.symbol));
+            return differ("order", format!("day {day}: {} comes before {}", a.symbol, b.symbol));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The seam: how the engine is asked. Everything else of the agreement tests knows the reference's types only.
+//! The adapter to the engine. Everything else in the agreement tests uses the reference's types only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::{Grammar, LABELS};
 use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
 
-/// What of the language the engine has behind this seam.
+/// The parts of the language that the engine supports through this adapter.
 pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true, finite: false, mixed: true };
 
 /// One symbol's row as the engine answers it.
@@ -22,7 +22,7 @@ pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true, finite: fals
 pub struct EngineRow {
     pub symbol: String,
     pub status: Status,
-    /// `None` while the engine tells no flags.
+    /// `None` as long as the engine reports no flags.
     pub edge: Option<bool>,
     /// Of matches only; NaN = NA.
     pub rank: Vec<f64>,
@@ -55,11 +55,11 @@ pub fn document(scan: &Scan) -> ScanDocument {
     }
 }
 
-/// Days at which a scan is asked whose history is limited, one by one.
+/// Days on which a scan with a limited history is evaluated, one by one.
 const DAYS_ASKED: usize = 4;
 
-/// The engine's rows at every day of the market, as its answers have them; at some days where the history is limited: each
-/// bar would have one of its own.
+/// The engine's rows at every day of the market, as its answers have them; at some days where the history is limited,
+/// because each bar would have a history of its own.
 ///
 /// # Errors
 /// Its refusal of the scan, as text.

@@ -44,7 +44,7 @@ fn check(name: &str) {
     .expect("every bar");
     assert!(matched > 0, "{name} finds something at some bar");
     assert_eq!(whole.len(), prepared.dataset.times().expect("times").len());
-    // A sweep scans each bar once for each combination: it is looked at on so many fewer bars.
+    // A sweep scans each bar once per combination, so it is tested on fewer bars.
     for (time, expected) in whole.iter().step_by(prepared.plan.points.len()) {
         let prepared = prepare_opened(prepared.dataset.clone(), &document, Some(*time)).expect("a scan");
         for shards in [1, 7] {
@@ -66,7 +66,7 @@ macro_rules! examples {
         })+
 
         #[test]
-        fn no_example_is_left_out() {
+        fn every_example_is_tested() {
             let mut named = vec![$($name),+];
             named.sort_unstable();
             let folder = std::fs::read_dir(repository().join("examples")).expect("examples/").flatten();

@@ -1,10 +1,10 @@
-//! `history = { bars = N }` beside the whole history: rule 9.
+//! `history = { bars = N }` compared with the whole history: rule 9.
 //!
-//! Windows lose nothing: the same decisions but for those flagged `edge`, and values within 1e-12. Exponential and Wilder
-//! filters start [`PERIODS`] periods early, and what that leaves is known: a filter that is started at another
-//! bar differs by the difference of its states there, times its decay over the bars since. So `ema`, `atr` and `rsi` are
-//! held to that number itself; `macd` and `adx`, which are made of several filters, to what it can be at most. Functions
-//! that never forget begin at the window's first bar, as on bars that are cut there, or are refused.
+//! Windows are unaffected: the same decisions but for those flagged `edge`, and values within 1e-12. Exponential and
+//! Wilder filters start [`PERIODS`] periods early, and the remaining difference is known: a filter that is started at
+//! another bar differs by the difference of its states there, times its decay over the bars since. So `ema`, `atr` and
+//! `rsi` are compared with that number itself; `macd` and `adx`, which consist of several filters, with its upper
+//! bound. Functions that never forget begin at the window's first bar, as on bars that are cut there, or are refused.
 
 use std::collections::BTreeSet;
 
@@ -23,13 +23,13 @@ use super::number;
 
 /// Periods of warm-up that are promised.
 const PERIODS: u32 = 12;
-/// Random scans of windows when nothing else is said.
+/// Default number of random scans of windows.
 const CASES: u64 = 500;
-/// Days at which each of them is asked.
+/// Days on which each of them is evaluated.
 const DAYS: u64 = 3;
 /// Relative difference of values that agree.
 const TOLERANCE: f64 = 1e-12;
-/// Rows per thousand that may hang on rounding.
+/// Rows per thousand that may depend on rounding.
 const EXCUSED_PER_MILLE_MAX: u64 = 2;
 
 fn limited(bars: u32, origin: bool) -> Option<History> {
@@ -41,7 +41,7 @@ fn limited(bars: u32, origin: bool) -> Option<History> {
 struct Tally {
     rows: u64,
     values: u64,
-    /// Values that are not the same bits.
+    /// Values whose bits differ.
     rounded: u64,
     edges: u64,
     /// Decisions and values that disturbed arithmetic changes too.
@@ -58,7 +58,7 @@ impl Tally {
     }
 }
 
-/// One scan at some days under a limit; what does not agree, as text.
+/// One scan at some days under a limit; the disagreement as text.
 fn compare(market: &Market, scan: &Scan, seed: u64, tally: &mut Tally) -> Result<(), String> {
     let whole = engine_answers(market, scan)?;
     let data = dataset(market)?;
@@ -75,7 +75,7 @@ fn compare(market: &Market, scan: &Scan, seed: u64, tally: &mut Tally) -> Result
         }
         for whole in whole {
             let seen = seen.iter().find(|row| row.symbol == whole.symbol).ok_or("a row is missing")?;
-            let symbol = market.find(&whole.symbol).ok_or("a row too many")?;
+            let symbol = market.find(&whole.symbol).ok_or("an unexpected row")?;
             let rows = || disturbed.rows(at, symbol);
             let place = format!("{} on day {day}, {bars} bars", whole.symbol);
             tally.rows += 1;
@@ -96,7 +96,7 @@ fn compare(market: &Market, scan: &Scan, seed: u64, tally: &mut Tally) -> Result
                 if close(a, b, TOLERANCE) {
                     continue;
                 }
-                // What the twelfth digit decides inside the expression: a sign, a rounding, a place.
+                // Decided by the twelfth digit inside the expression: a sign, a rounding, a place.
                 let value = |row: &&trawl_tests::reference::Row| {
                     row.rank.iter().chain(&row.select).nth(i).copied().flatten().unwrap_or(f64::NAN)
                 };
@@ -111,7 +111,7 @@ fn compare(market: &Market, scan: &Scan, seed: u64, tally: &mut Tally) -> Result
     Ok(())
 }
 
-/// One random scan; what does not agree is made smaller and told.
+/// One random scan; a disagreement is minimised and reported.
 fn check(seed: u64, tally: &mut Tally) {
     let grammar = Grammar { frames: true, helpers: true, finite: true, mixed: false };
     let whole = market(&mut Random::new(seed / 8));
@@ -125,7 +125,7 @@ fn check(seed: u64, tally: &mut Tally) {
 }
 
 #[test]
-fn windows_lose_nothing_under_a_limited_history() {
+fn windows_are_unaffected_by_a_limited_history() {
     let cases = number("TRAWL_AGREEMENT_CASES", CASES);
     let first = number("TRAWL_AGREEMENT_SEED", 0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
@@ -143,8 +143,8 @@ fn windows_lose_nothing_under_a_limited_history() {
     assert!(tally.values > 0 && tally.excused * 1000 <= tally.rows * EXCUSED_PER_MILLE_MAX, "{tally:?}");
 }
 
-/// Two symbols that move by 0.25 to 1.5 at every bar, whose bars always reach beyond the ones before them: no mean of
-/// gains and losses comes near 0, so that what is left of a filter's start stays small beside it.
+/// Two symbols that move by 0.25 to 1.5 at every bar, whose bars always extend beyond the previous ones: no mean of
+/// gains and losses comes near 0, so that the remaining effect of a filter's start stays small in comparison.
 fn walks(random: &mut Random) -> Market {
     let sessions = new_york_sessions();
     let symbol = |random: &mut Random, name: &str, bars: usize| {
@@ -197,7 +197,7 @@ fn filters_are_warmed_up_for_twelve_periods_and_no_bar_less() {
         let data = dataset(&market).expect("a market");
         let day = *market.symbols[1].days.last().expect("bars") - random.below(20) as i64;
         let (p, bars) = (random.between(2, 20) as u32, random.pick(&[1, 1, 2, 7, 40]));
-        // Bars from the filter's first value to the one that is looked at.
+        // Bars from the filter's first value to the bar that is compared.
         let k = PERIODS * p + bars - 1;
         let period = f64::from(p);
         let (exponential, wilders) = ((period - 1.0) / (period + 1.0), (period - 1.0) / period);
@@ -237,7 +237,7 @@ fn filters_are_warmed_up_for_twelve_periods_and_no_bar_less() {
             }
         }
     }
-    // The history was limited indeed.
+    // The history was really limited.
     assert!(most > 1e-6, "{most:e}");
 }
 
@@ -259,8 +259,9 @@ fn filters_of_filters_stay_within_what_twelve_periods_leave() {
         // Two means of prices differ by the spread at most, each keeps so much of its start; the signal is a mean of
         // the difference, and the histogram has both.
         let macd = 4.0 * spread * left((period - 1.0) / (period + 1.0)) + 1e-11;
-        // dx = 100*|u - d|/(u + d): sums of p movements that start wrong by p*largest at most, beside p*smallest at
-        // least (one less while the sum comes in). adx keeps so much of a start that is wrong by 100 at most.
+        // dx = 100*|u - d|/(u + d): sums of p movements whose start is wrong by at most p*largest, compared with at
+        // least p*smallest (one less while the sum builds up). adx keeps so much of a start that is wrong by at most
+        // 100.
         let wilders = left((period - 1.0) / period);
         let dx = 200.0 * period * largest / ((period - 1.0) * smallest) * wilders;
         let adx = 100.0 * wilders + dx;
@@ -284,8 +285,8 @@ fn filters_of_filters_stay_within_what_twelve_periods_leave() {
     }
 }
 
-/// Random expressions of functions that never forget, such that no window outside their parentheses or function inside
-/// them sees bars before the first one of the history.
+/// Random expressions of functions that never forget, such that neither a window outside their parentheses nor a
+/// function inside them sees bars before the first one of the history.
 struct Unbounded<'r>(&'r mut Random);
 
 impl Unbounded<'_> {
@@ -294,7 +295,7 @@ impl Unbounded<'_> {
         self.0.pick(&leaves).to_owned()
     }
 
-    /// Without sums, so that not a bit depends on where bars are counted from.
+    /// Without sums, so that no bit depends on where bars are counted from.
     fn exact(&mut self, depth: u32) -> String {
         if depth == 0 {
             return self.leaf();
@@ -339,7 +340,7 @@ fn with_an_origin_the_first_bar_of_the_window_is_the_beginning() {
         let mut cut = whole.clone();
         for symbol in &mut cut.symbols {
             let visible = symbol.days.partition_point(|d| *d <= day);
-            // A symbol that has no bar yet keeps those to come: the dataset is the same, and they are not seen.
+            // A symbol without a bar so far keeps the later ones: the dataset is the same, and they are not seen.
             if visible > 0 {
                 symbol.days.drain(..visible.saturating_sub(bars as usize));
                 symbol.bars.drain(..visible.saturating_sub(bars as usize));
@@ -370,8 +371,8 @@ fn with_an_origin_the_first_bar_of_the_window_is_the_beginning() {
     assert!(defined > 500 && differs > 500, "{defined} values, {differs} other than on all bars");
 }
 
-/// Whether a tree needs the whole history of scanned symbols. References are seen whole; a cross-section looks at the
-/// scanned symbols again. Lets that are met are noted.
+/// Whether a tree needs the whole history of scanned symbols. References are seen in full; a cross-section looks at the
+/// scanned symbols again. Lets that are used are noted.
 fn needs_all(node: &Node, of_reference: bool, met: &mut BTreeSet<String>) -> bool {
     let mut found = false;
     let inside = match &**node {
@@ -404,7 +405,7 @@ fn what_never_forgets_is_refused_unless_there_is_an_origin() {
         for node in scan.roots() {
             needs |= needs_all(node, false, &mut met);
         }
-        // A let that nothing uses is looked at on the symbol's own bars.
+        // A let that nothing uses is evaluated on the symbol's own bars.
         for (name, node) in &scan.lets {
             if met.insert(name.clone()) {
                 needs |= needs_all(node, false, &mut met);

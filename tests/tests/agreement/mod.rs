@@ -1,8 +1,8 @@
 //! The engine against the reference: random scans on random markets, every symbol at every bar.
 //!
 //! Statuses and flags must be equal and values within 1e-9. Where rounding alone could decide, the two may differ: a
-//! decision whose row is flagged `edge`, or a value or decision that the reference itself changes when its arithmetic is
-//! disturbed in the twelfth digit. Both kinds are counted and must stay rare.
+//! decision whose row is flagged `edge`, or a value or decision that the reference itself changes when its arithmetic
+//! is disturbed in the twelfth digit. Both kinds are counted and must stay rare.
 //!
 //! `TRAWL_AGREEMENT_CASES` and `TRAWL_AGREEMENT_SEED` choose how many scans and which; `just agreement` runs 100,000.
 
@@ -23,11 +23,11 @@ use trawl_tests::reference::minimise::minimise;
 use trawl_tests::reference::random::Random;
 use trawl_tests::reference::{Market, Scan, generate, generate_market};
 
-/// Scans when nothing else is said: well below two minutes on two cores.
+/// Default number of scans: well below two minutes on two cores.
 const CASES: u64 = 2_000;
 /// Scans that share a market.
 const SCANS_PER_MARKET: u64 = 8;
-/// Excused rows per thousand, beyond which the excuses hide something.
+/// Excused rows per thousand, above which the excuses would hide something.
 const EXCUSED_PER_MILLE_MAX: u64 = 5;
 /// Rows per million that took more than the first disturbed references to explain.
 const SEARCHED_PER_MILLION_MAX: u64 = 50;
@@ -44,8 +44,8 @@ fn case(seed: u64) -> (Market, Scan) {
     (market, scan)
 }
 
-/// A disagreement made small, as text.
-fn told(seed: u64, first: &Disagreement, market: Market, scan: Scan) -> String {
+/// A minimised disagreement, as text.
+fn report(seed: u64, first: &Disagreement, market: Market, scan: Scan) -> String {
     let kind = first.kind;
     let same = |m: &Market, s: &Scan| compare(m, s, 64).is_err_and(|(d, _)| d.kind == kind);
     let (market, scan) = minimise(market, scan, same);
@@ -96,7 +96,7 @@ fn the_engine_agrees_with_the_reference_on_random_scans_and_markets() {
         failures.extend(more);
     }
     println!("{cases} scans from seed {first}: {tally}");
-    // One of each kind first: the same mistake fails many scans.
+    // One of each kind first, because the same bug fails many scans.
     let mut kinds: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for (seed, disagreement) in &failures {
         kinds.entry(disagreement.kind).or_default().push(*seed);
@@ -105,7 +105,7 @@ fn the_engine_agrees_with_the_reference_on_random_scans_and_markets() {
     let texts: Vec<String> = shown
         .map(|seed| {
             let (market, scan) = case(*seed);
-            told(*seed, &failures[seed], market, scan)
+            report(*seed, &failures[seed], market, scan)
         })
         .collect();
     assert!(failures.is_empty(), "{} of {cases} scans disagree: {tally}\n\n{}", failures.len(), texts.join("\n"));

@@ -1,5 +1,5 @@
-//! History is walked point in time: each row of every bar's answer is that of a scan as of that bar, whatever splits and
-//! dividends become known between the bars. Random markets with random factor tables, byte for byte.
+//! With an answer at every bar, each row is that of a scan as of that bar, whatever splits and dividends become known
+//! between the bars. Random markets with random factor tables, byte for byte.
 
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{all_bars, answer_digest, prepare_opened};
@@ -14,8 +14,8 @@ const DAY: TimeMicros = 86_400_000_000;
 const MINUTE: TimeMicros = 60_000_000;
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 
-/// Scans of every kind of look at history: windows, recursions, references, higher bars, cross-sections at the as-of and
-/// before it, one within another.
+/// Scans with every kind of access to history: windows, recursions, references, higher bars, cross-sections at the
+/// as-of and before it, one within another.
 const SCANS: [(&str, Option<&str>, &str); 8] = [
     ("close > sma(close, 7)", None, "volume"),
     ("rsi(close, 5) < 60", Some("close > 4"), "ema(close, 9)"),
@@ -27,7 +27,7 @@ const SCANS: [(&str, Option<&str>, &str); 8] = [
     ("obv(close, volume) > 0 and close > vwap()", None, "xs_rank(ref('S0', close) - close)"),
 ];
 
-/// Daily bars, or half hours of XNYS, of a few symbols, with splits and dividends of all of them.
+/// Daily bars, or half-hour bars of XNYS, of a few symbols, all with splits and dividends.
 fn market(random: &mut Random, dated: bool) -> Dataset {
     let symbols = 3 + random.below(5) as usize;
     let start = parse_time("2024-02-26").expect("a date");

@@ -1,4 +1,4 @@
-//! The reference itself: rules of the specification worked out by hand, and what must hold of any scan.
+//! The reference itself: rules of the specification worked out by hand, and properties of every scan.
 
 use std::rc::Rc;
 
@@ -122,14 +122,14 @@ fn references_match_exactly_or_are_at_most_so_many_own_bars_old() {
     let (ten, fifty) = (Some(10.0), Some(50.0));
     assert_eq!(values(&market, &of(None), 0, None), [ten, None, None, None, fifty]);
     assert_eq!(values(&market, &of(Some(2)), 0, None), [ten, ten, ten, None, fifty]);
-    // Offsets outside count this symbol's bars, inside the other one's.
+    // Offsets outside count this symbol's bars, offsets inside the other one's.
     let inside = Rc::new(Expr::Ref { symbol: "B".to_owned(), of: Rc::new(Expr::Offset(name("close"), 1)), asof: None });
     assert_eq!(values(&market, &inside, 0, None)[4], ten);
     assert_eq!(values(&market, &(Rc::new(Expr::Offset(of(None), 4)) as Node), 0, None)[4], ten);
 }
 
 #[test]
-fn cross_sections_are_over_the_universe_and_tell_market_values_to_all() {
+fn cross_sections_are_over_the_universe_and_every_symbol_sees_market_values() {
     let rows: Vec<[Option<f64>; 1]> = [9.0, 5.0, 5.0, 1.0, f64::NAN, 100.0].map(|x| [Some(x)]).to_vec();
     let market = closes(&rows.iter().map(<[_; 1]>::as_slice).collect::<Vec<_>>());
     let below = Rc::new(Expr::Chain(vec![name("close"), number(50.0)], vec![Compare::Less]));
@@ -147,9 +147,9 @@ fn cross_sections_are_over_the_universe_and_tell_market_values_to_all() {
     assert_eq!(values(&market, &breadth, 5, Some(below))[0], Some(0.75));
 }
 
-/// Bars that come later change nothing: rules 1, 2, 11 and 14, over the whole grammar.
+/// Later bars change nothing: rules 1, 2, 11 and 14, over the whole grammar.
 #[test]
-fn no_expression_looks_into_the_future() {
+fn expressions_never_look_into_the_future() {
     let grammar = Grammar { frames: true, helpers: true, finite: false, mixed: false };
     for seed in 0..400u64 {
         let whole = market(&mut Random::new(seed / 4));

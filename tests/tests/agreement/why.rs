@@ -1,5 +1,5 @@
-//! `--why` on random scans: each part has the value that an ordinary scan gives for its text, the whole clauses have the
-//! value that the symbol's status says, and something is marked exactly when a clause is not true.
+//! `--why` on random scans: each part has the value that an ordinary scan gives for its text, the whole clauses have
+//! the value that the symbol's status implies, and something is marked exactly when a clause is not true.
 
 use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{PreparedScan, Question, all_bars};
@@ -44,7 +44,7 @@ fn every_part_has_the_value_that_an_ordinary_scan_gives_it() {
     let (mut compared, mut reasons, mut inside) = (0, 0, 0);
     for seed in 0..SCANS {
         let (market, mut scan) = super::case(seed + 77_000);
-        // A part as a column has the bars of an ordinary scan.
+        // A part that is a column has the bars of an ordinary scan.
         (scan.adjust, scan.history) = (None, None);
         let written = document(&scan);
         let Ok(ready) = prepared(&market, &written) else { continue };
@@ -52,9 +52,9 @@ fn every_part_has_the_value_that_an_ordinary_scan_gives_it() {
         let Some(row) = rows.get(seed as usize % rows.len()).map(|r| &r.row) else { continue };
         let question = Question::new(&ready, &row.symbol).expect("a question");
         let explained = question.explained(&answer(&question.scan));
-        let told = format!("seed {seed} {}\n{:#?}", scan.text(), explained);
+        let context = format!("seed {seed} {}\n{:#?}", scan.text(), explained);
         if row.status == Status::Stale {
-            assert!(explained.parts.is_empty(), "{told}");
+            assert!(explained.parts.is_empty(), "{context}");
             continue;
         }
         let clause = |name: &str| explained.parts.iter().find(|p| p.part.clause == Some(name)).map(|p| p.value);
@@ -65,12 +65,12 @@ fn every_part_has_the_value_that_an_ordinary_scan_gives_it() {
             (true, 0.0) => Status::NotMatched,
             (true, _) => Status::Unknown,
         };
-        assert_eq!(status, row.status, "{told}");
+        assert_eq!(status, row.status, "{context}");
         let marked = explained.parts.iter().any(|p| p.reason);
-        assert_eq!(marked, universe != 1.0 || condition != 1.0, "{told}");
-        assert!(explained.parts.iter().all(|p| !p.reason || p.value != 1.0 || p.part.depth > 0), "{told}");
+        assert_eq!(marked, universe != 1.0 || condition != 1.0, "{context}");
+        assert!(explained.parts.iter().all(|p| !p.reason || p.value != 1.0 || p.part.depth > 0), "{context}");
         reasons += usize::from(marked);
-        // Inside the universe cross-sections mean another population, and values are told of its members only.
+        // Inside the universe cross-sections have another population, and values are shown for its members only.
         if status == Status::Outside {
             continue;
         }
@@ -88,10 +88,10 @@ fn every_part_has_the_value_that_an_ordinary_scan_gives_it() {
             continue;
         }
         let values = selected(&market, &written, &texts, &row.symbol);
-        assert_eq!(values.len(), parts.len(), "{told}");
+        assert_eq!(values.len(), parts.len(), "{context}");
         for (part, value) in parts.iter().zip(values) {
             let same = part.value.to_bits() == value.to_bits() || part.value.is_nan() && value.is_nan();
-            assert!(same, "{}: {} as a part, {value} as a column\n{told}", part.part.text, part.value);
+            assert!(same, "{}: {} as a part, {value} as a column\n{context}", part.part.text, part.value);
             compared += 1;
         }
     }

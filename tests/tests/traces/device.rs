@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use super::*;
 use trawl_tests::otlp::Sink;
 
-/// What a simulated device has and takes; it computes with the kernels' emulator and keeps the times of a device.
+/// A simulated device; it computes with the kernels' emulator and records times as a device does.
 const SIMULATED: (&str, &str) = ("TRAWL_SIMULATED_DEVICE", "kernel=2");
 
 #[test]
-fn stages_of_a_device_are_told_beside_those_of_the_processors() {
+fn stages_of_a_device_are_shown_beside_those_of_the_cpu() {
     let home = Home::new();
     if !home.trawl(&["scan", "--help"]).expect_code(0).stdout.contains("--backend") {
-        eprintln!("SKIPPED: this build computes on processors alone");
+        eprintln!("SKIPPED: this build computes on the CPU only");
         return;
     }
     let sink = Sink::start();
@@ -28,13 +28,13 @@ fn stages_of_a_device_are_told_beside_those_of_the_processors() {
     for stage in trace.iter().filter(|s| stages.contains(&s.name.as_str())) {
         let execute = trace.iter().find(|s| s.span == stage.parent).expect("a parent");
         assert_eq!(execute.name, "execute");
-        // Anchored to the host's clock: within what the host saw.
+        // Converted to the host's clock: within what the host measured.
         let inside = stage.start_ns + 50_000_000 >= execute.start_ns && stage.end_ns <= execute.end_ns + 50_000_000;
         assert!(inside, "{stage:#?}\nis not within\n{execute:#?}");
     }
     assert!(trace.iter().any(|s| s.name == "h2d" && !s.get("trawl.bytes").is_empty()), "{trace:#?}");
-    let told = profile(&home, &cluster.url, &newest(&home, &cluster));
+    let shown = profile(&home, &cluster.url, &newest(&home, &cluster));
     let summed: Vec<&str> =
-        told["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
-    assert!(stages.iter().all(|stage| summed.contains(stage)), "{told:#}");
+        shown["stages"].as_array().expect("stages").iter().filter_map(|s| s["stage"].as_str()).collect();
+    assert!(stages.iter().all(|stage| summed.contains(stage)), "{shown:#}");
 }

@@ -46,11 +46,11 @@ fn newest(home: &Home, cluster: &Cluster) -> String {
     line["scan"].as_str().expect("an id").to_owned()
 }
 
-/// What `trawl scans trace SCAN --json` says.
+/// The output of `trawl scans trace SCAN --json`.
 #[track_caller]
 fn profile(home: &Home, url: &str, scan: &str) -> serde_json::Value {
-    let told = home.trawl(&["trace", scan, "--json", "--coordinator", url]).expect_code(0);
-    serde_json::from_str(&told.stdout).expect("JSON")
+    let ended = home.trawl(&["trace", scan, "--json", "--coordinator", url]).expect_code(0);
+    serde_json::from_str(&ended.stdout).expect("JSON")
 }
 
 #[track_caller]

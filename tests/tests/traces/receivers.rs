@@ -1,14 +1,14 @@
-//! Receivers that this project did not write understand what is sent; and what the standard variables ask for is done.
+//! Receivers from other projects understand what is sent, and the standard variables have their effect.
 
 use std::collections::BTreeSet;
 
 use super::*;
-use trawl_tests::collectors::{Rotel, Told};
+use trawl_tests::collectors::{PrintedSpan, Rotel};
 use trawl_tests::otlp::Sink;
 use trawl_tests::tls_receiver::TlsReceiver;
 
 #[test]
-fn a_receiver_of_others_takes_the_same_tree_by_grpc_and_by_http() {
+fn a_receiver_of_another_project_accepts_the_same_tree_by_grpc_and_by_http() {
     let Some(rotel) = Rotel::start() else { return };
     let home = Home::new();
     home.synth("market", 1200, 100);
@@ -19,8 +19,7 @@ fn a_receiver_of_others_takes_the_same_tree_by_grpc_and_by_http() {
         let cluster = Cluster::start_with(&home, 3, &etcd::endpoint(), &variables);
         scan(&home, &cluster, &["--shards", "per-group"], &variables).expect_code(0);
         let trace = wait::until(EXPORT_BOUND, || newer(&rotel, &before));
-        let trace =
-            trace.unwrap_or_else(|| panic!("by {protocol} rotel was told of no whole trace:\n{}", rotel.said()));
+        let trace = trace.unwrap_or_else(|| panic!("by {protocol} rotel received no whole trace:\n{}", rotel.output()));
         let services: BTreeSet<&str> = trace.iter().map(|s| s.service.as_str()).collect();
         assert_eq!(services, BTreeSet::from(["trawl", "trawl-coordinator", "trawl-worker"]), "{protocol}");
         let shard = trace.iter().find(|s| s.name == "shard").expect("a shard");
@@ -35,11 +34,11 @@ fn a_receiver_of_others_takes_the_same_tree_by_grpc_and_by_http() {
     }
 }
 
-/// The whole trace of a scan that rotel had not told of before, once the workers' stages are in it.
-fn newer(rotel: &Rotel, before: &BTreeSet<String>) -> Option<Vec<Told>> {
+/// The whole trace of a scan that rotel had not printed before, once the workers' stages are in it.
+fn newer(rotel: &Rotel, before: &BTreeSet<String>) -> Option<Vec<PrintedSpan>> {
     let all = rotel.spans();
     let root = all.iter().find(|s| s.name == "scan" && s.parent.is_empty() && !before.contains(&s.trace))?;
-    let trace: Vec<Told> = all.iter().filter(|s| s.trace == root.trace).cloned().collect();
+    let trace: Vec<PrintedSpan> = all.iter().filter(|s| s.trace == root.trace).cloned().collect();
     let ids: BTreeSet<&str> = trace.iter().map(|s| s.span.as_str()).collect();
     let whole = trace.iter().all(|s| s.parent.is_empty() || ids.contains(s.parent.as_str()));
     let named = |name: &str| trace.iter().any(|s| s.name == name);
@@ -52,7 +51,7 @@ fn embedded(home: &Home, variables: &[(&str, &str)]) -> Ended {
 }
 
 #[test]
-fn http_goes_over_tls_to_whom_a_variable_trusts_with_its_headers() {
+fn http_uses_tls_with_the_trusted_ca_and_the_headers_of_the_variables() {
     let home = Home::new();
     let receiver = TlsReceiver::start(&home.data_root());
     let ca = receiver.ca.display().to_string();
@@ -77,7 +76,7 @@ fn http_goes_over_tls_to_whom_a_variable_trusts_with_its_headers() {
         assert!(holds(text), "{text} is not in what was sent");
     }
     assert!(!holds("trawl-worker") && !format!("{}{}", ended.stdout, ended.stderr).contains("sesame"));
-    // Whom nobody trusts is told nothing, and the scan does not care.
+    // Nothing is sent to an untrusted receiver, and the scan is not affected.
     let before = receiver.asked().len();
     let ended = embedded(&home, &variables);
     assert_eq!(receiver.asked().len(), before);
@@ -89,7 +88,7 @@ fn http_goes_over_tls_to_whom_a_variable_trusts_with_its_headers() {
 }
 
 #[test]
-fn what_the_variables_turn_off_is_not_sent() {
+fn signals_that_the_variables_turn_off_are_not_sent() {
     let sink = Sink::start();
     let home = Home::new();
     for off in
@@ -104,24 +103,24 @@ fn what_the_variables_turn_off_is_not_sent() {
 }
 
 #[test]
-fn without_the_variables_nothing_is_exported_and_nothing_said() {
+fn without_the_variables_nothing_is_exported_and_nothing_printed() {
     let home = Home::new();
     let ended = embedded(&home, &[]);
-    let said = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
-    assert!(!said.contains("otel") && !said.contains("opentelemetry") && !said.contains("trace"), "{said}");
+    let printed = format!("{}{}", ended.stdout, ended.stderr).to_lowercase();
+    assert!(!printed.contains("otel") && !printed.contains("opentelemetry") && !printed.contains("trace"), "{printed}");
 }
 
 #[test]
-fn a_variable_that_says_what_cannot_be_is_told_and_the_scan_runs() {
+fn a_variable_with_an_invalid_value_is_reported_and_the_scan_runs() {
     let home = Home::new();
-    for (name, value, told) in [
+    for (name, value, expected) in [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "'grpc' or 'http/protobuf' is expected"),
         ("OTEL_TRACES_EXPORTER", "zipkin", "'otlp' or 'none' is expected"),
-        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "nowhere.pem", "nowhere.pem, which is of no use"),
-        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key.pem", "go together"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "nowhere.pem", "nowhere.pem, which cannot be used"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "key.pem", "cannot be used alone"),
         ("TRAWL_LOG_FORMAT", "xml", "'text' or 'json' is expected"),
     ] {
         let ended = embedded(&home, &sending("http://127.0.0.1:1", &[(name, value)]));
-        assert!(ended.stderr.contains(name) && ended.stderr.contains(told), "{name}: {}", ended.stderr);
+        assert!(ended.stderr.contains(name) && ended.stderr.contains(expected), "{name}: {}", ended.stderr);
     }
 }

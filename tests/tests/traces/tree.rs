@@ -1,18 +1,18 @@
-//! The tree of one scan: whole, in one trace, named as a person would search for it.
+//! The tree of one scan: complete, in one trace, with names that a person would search for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use trawl_tests::otlp::{Sink, Span};
 
-/// A child may seem to begin before its parent, or end after it, by so much: threads are held up between reading a clock
-/// and ending a span.
+/// Tolerance for a child that seems to begin before its parent, or to end after it: a thread may be delayed between
+/// reading a clock and ending a span.
 const SKEW_NS: u64 = 50_000_000;
 /// As OTLP numbers kinds.
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
 
-/// The whole trace once every shard that was dispatched is in it, with what its worker did.
+/// The whole trace once it contains every dispatched shard, with what its worker did.
 fn whole(sink: &Sink, shards: usize) -> Option<Vec<Span>> {
     let trace = sink.whole_trace("scan")?;
     let count = |name: &str| trace.iter().filter(|s| s.name == name).count();
@@ -36,7 +36,7 @@ fn a_scan_over_three_workers_is_one_trace() {
     let by_id: BTreeMap<&str, &Span> = trace.iter().map(|s| (s.span.as_str(), s)).collect();
     let parent = |span: &Span| by_id.get(span.parent.as_str()).copied();
 
-    // Who is whose child, and of which service.
+    // Each span's parent, and its service.
     let edges: BTreeSet<(&str, &str, &str)> = trace
         .iter()
         .map(|s| (s.service.as_str(), parent(s).map_or("", |p| p.name.as_str()), s.name.as_str()))
@@ -62,7 +62,7 @@ fn a_scan_over_three_workers_is_one_trace() {
         assert!(inside, "{span:#?}\nis not within\n{parent:#?}");
     }
 
-    // What a shard is searched by.
+    // Attributes that shards are searched by.
     let shards: Vec<&Span> = trace.iter().filter(|s| s.name == "shard").collect();
     assert_eq!(shards.len(), runs.len(), "one span for each dispatch: {shards:#?}");
     let attributes = [
@@ -109,14 +109,14 @@ fn a_scan_over_three_workers_is_one_trace() {
     assert!(trace.iter().filter(|s| s.name == "kernel").all(|s| s.get("trawl.fusion_group") == "0"));
     assert!(trace.iter().all(|s| !s.failed), "{trace:#?}");
 
-    // Each process says what it is, and is told from the others.
+    // Each process is identified, and can be distinguished from the others.
     let instances: BTreeSet<&str> = trace.iter().map(|s| s.resource["service.instance.id"].as_str()).collect();
     assert_eq!(instances.len(), 5, "a command, a coordinator, three workers");
     assert!(trace.iter().all(|s| s.resource["host.name"] == "rack-7" && !s.resource["service.version"].is_empty()));
-    // What the receiver wants to be told is told to it, and to nobody else.
+    // Headers for the receiver are sent to it, and appear nowhere else.
     assert_eq!(sink.secrets(), BTreeSet::from(["sesame".to_owned()]));
-    let said = format!("{}{}", cluster.coordinator.said(), cluster.workers[0].said());
-    assert!(!said.contains("sesame"), "{said}");
+    let logs = format!("{}{}", cluster.coordinator.output(), cluster.workers[0].output());
+    assert!(!logs.contains("sesame"), "{logs}");
     // Nothing of the scan is in another trace.
     let strays: Vec<Span> = sink.spans().into_iter().filter(|s| s.trace != trace[0].trace).collect();
     assert!(strays.is_empty(), "{strays:#?}");
@@ -135,7 +135,7 @@ fn a_trace_has_a_span_for_each_stage_of_a_shard_and_not_for_each_segment() {
     let trace = wait_for("whole trace", || whole(&sink, 1).filter(|t| t.iter().any(|s| s.name == "merge")));
     let shards = trace.iter().filter(|s| s.name == "shard").count();
     assert!(trace.len() < 300 && trace.len() <= shards * 30, "{} spans of {shards} shards", trace.len());
-    // Summed up, they say how much work is in them.
+    // The sums show how much work they contain.
     let kernel =
         trace.iter().find(|s| s.name == "kernel" && !s.get("trawl.count").is_empty()).expect("a summed kernel");
     assert!(kernel.get("trawl.busy_ms").parse::<f64>().unwrap() > 0.0);

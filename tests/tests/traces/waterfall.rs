@@ -7,7 +7,7 @@ fn lines(profile: &serde_json::Value) -> &Vec<serde_json::Value> {
     profile["shards"].as_array().expect("shards")
 }
 
-/// Workers whose shards were late because they are slow, by `trawl scans trace`.
+/// Workers whose shards were late because the worker is slow, by `trawl scans trace`.
 fn slow_workers(profile: &serde_json::Value) -> Vec<&str> {
     let slow = |line: &&serde_json::Value| line["straggler"]["cause"] == "slow-worker";
     lines(profile).iter().filter(slow).filter_map(|line| line["worker"].as_str()).collect()
@@ -17,19 +17,19 @@ fn slow_workers(profile: &serde_json::Value) -> Vec<&str> {
 fn a_slowed_worker_is_shown_as_the_cause() {
     let home = Home::new();
     let mut cluster = cluster(&home, 2, &[]);
-    // Warm, so that nothing but the worker is slow.
+    // Warm, so that only the worker is slow.
     scan(&home, &cluster, &[], &[]).expect_code(0);
     cluster.start_worker_as(&home, &[], &["--fault-delay-ms-per-segment", "500"]);
     cluster.wait_for_workers(3);
     scan(&home, &cluster, &["--shards", "per-group"], &[]).expect_code(0);
     let id = newest(&home, &cluster);
-    let told = profile(&home, &cluster.url, &id);
-    assert_eq!((told["state"].as_str(), told["mode"].as_str()), (Some("done"), Some("cluster")));
-    let slow = slow_workers(&told);
+    let shown_profile = profile(&home, &cluster.url, &id);
+    assert_eq!((shown_profile["state"].as_str(), shown_profile["mode"].as_str()), (Some("done"), Some("cluster")));
+    let slow = slow_workers(&shown_profile);
     let by_w3 = slow.iter().filter(|worker| **worker == "w3").count();
-    assert!(by_w3 > 0 && by_w3 * 2 > slow.len(), "{told:#}");
-    assert_eq!(lines(&told)[0]["worker"], "w3", "the slowest stands first: {told:#}");
-    let others = lines(&told).iter().filter(|line| line["worker"] != "w3" && line["ending"] == "done");
+    assert!(by_w3 > 0 && by_w3 * 2 > slow.len(), "{shown_profile:#}");
+    assert_eq!(lines(&shown_profile)[0]["worker"], "w3", "the slowest is first: {shown_profile:#}");
+    let others = lines(&shown_profile).iter().filter(|line| line["worker"] != "w3" && line["ending"] == "done");
     for line in others {
         let stages: Vec<&str> = line["stages"].as_array().unwrap().iter().filter_map(|s| s["stage"].as_str()).collect();
         assert_eq!(stages[..2], ["receive", "queue"], "{line:#}");
@@ -60,7 +60,7 @@ fn where_the_time_went_is_known_after_a_restart_as_long_as_the_answer_is() {
     cluster.coordinator.kill();
     let endpoint = etcd::endpoint();
     let flags = ["coordinator", "--etcd", &endpoint, "--cluster-name", &cluster.name, "--listen", "127.0.0.1:0"];
-    // The killed one is still known for as long as its lease runs.
+    // The killed one is still registered until its lease expires.
     let flags = [&flags[..], &["--results-shared"]].concat();
     let mut again = Background::start("coordinator 2", &mut home.command(&flags));
     let url = again.wait_for_line(EXPORT_BOUND, |line| {
@@ -68,8 +68,9 @@ fn where_the_time_went_is_known_after_a_restart_as_long_as_the_answer_is() {
         words.split_whitespace().find_map(|word| word.strip_prefix("url=")).map(str::to_owned)
     });
     let after = wait_for("trace", || {
-        let told = home.trawl(&["trace", &id, "--json", "--coordinator", &url]);
-        (told.code == Some(0)).then(|| serde_json::from_str::<serde_json::Value>(&told.stdout).expect("JSON"))
+        let shown_profile = home.trawl(&["trace", &id, "--json", "--coordinator", &url]);
+        (shown_profile.code == Some(0))
+            .then(|| serde_json::from_str::<serde_json::Value>(&shown_profile.stdout).expect("JSON"))
     });
     assert_eq!(after, before);
 }
@@ -86,9 +87,9 @@ fn a_profile_follows_a_scan_here_and_in_a_cluster() {
     );
     let shown = scan(&home, &cluster, &["--profile", "--ephemeral"], &[]).expect_code(0).stdout;
     assert!(shown.contains("(cluster): 1 200 symbols") && shown.contains("workers") && shown.contains("w2"), "{shown}");
-    // Of one that was not recorded too, as long as its coordinator remembers it.
-    let told = profile(&home, &cluster.url, &newest(&home, &cluster));
-    assert!(!lines(&told).is_empty(), "{told:#}");
+    // Also of a scan that was not recorded, as long as its coordinator remembers it.
+    let shown_profile = profile(&home, &cluster.url, &newest(&home, &cluster));
+    assert!(!lines(&shown_profile).is_empty(), "{shown_profile:#}");
     let ended = home.trawl(&["trace", "nothing-1", "--coordinator", &cluster.url]);
     assert_ne!(ended.code, Some(0));
     assert!(
