@@ -20,11 +20,11 @@ fmt:
 lint:
     cargo clippy --profile ci --workspace --all-targets -- -D warnings
 
-# Refresh the snapshots of tests/tests/snapshots (look at the difference before you commit it)
+# Refresh the snapshots of tests/tests/snapshots and the output in README.md and docs/tour.md (look at the difference before you commit it)
 bless:
     tools/bless
 
-# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition; `just bench metrics` tells what counting costs
+# Benchmarks: `just bench scheduler` plans and schedules for 1,000 workers; `just bench screen` compares with TA-Lib in the same run, `just bench atc` with the definition; `just bench metrics` tells what counting costs, `just bench plan` how long a wide sweep takes to plan, `just bench takeover` how long a new leader takes with 100,000 scans in etcd
 bench name:
     benches/{{ name }}.sh
 
@@ -64,6 +64,14 @@ fuzz seconds="60" seed="1":
 docs:
     cargo run --profile ci --quiet -- indicators --pages docs/indicators
     cargo run --profile ci --quiet -p trawl-telemetry --example metrics_page > docs/metrics.md
+
+# The documentation as a book in target/book; `just book serve` shows it while you write
+book command="build":
+    "$(tools/get-venv)" -m mkdocs {{ command }} --strict
+
+# The comparison in README.md, written anew from benches/results
+compare-table:
+    tools/compare_table.py
 
 # The pages about the chart, written anew from its values' comments and the program's options
 chart-docs:

@@ -14,7 +14,7 @@ use trawl_market::{Adjustment, MarketError, TimeMicros};
 use trawl_protocol::error::text_of;
 use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
-use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, reads_earlier_crosses};
+use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, changing_name, reads_earlier_crosses};
 
 use crate::local::LocalOptions;
 use crate::merge::{FailedSegment, failed_rows, place_rows};
@@ -35,6 +35,17 @@ pub enum AllBarsError {
     /// The user's to mend.
     #[error("'history' limits what one as-of sees, and every bar has its own: leave one of the two out")]
     History,
+    /// The user's to mend: one plan serves all bars.
+    #[error(
+        "'{name}' is the ticker of {} at different times, and every bar has its own: name the symbol instead",
+        symbols.join(" and of ")
+    )]
+    Renamed {
+        /// As the document has it.
+        name: String,
+        /// What it refers to, by the alphabet.
+        symbols: Vec<String>,
+    },
     /// The operating system gave no threads.
     #[error("cannot start the threads of the scan")]
     Threads(#[from] rayon::ThreadPoolBuildError),
@@ -71,6 +82,11 @@ pub fn all_bars(
     let times = prepared.dataset.times()?;
     let wanted =
         times.partition_point(|t| from.is_some_and(|from| *t < from))..times.partition_point(|t| *t <= prepared.as_of);
+    if let (Some(&first), Some(&last)) = (times.get(wanted.start), times.get(wanted.end.saturating_sub(1)))
+        && let Some((name, symbols)) = changing_name(&prepared.dataset, &prepared.document, (first, last))?
+    {
+        return Err(AllBarsError::Renamed { name, symbols });
+    }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build()?;
     let times = times.get(wanted).unwrap_or(&[]);
     let columns = (prepared.plan.rank.len() + prepared.plan.headings.len()) as u64;
@@ -118,7 +134,7 @@ impl<'a> Parts<'a> {
             return Ok(Self { prepared, cuts: Vec::new() });
         };
         let plan = &prepared.plan;
-        let all = !plan.crosses.is_empty() && reads_earlier_crosses(plan);
+        let all = !plan.crosses.is_empty() && reads_earlier_crosses(&prepared.executable);
         let references = plan.references();
         let manifest = &prepared.dataset.manifest;
         let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
@@ -203,16 +219,14 @@ impl Chunk<'_> {
                     let mut untold = Stages::default();
                     known.run_vintages(step, &input, self.times, &vintages, references, self.cancel, &mut untold)
                 }),
-                Err(error) if error.kind() != ErrorKind::Permanent => {
+                Err(error) if !is_of_snapshot(error.kind()) => {
                     return Err(AllBarsError::Taker(text_of(error)));
                 }
                 Err(error) => return Ok((*segment, Err(bounded_reason(text_of(error))))),
             };
             match output {
                 Ok(output) => Ok((*segment, Ok(output))),
-                Err(error) if error.kind() == ErrorKind::Permanent => {
-                    Ok((*segment, Err(bounded_reason(text_of(&error)))))
-                }
+                Err(error) if is_of_snapshot(error.kind()) => Ok((*segment, Err(bounded_reason(text_of(&error))))),
                 Err(error) => Err(AllBarsError::Execute(error)),
             }
         };
@@ -243,4 +257,9 @@ impl Chunk<'_> {
         }
         rows
     }
+}
+
+/// Whether every attempt fails so. This process's copy is the only one here, so damage of it counts as the snapshot's.
+fn is_of_snapshot(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Permanent | ErrorKind::Damaged)
 }

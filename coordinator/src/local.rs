@@ -26,7 +26,7 @@ use crate::report::{
     FailedRun, Progress, RunReport, SegmentRun, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since,
     sharing_of,
 };
-use crate::scheduler::{AttemptId, ClassId, Command, Event, Limits, Outcome, Piece, Request, Scheduler};
+use crate::scheduler::{AttemptId, Check, ClassId, Command, Event, Limits, Outcome, Piece, Request, Scheduler};
 
 /// The one worker of embedded mode.
 const WORKER: u64 = 1;
@@ -189,7 +189,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(prepared: &'a PreparedScan, options: LocalOptions, threads: usize, progress: &'a dyn Progress) -> Self {
-        let mut scheduler = Scheduler::new(Limits::default(), 0);
+        // Nobody else could do what takes long here.
+        let limits = Limits { attempt_timeout_ms: u64::MAX, ..Limits::default() };
+        let mut scheduler = Scheduler::new(limits, 0);
         scheduler.step(Event::WorkerJoined { worker: WORKER, host: WORKER, class: CLASS, slots: threads }, 0);
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Self {
@@ -324,8 +326,11 @@ impl<'a> Run<'a> {
 
     fn event(&mut self, event: Event, start: &Start<'_>) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut checked = Vec::new();
         for command in self.scheduler.step(event, now_ms) {
             match command {
+                // The copy that was found damaged is this process's own.
+                Command::Check { scan, piece } => checked.push(Event::Checked { scan, piece, found: Check::Damaged }),
                 Command::Dispatch { attempt, pieces, purpose, .. } => {
                     let segments: Vec<u32> = pieces.iter().map(|p| p.segment).collect();
                     let slow_after = self.scheduler.slow_after_ms(attempt).map(Duration::from_millis);
@@ -365,11 +370,13 @@ impl<'a> Run<'a> {
                 | Command::End { .. }
                 | Command::Replace { .. }
                 | Command::Contest { .. }
+                | Command::Distrust { .. }
                 | Command::Quarantine { .. }
                 | Command::Doubt { .. } => {}
             }
         }
         self.held = None;
+        checked.into_iter().for_each(|event| self.event(event, start));
     }
 
     fn ended(&self) -> usize {

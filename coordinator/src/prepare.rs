@@ -17,7 +17,9 @@ use trawl_protocol::limits::SEGMENTS_MAX;
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_telemetry::names::{attribute, span as name};
-use trawl_worker::{ScanSource, Step, StepKind, execution_class_in, lowering_of, precision_of, schema_of};
+use trawl_worker::{
+    ExecutablePlan, ScanSource, Step, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
+};
 
 use crate::merge::MergeSpec;
 use crate::planner::SegmentCost;
@@ -75,6 +77,8 @@ pub struct PreparedScan {
     pub dataset: Dataset,
     /// The compiled document.
     pub plan: Arc<Plan>,
+    /// The plan as it is run, in this precision: lowered once for all that runs it.
+    pub executable: ExecutablePlan,
     /// Time of the bar that is looked at (its start), resolved.
     pub as_of: TimeMicros,
     /// What the user should know of it beforehand: an as-of that is not that of the newest closed bar or lies beyond the
@@ -138,7 +142,10 @@ pub(crate) fn prepare_with(
         .resolve_as_of(&wanted, document.forming, now())?
         .ok_or_else(|| PrepareError::NoBar { dataset: manifest.name.clone(), as_of: wanted.to_string() })?;
     let as_of = resolved.bar;
-    let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?.known_at(as_of);
+    let timeframe: Timeframe = manifest.timeframe.parse()?;
+    let adjustment = Adjustment::parse(document.adjust.as_deref().unwrap_or("none"))?
+        .on(manifest.calendar(), timeframe)
+        .known_at(as_of);
     let mut warnings: Vec<String> = resolved.warning.into_iter().collect();
     if !adjustment.is_none() && manifest.factors.is_none() {
         warnings.push(format!(
@@ -150,7 +157,8 @@ pub(crate) fn prepare_with(
     let plan = compile(&schema).map_err(PrepareError::Plan)?;
     warnings.extend(coverage_warning(&plan, &manifest, as_of)?);
     let precision = precision_of(document);
-    let needed = workspace_bytes(&plan, &manifest, precision);
+    let executable = ExecutablePlan::new(Arc::new(plan), precision);
+    let needed = workspace_bytes(&executable, &manifest);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         return Err(PrepareError::TooMuchMemory { needed });
     }
@@ -164,7 +172,7 @@ pub(crate) fn prepare_with(
     span.record(attribute::SEGMENTS, trawl_telemetry::spans::number(index.len() as u64));
     let class = execution_class_in(precision);
     let identity = Identity {
-        plan: plan.fingerprint(),
+        plan: executable.fingerprint().to_owned(),
         dataset: manifest.name.clone(),
         snapshot: manifest.snapshot.clone(),
         as_of: manifest.as_of_text(as_of),
@@ -178,7 +186,8 @@ pub(crate) fn prepare_with(
     Ok(PreparedScan {
         document: Arc::new(document.clone()),
         dataset,
-        plan: Arc::new(plan),
+        plan: Arc::clone(executable.plan()),
+        executable,
         as_of,
         warnings,
         adjustment,
@@ -200,11 +209,9 @@ fn coverage_warning(plan: &Plan, manifest: &Manifest, as_of: TimeMicros) -> Resu
 }
 
 /// Bytes that one thread needs beside the bars: a function of the plan and the longest history.
-fn workspace_bytes(plan: &Plan, manifest: &Manifest, precision: Precision) -> u64 {
+fn workspace_bytes(executable: &ExecutablePlan, manifest: &Manifest) -> u64 {
     let longest = manifest.symbols.iter().map(|s| s.rows).max().unwrap_or(0);
-    let bars = usize::try_from(longest).unwrap_or(usize::MAX);
-    let programs = plan.stages().iter().flat_map(|stage| &stage.pieces).map(|piece| &piece.program);
-    programs.map(|program| trawl_kernels::workspace_bytes(program, bars, precision)).max().unwrap_or(0)
+    executable.workspace_bytes(usize::try_from(longest).unwrap_or(usize::MAX))
 }
 
 /// As the identity has it, and as a worker reads it.
@@ -259,12 +266,11 @@ impl PreparedScan {
     pub fn source(&self) -> ScanSource {
         ScanSource {
             engine: Engine::Cpu,
-            plan: Arc::clone(&self.plan),
+            executable: self.executable.clone(),
             dataset: self.dataset.clone(),
             as_of: self.as_of,
             adjustment: self.adjustment,
             checkpoints: None,
-            precision: self.precision,
         }
     }
 
@@ -305,7 +311,7 @@ impl PreparedScan {
 
     /// Bytes that one thread needs beside the bars.
     pub fn workspace_bytes(&self) -> u64 {
-        workspace_bytes(&self.plan, &self.dataset.manifest, self.precision)
+        workspace_bytes(&self.executable, &self.dataset.manifest)
     }
 
     /// Bars of the whole scan's symbols.

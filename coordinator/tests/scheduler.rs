@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use trawl_coordinator::planner::Shard;
 use trawl_coordinator::scheduler::{
-    AttemptId, ClassId, Command, DISPUTE_TIMEOUT_MS, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Priority,
-    Purpose, Request, ScanId, Scheduler, WorkerId,
+    AttemptId, Check, ClassId, Command, DISPUTE_TIMEOUT_MS, Digest, Event, HostId, Limits, Loss, Outcome, Piece,
+    Priority, Purpose, Request, ScanId, Scheduler, WorkerId,
 };
 use trawl_protocol::ErrorKind;
 
@@ -17,6 +17,7 @@ const LIMITS: Limits = Limits {
     poisoned_max: 2,
     hedge_min_ms: 100,
     dispute_timeout_ms: DISPUTE_TIMEOUT_MS,
+    attempt_timeout_ms: 5_000,
 };
 const SLOTS: usize = 2;
 const SYMBOLS: u32 = 4;
@@ -134,12 +135,112 @@ fn what_a_living_worker_failed_goes_to_another_first_and_back_only_when_all_fail
     );
 }
 
+/// Of segment 0.
+fn fails(kind: ErrorKind, attempts: u32) -> Command {
+    Command::Fail { scan: 1, piece: whole(0), kind, attempts }
+}
+
 #[test]
-fn a_permanent_failure_is_not_tried_again() {
-    let mut case = Case::one_scan(2, &[&[0, 1]]);
-    case.failed(1, 0, ErrorKind::Permanent);
-    let failed = Command::Fail { scan: 1, piece: whole(0), kind: ErrorKind::Permanent, attempts: 1 };
-    assert_eq!(case.commands, [failed]);
+fn a_failure_for_good_needs_a_second_host_that_says_the_same() {
+    for (kind, told) in [
+        (ErrorKind::Permanent, ErrorKind::Permanent),
+        (ErrorKind::Invalid, ErrorKind::Invalid),
+        // What everybody finds damaged is the snapshot's own.
+        (ErrorKind::Damaged, ErrorKind::Permanent),
+    ] {
+        let mut case = Case::one_scan(2, &[&[0, 1]]);
+        case.failed(1, 0, kind);
+        assert_eq!(case.places(), [(2, vec![0])], "at once, and elsewhere");
+        assert_eq!(case.commands.len(), 1, "{:?}", case.commands);
+        case.failed(2, 0, kind);
+        assert_eq!(case.commands, [fails(told, 2)]);
+    }
+}
+
+#[test]
+fn a_host_that_fails_what_another_has_is_given_nothing_more_and_its_results_are_believed() {
+    let mut case = Case::one_scan(2, &[&[0, 1, 2]]);
+    case.done(1, 1, whole(1), 5);
+    case.failed(1, 0, ErrorKind::Damaged);
+    assert_eq!(case.places(), [(2, vec![0])]);
+    case.done(2, 2, whole(0), 5);
+    assert!(case.says(&Command::Accept { scan: 1, piece: whole(0) }));
+    assert!(case.says(&Command::Distrust { host: 1, scan: 1, piece: whole(0) }));
+    assert!(case.says(&Command::Stop { attempt: 1 }));
+    assert_eq!(case.places(), [(2, vec![2])], "the rest of what it had; what it has answered is not asked for again");
+    case.done(3, 2, whole(2), 5);
+    assert!(case.says(&Command::End { scan: 1, outcome: Outcome::Complete { disputed: false } }));
+    let next = Request { shards: vec![shard(&[0], Some(1))], ..request(&[shard(&[0], None)]) };
+    case.step(Event::Submitted { scan: 2, request: next });
+    assert_eq!(case.places(), [(2, vec![0])]);
+    // Started anew, it is another registration, and is trusted again.
+    case.step(Event::WorkerLost { worker: 1, loss: Loss::Left });
+    case.step(Event::WorkerJoined { worker: 9, host: 1, class: 0, slots: SLOTS });
+    let next = Request { shards: vec![shard(&[0], Some(9))], ..request(&[shard(&[0], None)]) };
+    case.step(Event::Submitted { scan: 3, request: next });
+    assert_eq!(case.places(), [(9, vec![0])]);
+}
+
+#[test]
+fn where_nobody_else_can_be_asked_the_coordinator_reads_its_own_copy() {
+    let ends = |kind: ErrorKind, found: Check| {
+        let mut case = Case::one_scan(1, &[&[0]]);
+        case.failed(1, 0, kind);
+        assert_eq!(case.commands, [Command::Check { scan: 1, piece: whole(0) }]);
+        case.step(Event::AttemptEnded { attempt: 1 });
+        assert_eq!(case.wait(60_000), [], "it waits for what is found");
+        case.step(Event::Checked { scan: 1, piece: whole(0), found });
+        case
+    };
+    assert!(ends(ErrorKind::Damaged, Check::Damaged).says(&fails(ErrorKind::Permanent, 1)));
+    assert!(ends(ErrorKind::Permanent, Check::Sound).says(&fails(ErrorKind::Permanent, 1)));
+    assert!(ends(ErrorKind::Permanent, Check::Damaged).says(&fails(ErrorKind::Permanent, 1)));
+    for kind in [ErrorKind::Damaged, ErrorKind::Permanent] {
+        assert!(ends(kind, Check::Unknown).says(&fails(ErrorKind::Retryable, 1)), "nothing is proven");
+    }
+    let mut alone = ends(ErrorKind::Damaged, Check::Sound);
+    assert_eq!(alone.commands, [Command::Distrust { host: 1, scan: 1, piece: whole(0) }]);
+    alone.join(2, 0, SLOTS);
+    alone.wait(10);
+    assert_eq!(alone.places(), [(2, vec![0])], "it waits for a worker that is trusted");
+}
+
+#[test]
+fn an_attempt_that_says_nothing_for_too_long_is_ended_and_gets_longer_the_next_time() {
+    let mut case = Case::one_scan(1, &[&[0, 1]]);
+    case.wait(4_999);
+    case.done(1, 1, whole(0), 0);
+    assert_eq!(case.wait(4_999), [], "each reply begins its time anew");
+    case.wait(1);
+    assert_eq!(case.commands[0], Command::Stop { attempt: 1 });
+    assert_eq!(case.places(), [(1, vec![1])], "alone, it gets the work again");
+    assert_eq!(case.wait(9_999), [], "twice as long");
+    case.wait(1);
+    assert_eq!(case.commands[0], Command::Stop { attempt: 2 });
+    // Another worker comes and is asked first.
+    let mut case = Case::one_scan(1, &[&[0]]);
+    case.join(2, 0, SLOTS);
+    case.wait(5_000);
+    assert_eq!(case.places(), [(2, vec![0])]);
+    case.wait(10_000);
+    case.wait(20_000);
+    assert!(case.says(&fails(ErrorKind::Retryable, 3)), "and its attempts are bounded");
+}
+
+#[test]
+fn a_scan_that_waits_for_workers_does_not_end_without_them() {
+    let mut case = Case::new(0, SLOTS);
+    let request = Request { waits: true, ..request(&[shard(&[0], None)]) };
+    case.step(Event::Submitted { scan: 1, request });
+    assert!(case.scheduler.waits_for_workers(1));
+    assert_eq!(case.wait(1_000_000), []);
+    case.join(1, 0, SLOTS);
+    assert_eq!(case.places(), [(1, vec![0])]);
+    assert!(!case.scheduler.waits_for_workers(1));
+    case.died(1);
+    assert!(case.scheduler.waits_for_workers(1));
+    case.join(2, 0, SLOTS);
+    assert_eq!(case.places(), [(2, vec![0])]);
 }
 
 #[test]

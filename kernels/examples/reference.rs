@@ -72,18 +72,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let program = plan.program();
     let mut series: Vec<Series> = Vec::with_capacity(program.nodes().len());
     for node in program.nodes() {
-        let values = match node.op {
-            Op::Column(i) => match &program.inputs[usize::from(i)] {
+        let values = if let Op::Column(i) = node.op {
+            match &program.inputs[usize::from(i)] {
                 Input::Column(name) => {
                     columns[names.iter().position(|n| n == name).ok_or("a column that is not there")?].clone()
                 }
-                other => return Err(format!("{other:?} is no column of a file").into()),
-            },
-            Op::Constant(bits) => vec![Double::of(bits.value()); bars],
-            op => {
-                let inputs: Vec<&[Double]> = node.inputs.iter().map(|id| series[id.index()].as_slice()).collect();
-                oracle::primitive(op, &inputs, bars)
+                other => return Err(format!("{other:?} is not a column of a file").into()),
             }
+        } else if let Op::Constant(bits) = node.op {
+            vec![Double::of(bits.value()); bars]
+        } else {
+            let inputs: Vec<&[Double]> = node.inputs.iter().map(|id| series[id.index()].as_slice()).collect();
+            oracle::primitive(node.op, &inputs, bars)
         };
         series.push(values);
     }

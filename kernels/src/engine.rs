@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
-use trawl_plan::Program;
-
 use crate::cuda::{BarsSource, Executor, Fault, Lowering};
 use crate::stages::Stages;
-use crate::{BACKEND_CPU, Cancel, Cancelled, Precision, SymbolInput};
+use crate::{BACKEND_CPU, Cancel, Cancelled, Executable, Precision, SymbolInput};
 
 /// What runs programs. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -57,29 +55,27 @@ impl Engine {
         }
     }
 
-    /// As [`Precision::evaluate_from`]. Bars of a known `source` stay on a device. Where a device's time went is recorded;
+    /// As [`Executable::evaluate_from`]. Bars of a known `source` stay on a device. Where a device's time went is recorded;
     /// that of the calling thread is the caller's to record. A program that no kernel can be written for is run by the CPU,
     /// whose bits are the same.
     ///
     /// # Errors
     /// [`EngineError`].
-    #[allow(clippy::too_many_arguments)]
     pub fn evaluate_from(
         &self,
-        precision: Precision,
-        program: &Program,
+        executable: &Executable,
         symbols: &[SymbolInput<'_>],
         from: &[usize],
         source: Option<&BarsSource<'_>>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Vec<Vec<Vec<f64>>>, EngineError> {
-        if precision == Precision::F64
+        if executable.precision() == Precision::F64
             && let Self::Device(executor) | Self::Chunks(executor) = self
         {
             let done = match self {
-                Self::Chunks(_) => executor.evaluate_in_chunks(program, symbols, from, source, cancel, stages, true),
-                _ => executor.evaluate_from(program, symbols, from, source, cancel, stages),
+                Self::Chunks(_) => executor.evaluate_in_chunks(executable, symbols, from, source, cancel, stages, true),
+                _ => executor.evaluate_from(executable, symbols, from, source, cancel, stages),
             };
             match done {
                 Ok(values) => return Ok(values),
@@ -88,6 +84,6 @@ impl Engine {
                 Err(fault) => return Err(EngineError::Device(fault)),
             }
         }
-        Ok(precision.evaluate_from(program, symbols, from, cancel)?)
+        Ok(executable.evaluate_from(symbols, from, cancel)?)
     }
 }

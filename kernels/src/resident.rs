@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use trawl_plan::Program;
 
-use crate::cpu::{Course, Cut, LANES, Lane, ResidentLayout, ResidentTile, Scratch, Tile, Workspace};
-use crate::{Cancel, Cancelled, SymbolInput, chunks};
+use crate::cpu::{Course, Cut, LANES, Lane, ResidentTile, Scratch, Tile, Workspace};
+use crate::{Cancel, Cancelled, Executable, SymbolInput, chunks};
 
 /// Tiles that a thread takes at a time: a few, so that threads end together.
 const TILES_TOGETHER: usize = 4;
@@ -25,38 +24,31 @@ pub enum ResidentError {
 /// Its values are those of [`crate::evaluate_last`] over the whole histories, bit for bit. What symbols share a tile,
 /// and how many threads add bars, changes nothing.
 pub struct Resident {
-    inputs: usize,
-    outputs: usize,
-    layout: ResidentLayout,
+    executable: Executable,
     tiles: Vec<ResidentTile>,
     /// Tile and lane of each symbol.
     places: Vec<(usize, usize)>,
 }
 
 impl Resident {
-    /// Runs the program over the visible bars of `symbols` and keeps what it needs to go on; on the threads of the
+    /// Runs the program in `f64` over the visible bars of `symbols` and keeps what it needs to go on; on the threads of the
     /// present rayon pool. Symbols are known by their place in `symbols`.
     ///
     /// # Errors
     /// [`Cancelled`].
-    pub fn new(program: &Program, symbols: &[SymbolInput<'_>], cancel: &dyn Cancel) -> Result<Self, Cancelled> {
-        let layout = ResidentLayout::new::<f64>(program);
+    pub fn new(executable: &Executable, symbols: &[SymbolInput<'_>], cancel: &dyn Cancel) -> Result<Self, Cancelled> {
+        let layout = executable.resident_layout();
         let chunks: Vec<Vec<usize>> = chunks(symbols).collect();
         let lanes: Vec<Vec<Lane<f64>>> = chunks
             .par_iter()
-            .map_init(|| Workspace::new(program), |w, chunk| ran(&layout, w, symbols, chunk, program, cancel))
+            .map_init(|| Workspace::new(executable.schedule()), |w, chunk| ran(executable, w, symbols, chunk, cancel))
             .collect::<Result<_, _>>()?;
         let mut pools: BTreeMap<usize, Vec<Lane<f64>>> = BTreeMap::new();
         for lane in lanes.into_iter().flatten() {
             pools.entry(layout.class(lane.bars)).or_default().push(lane);
         }
-        let mut resident = Self {
-            inputs: program.inputs.len(),
-            outputs: program.outputs.len(),
-            layout,
-            tiles: Vec::new(),
-            places: vec![(0, 0); symbols.len()],
-        };
+        let mut resident =
+            Self { executable: executable.clone(), tiles: Vec::new(), places: vec![(0, 0); symbols.len()] };
         pools.into_values().for_each(|pool| resident.seat(pool));
         resident.find_places();
         Ok(resident)
@@ -69,8 +61,9 @@ impl Resident {
     /// [`ResidentError`]; then nothing has changed.
     pub fn push(&mut self, columns: &[&[f64]], present: Option<&[bool]>) -> Result<(), ResidentError> {
         let expected = self.places.len();
-        if columns.len() != self.inputs {
-            return Err(ResidentError::Columns { found: columns.len(), expected: self.inputs });
+        let inputs = self.executable.inputs.len();
+        if columns.len() != inputs {
+            return Err(ResidentError::Columns { found: columns.len(), expected: inputs });
         }
         let counts = columns.iter().map(|c| c.len()).chain(present.map(<[bool]>::len));
         if let Some(found) = counts.into_iter().find(|found| *found != expected) {
@@ -79,7 +72,7 @@ impl Resident {
         if let Some(present) = present {
             self.part(present);
         }
-        let layout = &self.layout;
+        let layout = self.executable.resident_layout();
         let advances = |tile: &ResidentTile| tile.symbols().next().is_some_and(|(_, s)| present.is_none_or(|p| p[s]));
         self.tiles.par_iter_mut().with_min_len(TILES_TOGETHER).for_each_init(
             || Scratch::new(layout),
@@ -95,12 +88,12 @@ impl Resident {
     /// The value of an output at a symbol's last bar; NaN for a symbol without bars.
     pub fn value(&self, symbol: usize, output: usize) -> f64 {
         let (tile, lane) = self.places[symbol];
-        self.tiles[tile].value(&self.layout, output, lane)
+        self.tiles[tile].value(self.executable.resident_layout(), output, lane)
     }
 
     /// How many values a symbol has.
     pub fn outputs(&self) -> usize {
-        self.outputs
+        self.executable.outputs.len()
     }
 
     /// Bars that a symbol has had.
@@ -122,7 +115,8 @@ impl Resident {
     /// Puts symbols that have a new bar and symbols that have none into tiles of their own: windows begin at bar
     /// numbers, so that the lanes of a tile have to stand at the same one.
     fn part(&mut self, present: &[bool]) {
-        let Self { layout, tiles, .. } = self;
+        let Self { executable, tiles, .. } = self;
+        let layout = executable.resident_layout();
         let mut pools: BTreeMap<(usize, bool), Vec<Lane<f64>>> = BTreeMap::new();
         for tile in tiles.iter_mut() {
             let (there, absent): (Vec<_>, Vec<_>) = tile.symbols().partition(|(_, symbol)| present[*symbol]);
@@ -155,7 +149,7 @@ impl Resident {
         pool.sort_by_key(|lane| lane.symbol);
         while !pool.is_empty() {
             let rest = pool.split_off(pool.len().min(LANES));
-            self.tiles.push(ResidentTile::new(&self.layout, std::mem::replace(&mut pool, rest)));
+            self.tiles.push(ResidentTile::new(self.executable.resident_layout(), std::mem::replace(&mut pool, rest)));
         }
     }
 
@@ -168,17 +162,17 @@ impl Resident {
 
 /// Runs some symbols to their last bar and takes them out there.
 fn ran(
-    layout: &ResidentLayout,
+    executable: &Executable,
     workspace: &mut Workspace<'_>,
     symbols: &[SymbolInput<'_>],
     chunk: &[usize],
-    program: &Program,
     cancel: &dyn Cancel,
 ) -> Result<Vec<Lane<f64>>, Cancelled> {
+    let layout = executable.resident_layout();
     let inputs: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
-    let columns: Vec<usize> = (0..program.inputs.len()).collect();
+    let columns: Vec<usize> = (0..executable.inputs.len()).collect();
     let tile = Tile::load(&inputs, vec![0; columns.len()]);
-    let tasks = workspace.plan.tasks.len();
+    let tasks = executable.schedule().tasks.tasks.len();
     let ends = || {
         let mut ends: Vec<Cut> = Vec::new();
         ends.extend(inputs.iter().enumerate().map(|(lane, input)| Cut { bar: input.visible, lane, words: None }));

@@ -134,6 +134,33 @@ impl Dataset {
 }
 
 impl Manifest {
+    /// The first time of bars in a span that begins with a date or a time: a date is the label of dated bars, else it
+    /// begins at midnight on the exchange's clock.
+    ///
+    /// # Errors
+    /// [`MarketError::BadName`] for a time zone abbreviation that the exchange's zone does not use,
+    /// [`MarketError::Refused`] for an as-of that is neither a date nor a time.
+    pub fn span_start(&self, from: &AsOf) -> Result<TimeMicros, MarketError> {
+        match from {
+            AsOf::Date(date) if self.is_dated() => Ok(*date),
+            AsOf::Date(date) => Ok(self.calendar().zone().to_utc(*date)),
+            other => other.fixed(self.calendar(), crate::time::now()),
+        }
+    }
+
+    /// The last time of bars in a span that ends with a date or a time, both inclusive; otherwise as
+    /// [`Manifest::span_start`].
+    ///
+    /// # Errors
+    /// Those of [`Manifest::span_start`].
+    pub fn span_end(&self, to: &AsOf) -> Result<TimeMicros, MarketError> {
+        match to {
+            AsOf::Date(date) if self.is_dated() => Ok(*date),
+            AsOf::Date(date) => Ok(self.calendar().zone().end_of_day(*date) - 1),
+            other => other.fixed(self.calendar(), crate::time::now()),
+        }
+    }
+
     /// The as-of of a bar in identities and files; used as an as-of again it selects the same bar: its end in RFC 3339
     /// UTC, for bars of a day or longer the last date that they cover.
     pub fn as_of_text(&self, bar: TimeMicros) -> String {
@@ -167,9 +194,11 @@ impl Manifest {
             return start;
         }
         let calendar = self.calendar();
-        let first = calendar.session_on(start).or_else(|| calendar.next_session(start));
+        let timeframe = self.timeframe.parse::<Timeframe>();
+        let first_date = timeframe.map_or(start, |timeframe| calendar.period_start(timeframe, start));
+        let first = calendar.session_on(first_date).or_else(|| calendar.next_session(first_date));
         let end = self.bar_end(start);
-        first.filter(|s| s.open < end).map_or_else(|| calendar.zone().to_utc(start), |s| s.open)
+        first.filter(|s| s.open < end).map_or_else(|| calendar.zone().to_utc(first_date), |s| s.open)
     }
 
     /// When the bar that should follow a given one ends, by the calendar; `None` beyond the calendar's years.
@@ -187,7 +216,11 @@ fn next_start(calendar: Calendar, timeframe: Timeframe, bar: TimeMicros) -> Opti
     let count = i64::from(timeframe.count);
     match timeframe.unit {
         TimeUnit::Minute | TimeUnit::Hour => calendar.next_regular(calendar.bar_end(timeframe, bar)),
-        TimeUnit::Day => calendar.nth(calendar.ordinal(bar).checked_add(count)?).map(|s| s.date),
+        // The ordinal of a date without a session is that of the next one.
+        TimeUnit::Day => {
+            let next = calendar.ordinal(bar).checked_add(count - i64::from(calendar.session_on(bar).is_none()))?;
+            calendar.nth(next).map(|s| s.date)
+        }
         TimeUnit::Week => bar.checked_add(count * 7 * DAY),
         TimeUnit::Month => Some(add_months(bar, count)),
     }

@@ -12,9 +12,10 @@ use crate::dataset::Dataset;
 use crate::demo;
 use crate::error::MarketError;
 use crate::import::{Labels, ORIGIN_IMPORT, label_rows};
+use crate::limits::IMPORT_ROWS_MAX;
 use crate::memory::{MemoryMarket, build as build_memory};
 use crate::name::{TimeUnit, Timeframe};
-use crate::reading::{ImportFormat, Policy, ReadOptions, read_rows};
+use crate::reading::{ImportFormat, Policy, ReadOptions, RowBudget, read_rows};
 use crate::sources::decompress;
 
 /// Five real stocks.
@@ -55,11 +56,12 @@ fn us5() -> Result<Dataset, MarketError> {
     let timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
     let how = ReadOptions { format: ImportFormat::Yfinance, ..ReadOptions::default() };
     let labels = Labels { timeframe, zone: None, calendar: Calendar::XNYS };
+    let budget = RowBudget::new(IMPORT_ROWS_MAX);
     let mut columns = Vec::new();
     let mut bars: Vec<SymbolBars> = Vec::new();
     for (symbol, bytes) in FILES {
         let file = format!("{US5}/{symbol}.csv.gz");
-        let mut rows = read_rows(&file, symbol, decompress(&file, bytes)?, &how, Policy::Quarantine)?;
+        let mut rows = read_rows(&file, symbol, decompress(&file, bytes)?, &how, Policy::Quarantine, &budget)?;
         if let Some(bad) = rows.bad.first() {
             let why = format!("line {}: {}", bad.line, bad.reason.text());
             return Err(MarketError::Corrupt { file, why });

@@ -79,7 +79,7 @@ pub struct Checks {
     pub files: u64,
     /// Problems found, in words; empty when there are none.
     pub problems: Vec<String>,
-    /// Number of jumps of the close by more than a factor of three.
+    /// Number of jumps of the close by more than a factor of three or by a usual split ratio.
     pub jumps: u64,
     /// The first of them.
     pub jumps_listed: Vec<Jump>,
@@ -94,7 +94,7 @@ pub struct SymbolInspection {
     pub bars_missing: u64,
     /// One per column.
     pub columns: Vec<ColumnSummary>,
-    /// Number of jumps of the close by more than a factor of three.
+    /// Number of jumps of the close by more than a factor of three or by a usual split ratio.
     pub jumps: u64,
     /// The first of them.
     pub jumps_listed: Vec<Jump>,

@@ -1,6 +1,6 @@
 //! Merges the bars of one symbol: from several files of one import, and with those of a dataset.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
@@ -33,9 +33,9 @@ impl AddAssign for MergeCounts {
 /// the lines of the others are returned by file.
 pub(crate) fn combine_files(
     by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>>,
-) -> (BTreeMap<Arc<str>, SymbolBars>, BTreeMap<usize, BTreeSet<u64>>) {
+) -> (BTreeMap<Arc<str>, SymbolBars>, BTreeMap<usize, Vec<u64>>) {
     let mut combined = BTreeMap::new();
-    let mut duplicates: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+    let mut duplicates: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
     for (symbol, mut parts) in by_symbol {
         if parts.len() == 1 {
             combined.extend(parts.pop().map(|(_, rows)| (symbol, rows.bars)));
@@ -56,7 +56,7 @@ pub(crate) fn combine_files(
         for (time, part, row) in order {
             let (file, rows) = &parts[part];
             if bars.times.last() == Some(&time) {
-                duplicates.entry(*file).or_default().insert(rows.lines[row]);
+                duplicates.entry(*file).or_default().push(rows.lines[row]);
                 continue;
             }
             bars.times.push(time);
@@ -141,6 +141,6 @@ mod tests {
         let parts = vec![(0, rows(&[(1, 1.0), (3, 3.0)])), (1, rows(&[(2, 2.0), (3, 9.0), (4, 4.0)]))];
         let (combined, duplicates) = combine_files(BTreeMap::from([("X".into(), parts)]));
         assert_eq!(combined["X"], bars(&[(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]));
-        assert_eq!(duplicates, BTreeMap::from([(1, BTreeSet::from([3]))]));
+        assert_eq!(duplicates, BTreeMap::from([(1, vec![3])]));
     }
 }

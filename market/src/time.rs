@@ -72,6 +72,11 @@ pub fn format_time(time: TimeMicros) -> String {
     }
 }
 
+/// Whether an instant lies in the years that are read.
+pub(crate) fn is_in_years(time: TimeMicros) -> bool {
+    DateTime::from_timestamp_micros(time).is_some_and(|at| YEARS.contains(&at.year()))
+}
+
 /// Months from year 0 to the month of an instant (January 1970 is 23,640).
 pub(crate) fn month_index(time: TimeMicros) -> i64 {
     DateTime::from_timestamp_micros(time).map_or(0, |t| i64::from(t.year()) * 12 + i64::from(t.month0()))
@@ -230,6 +235,19 @@ fn month(text: &str) -> Option<u32> {
         return (at % 3 == 0).then_some(at as u32 / 3 + 1);
     }
     short(text)
+}
+
+/// A time of day on its own: microseconds of the day, offset from UTC if one is written.
+pub(crate) fn parse_of_day(text: &str) -> Option<(i64, Option<i64>)> {
+    let text = text.trim();
+    if text.is_empty() || text.len() > SPELLING_BYTES_MAX || !text.is_ascii() { None } else { parse_clock(text) }
+}
+
+/// A time of day as [`parse_of_day`] reads it.
+pub(crate) fn format_of_day(micros: i64) -> String {
+    let (seconds, fraction) = (micros.div_euclid(SECOND), micros.rem_euclid(SECOND));
+    let clock = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if fraction == 0 { clock } else { format!("{clock}.{fraction:06}") }
 }
 
 /// `HH:MM[:SS[.fraction]] [AM|PM] [zone]` or `HHMMSS`: microseconds of the day, offset from UTC if one is written.

@@ -359,7 +359,7 @@ impl Resolver<'_> {
         while let Some(id) = open.pop() {
             if seen.insert(id) {
                 let node = self.graph.node(id);
-                if node.op.is_unbounded() {
+                if node.op.facts().is_unbounded() {
                     return true;
                 }
                 open.extend(&node.inputs);

@@ -2,6 +2,7 @@
 
 use crate::ast::Expr;
 use crate::catalogue;
+use crate::deep::{levels, with_room};
 use crate::diagnostic::{Diagnostic, suggest};
 use crate::document::{ANSWER_COLUMNS, PRECISIONS, ScanDocument};
 use crate::edges::Edges;
@@ -229,6 +230,10 @@ const BEST_HEADING: &str = "best";
 /// # Errors
 /// Every mistake found: those in lets first, then in the order of the clauses.
 pub fn compile_scan(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
+    with_room(document.levels(), || compile_document(document, schema))
+}
+
+fn compile_document(document: &ScanDocument, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let headings = ANSWER_COLUMNS.into_iter().chain(document.sweep.keys().map(String::as_str)).collect();
     let mut compiler = Compiler { resolver: Resolver::new(schema, document), mistakes: Vec::new(), headings };
     check_names(&mut compiler, document, schema);
@@ -385,6 +390,10 @@ fn check_names(compiler: &mut Compiler<'_>, document: &ScanDocument, schema: &Sc
 /// # Errors
 /// Every mistake found.
 pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
+    with_room(levels(items.iter().map(String::as_str), 0), || compile_items(items, clause, schema))
+}
+
+fn compile_items(items: &[String], clause: &str, schema: &Schema) -> Result<Plan, Vec<Diagnostic>> {
     let document = ScanDocument::default();
     let mut compiler =
         Compiler { resolver: Resolver::new(schema, &document), mistakes: Vec::new(), headings: Vec::new() };
@@ -406,5 +415,5 @@ pub fn compile_expressions(items: &[String], clause: &str, schema: &Schema) -> R
 /// # Errors
 /// The first mistake of the text.
 pub fn parse(text: &str) -> Result<Expr, Box<Diagnostic>> {
-    parse_expression("expression", text)
+    with_room(levels([text], 0), || parse_expression("expression", text))
 }

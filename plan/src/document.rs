@@ -194,6 +194,13 @@ impl ScanDocument {
         Diagnostic { clause: name.to_owned(), text: document.to_owned(), span, ..mistake }
     }
 
+    /// At most how many levels its texts may be nested, lets within one another included (see `deep`).
+    pub(crate) fn levels(&self) -> usize {
+        let clauses = self.universe.iter().chain([&self.condition]).chain(&self.rank).chain(&self.select);
+        let texts = clauses.chain(self.lets.values()).chain(self.best.as_ref().map(|best| &best.by));
+        crate::deep::levels(texts.map(String::as_str), self.lets.len())
+    }
+
     /// The canonical JSON that travels between processes.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a document of strings serialises")

@@ -11,7 +11,8 @@ use crate::ast::CompareOp;
 use crate::exact::{Exactness, Facts, Level, exactness};
 use crate::family::SuperTrend;
 use crate::frame::FrameId;
-use crate::graph::{Binary, Graph, Kind, NodeId, Op};
+use crate::graph::{Binary, Class, Graph, Kind, Leaf, NodeId, Op, OpFacts, Pointwise};
+use crate::op_facts::{Decides, Past, Step};
 
 /// Builds the flags of nodes on demand; shared parts once.
 pub(crate) struct Edges<'a> {
@@ -59,9 +60,10 @@ impl<'a> Edges<'a> {
     }
 
     fn behind(&self, graph: &Graph, id: NodeId) -> Vec<NodeId> {
-        match graph.node(id).op {
-            Op::Cross(_) => self.cross_arguments.get(&id).cloned().unwrap_or_default(),
-            _ => graph.node(id).inputs.clone(),
+        if let Op::Cross(_) = graph.node(id).op {
+            self.cross_arguments.get(&id).cloned().unwrap_or_default()
+        } else {
+            graph.node(id).inputs.clone()
         }
     }
 
@@ -71,39 +73,50 @@ impl<'a> Edges<'a> {
             return None;
         }
         let before = graph.enter(node.frame);
+        let facts = node.op.facts();
         let mut any: Option<NodeId> = None;
         for (i, input) in behind.iter().enumerate() {
             if let Some(flag) = self.known.get(input).copied().flatten() {
-                let flag = match node.op {
-                    Op::Lag(_) => flag,
-                    op if op.is_recursive() || op.look_back_into(i) == 0 => flag,
-                    op => graph.add(Op::Within(op.look_back_into(i) as u32 + 1), &[flag], Kind::Bool),
+                let bars = facts.look_back_into(i);
+                let flag = if is_shifted(&facts) || facts.is_recursive() || bars == 0 {
+                    flag
+                } else {
+                    graph.add(Op::Within(bars as u32 + 1), &[flag], Kind::Bool)
                 };
                 any = or(graph, any, flag);
             }
         }
-        let near = match node.op {
-            // Now and one bar ago.
-            Op::CrossesAbove | Op::CrossesBelow => self
-                .near(graph, node.inputs[0], node.inputs[1])
-                .map(|near| graph.add(Op::Within(2), &[near], Kind::Bool)),
-            Op::Compare(_) if self.decisive.contains(&id) => self.near(graph, node.inputs[0], node.inputs[1]),
-            Op::OnBalance if self.exact_of(node.inputs[0]).level > Level::Exact => {
-                let before = graph.add(Op::Lag(1), &node.inputs[..1], Kind::Num);
-                Some(graph.add(Op::Binary(Binary::Near), &[node.inputs[0], before], Kind::Bool))
+        let near = match facts.class {
+            Class::Leaf(_) => None,
+            Class::Pointwise(Pointwise::Compare(_)) if self.decisive.contains(&id) => {
+                self.near(graph, node.inputs[0], node.inputs[1])
             }
-            Op::SuperTrend(_) => Some(turn_is_near(graph, &node.inputs)),
-            _ => None,
+            Class::Pointwise(_) => None,
+            Class::Step(step) => match step.decides {
+                Decides::Nothing => None,
+                // Now and one bar ago.
+                Decides::Crossing => self
+                    .near(graph, node.inputs[0], node.inputs[1])
+                    .map(|near| graph.add(Op::Within(2), &[near], Kind::Bool)),
+                Decides::Change if self.exact_of(node.inputs[0]).level > Level::Exact => {
+                    let before = graph.add(Op::Lag(1), &node.inputs[..1], Kind::Num);
+                    Some(graph.add(Op::Binary(Binary::Near), &[node.inputs[0], before], Kind::Bool))
+                }
+                Decides::Change => None,
+                Decides::Band => Some(turn_is_near(graph, &node.inputs)),
+            },
         };
         if let Some(near) = near {
             any = or(graph, any, near);
         }
-        let flag = any.map(|flag| match node.op {
-            Op::Read(how) => graph.read(how, flag),
-            Op::Lag(p) => graph.add(Op::Lag(p), &[flag], Kind::Bool),
-            Op::Since | Op::ValueWhen => graph.add(Op::EverSince, &[node.inputs[0], flag], Kind::Bool),
-            op if op.is_recursive() => graph.add(Op::Ever, &[flag], Kind::Bool),
-            _ => flag,
+        let flag = any.map(|flag| match facts.class {
+            Class::Leaf(Leaf::Read(how)) => graph.read(how, flag),
+            Class::Step(Step { past: Past::Shifted(p), .. }) => graph.add(Op::Lag(p), &[flag], Kind::Bool),
+            Class::Step(Step { past: Past::SinceTrue, .. }) => {
+                graph.add(Op::EverSince, &[node.inputs[0], flag], Kind::Bool)
+            }
+            Class::Step(_) if facts.is_recursive() => graph.add(Op::Ever, &[flag], Kind::Bool),
+            Class::Leaf(_) | Class::Pointwise(_) | Class::Step(_) => flag,
         });
         graph.enter(before);
         flag
@@ -139,17 +152,19 @@ impl<'a> Edges<'a> {
     }
 }
 
+/// Whether its value is an earlier one as it was: then so is the flag.
+fn is_shifted(facts: &OpFacts) -> bool {
+    matches!(facts.class, Class::Step(Step { past: Past::Shifted(_), .. }))
+}
+
 /// When `extreme` is that of a window of `x`, that of the window's other values.
 fn others(graph: &mut Graph, x: NodeId, extreme: NodeId) -> Option<NodeId> {
     let node = graph.node(extreme);
-    let shorter = match node.op {
-        Op::Max(p) if p > 1 => Op::Max(p - 1),
-        Op::Min(p) if p > 1 => Op::Min(p - 1),
-        _ => return None,
-    };
-    if node.inputs[..] != [x] {
+    let (Op::Max(p) | Op::Min(p)) = node.op else { return None };
+    if p < 2 || node.inputs[..] != [x] {
         return None;
     }
+    let shorter = if node.op == Op::Max(p) { Op::Max(p - 1) } else { Op::Min(p - 1) };
     let before = graph.add(Op::Lag(1), &[x], Kind::Num);
     Some(graph.add(shorter, &[before], Kind::Num))
 }

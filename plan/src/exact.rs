@@ -1,11 +1,12 @@
 //! Which series rounding can have touched: a static property of each node, for the `edge` flag.
 //!
 //! A comparison of two exact values is never turned by rounding; nor is one of 0 with a value whose sign is exact. What
-//! counts as which, and why, is decided in docs/adr/0009; a new primitive does not compile until it is decided here.
+//! counts as which, and why, is decided in docs/adr/0009; of a step it is a column of the table of primitives
+//! (`op_facts::Values`).
 
-use crate::family::{Cycle, SuperTrend};
 use crate::frame::{BarSize, CrossFunction};
-use crate::graph::{Binary, Graph, NodeId, Op, Unary};
+use crate::graph::{Binary, Class, Graph, Leaf, NodeId, Pointwise, Unary};
+use crate::op_facts::Values;
 use crate::resolve::Resolver;
 
 /// How much of a value is exact, most first.
@@ -85,87 +86,41 @@ impl Exactness {
 pub(crate) fn exactness(facts: &Facts, graph: &Graph, id: NodeId, inputs: &[Exactness]) -> Exactness {
     let node = graph.node(id);
     let of = |i: usize| inputs.get(i).copied().unwrap_or(Exactness::ROUNDED);
-    match node.op {
-        Op::Column(i) => facts.column(i, node.frame.index()),
-        Op::Constant(bits) => Exactness::constant(bits.value()),
-        Op::Cross(i) => match facts.function(i) {
-            CrossFunction::Rank => Exactness::WHOLE,
-            // One quotient of whole numbers.
-            CrossFunction::Percent | CrossFunction::Breadth => Exactness::EXACT,
-            CrossFunction::Score | CrossFunction::Demean | CrossFunction::Quantile(_) => Exactness::ROUNDED,
+    match node.op.facts().class {
+        Class::Leaf(leaf) => match leaf {
+            Leaf::Column(i) => facts.column(i, node.frame.index()),
+            Leaf::Constant(bits) => Exactness::constant(bits.value()),
+            Leaf::Label(_) | Leaf::Window | Leaf::Begins(_) => Exactness::WHOLE,
+            Leaf::Cross(i) => match facts.function(i) {
+                CrossFunction::Rank => Exactness::WHOLE,
+                // One quotient of whole numbers.
+                CrossFunction::Percent | CrossFunction::Breadth => Exactness::EXACT,
+                CrossFunction::Score | CrossFunction::Demean | CrossFunction::Quantile(_) => Exactness::ROUNDED,
+            },
+            Leaf::Read(_) => of(0),
         },
-        Op::Unary(op) => unary(op, of(0)),
-        Op::Binary(op) => {
-            let constant = |i: usize| node.inputs.get(i).and_then(|id| graph.constant(*id));
-            let same = node.inputs.first() == node.inputs.get(1);
-            binary(op, [of(0), of(1)], [constant(0), constant(1)], same)
-        }
-        Op::Label(_)
-        | Op::Window
-        | Op::Begins(_)
-        | Op::Compare(_)
-        | Op::And
-        | Op::Or
-        | Op::Not
-        | Op::CrossesAbove
-        | Op::CrossesBelow
-        | Op::Within(_)
-        | Op::Streak(_)
-        | Op::Since
-        | Op::Ever
-        | Op::EverSince
-        | Op::SinceMax(_)
-        | Op::SinceMin(_)
-        | Op::MaxIndex(_)
-        | Op::MinIndex(_)
-        | Op::Hilbert(Cycle::TrendMode) => Exactness::WHOLE,
-        Op::SuperTrend(SuperTrend::Trend) => Exactness { positive: false, ..Exactness::WHOLE },
-        // A share of counts, times 100: rounded twice.
-        Op::PercentRank(_) => Exactness { level: Level::Signed, ..Exactness::EXACT },
-        // Hundredths.
-        Op::FamilySignal { .. } => Exactness { positive: false, ..Exactness::EXACT },
-        Op::Read(_) | Op::Lag(_) | Op::Skip(_) | Op::Max(_) | Op::Min(_) | Op::Ranked { .. } | Op::Previous => of(0),
-        Op::ValueWhen => of(1),
-        Op::Select => of(1).selected(of(2)),
-        Op::Sum(_) | Op::Cumulative => of(0).summed(),
-        // The running sum of volumes with either sign.
-        Op::OnBalance => Exactness { positive: false, ..of(1) }.summed(),
-        // Of whole numbers one rounded quotient (docs/adr/0002).
-        Op::Mean(_) if of(0).level == Level::Whole => of(0).at(Level::Exact),
-        Op::Mean(_)
-        | Op::Exponential { .. }
-        | Op::ExponentialBy { .. }
-        | Op::Wilder(_)
-        | Op::WilderSum(_)
-        | Op::WilderTotal(_) => of(0).averaged(),
-        Op::WeightedMean(_)
-        | Op::Deviation(_)
-        | Op::MeanDeviation(_)
-        | Op::Slope(_)
-        | Op::Beta(_)
-        | Op::Correlation(_)
-        | Op::WilderRatio(_)
-        | Op::Kaufman
-        | Op::Hilbert(
-            Cycle::Period
-            | Cycle::InPhase
-            | Cycle::Quadrature
-            | Cycle::Phase
-            | Cycle::Sine
-            | Cycle::LeadSine
-            | Cycle::Trendline,
-        )
-        | Op::Mesa { .. }
-        | Op::Parabolic(_)
-        | Op::SuperTrend(SuperTrend::Line)
-        | Op::HeikinAshi
-        | Op::VariableMean { .. }
-        | Op::AnchoredMean { .. }
-        | Op::Product
-        | Op::TrendMean { .. }
-        | Op::GrownReturn { .. }
-        | Op::SignalEquity { .. }
-        | Op::TrendVote { .. } => Exactness::ROUNDED,
+        Class::Pointwise(function) => match function {
+            Pointwise::Unary(op) => unary(op, of(0)),
+            Pointwise::Binary(op) => {
+                let constant = |i: usize| node.inputs.get(i).and_then(|id| graph.constant(*id));
+                let same = node.inputs.first() == node.inputs.get(1);
+                binary(op, [of(0), of(1)], [constant(0), constant(1)], same)
+            }
+            Pointwise::Compare(_) | Pointwise::And | Pointwise::Or | Pointwise::Not => Exactness::WHOLE,
+            Pointwise::Select => of(1).selected(of(2)),
+        },
+        Class::Step(step) => match step.values {
+            Values::Whole => Exactness::WHOLE,
+            Values::WholeOfEitherSign => Exactness { positive: false, ..Exactness::WHOLE },
+            Values::ExactOfEitherSign => Exactness { positive: false, ..Exactness::EXACT },
+            Values::Share => Exactness { level: Level::Signed, ..Exactness::EXACT },
+            Values::Of(input) => of(input),
+            Values::SumOf(input) => of(input).summed(),
+            Values::SumOfEitherSign(input) => Exactness { positive: false, ..of(input) }.summed(),
+            Values::Mean if of(0).level == Level::Whole => of(0).at(Level::Exact),
+            Values::Mean | Values::Averaged => of(0).averaged(),
+            Values::Rounded => Exactness::ROUNDED,
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::frame::{Frame, FrameId};
-use crate::graph::{Node, NodeId, Op};
+use crate::graph::{Leaf, Node, NodeId};
 use crate::scan_plan::{Direction, Plan};
 
 impl Plan {
@@ -35,20 +35,21 @@ impl Plan {
     }
 
     fn step(&self, node: &Node) -> String {
-        match node.op {
-            Op::Column(c) => self.columns[usize::from(c)].clone(),
-            Op::Label(l) => {
+        let Some(leaf) = node.op.facts().leaf() else { return node.op.canonical() };
+        match leaf {
+            Leaf::Column(c) => self.columns[usize::from(c)].clone(),
+            Leaf::Label(l) => {
                 let test = &self.labels[usize::from(l)];
                 format!("{} == '{}'", test.label, test.value)
             }
-            Op::Window => "inside the history's bars".to_owned(),
-            Op::Begins(period) => format!("first bar of a {}", format!("{period:?}").to_lowercase()),
-            Op::Cross(c) => {
+            Leaf::Window => "inside the history's bars".to_owned(),
+            Leaf::Begins(period) => format!("first bar of a {}", format!("{period:?}").to_lowercase()),
+            Leaf::Cross(c) => {
                 let cross = &self.crosses[usize::from(c)];
                 let by = cross.by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
                 format!("{} of %{}{by}", cross.function.canonical(), cross.value.0)
             }
-            op => op.canonical(),
+            Leaf::Constant(_) | Leaf::Read(_) => node.op.canonical(),
         }
     }
 
@@ -80,7 +81,7 @@ impl Plan {
                 self.step(node),
                 inputs.join(" "),
                 look_backs[i],
-                node.op.cost_ns()
+                node.op.facts().cost_ns
             );
         }
         text.push('\n');

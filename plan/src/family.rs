@@ -18,6 +18,38 @@ impl Trend {
     pub fn counts_bars(self) -> bool {
         matches!(self, Self::Ema | Self::Dema | Self::Kama)
     }
+
+    /// Bars before the current one in the longest window of an average over `len`.
+    pub fn window(self, len: u32) -> usize {
+        let len_bars = len as usize;
+        match self {
+            Self::Ema | Self::Dema => 0,
+            Self::Wma | Self::Lsma => len_bars.saturating_sub(1),
+            Self::Hma => len_bars.max(hull_half(len) as usize).saturating_sub(1),
+            Self::Kama => len_bars,
+        }
+    }
+
+    /// Values before the current one that an average over `len` smooths once more.
+    pub fn smoothed_over(self, len: u32) -> usize {
+        match self {
+            Self::Hma => (len.isqrt() as usize).saturating_sub(1),
+            Self::Ema | Self::Wma | Self::Dema | Self::Lsma | Self::Kama => 0,
+        }
+    }
+
+    /// Bars before the current one that an average over `len` reads.
+    pub fn reads_back(self, len: u32) -> usize {
+        self.window(len) + self.smoothed_over(len)
+    }
+}
+
+/// Bars of Hull's shorter window where the longer has one: pandas_ta takes ten.
+const HULL_HALF_OF_ONE: u32 = 10;
+
+/// Hull's shorter window.
+pub fn hull_half(len: u32) -> u32 {
+    if len < 2 { HULL_HALF_OF_ONE } else { len / 2 }
 }
 
 /// Results of Ehlers' dominant cycle (see [`crate::graph::Op::Hilbert`]).

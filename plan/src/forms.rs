@@ -1,7 +1,7 @@
 //! Calls that change whose bars are looked at: `ref`, `tf`, `xs_*`, `breadth`.
 
 use crate::ast::{Arg, CompareOp, Expr, ExprKind, Span};
-use crate::catalogue::Form;
+use crate::catalogue::{CrossForm, Form, FormKind};
 use crate::diagnostic::suggest;
 use crate::frame::{BarSize, CrossFunction, CrossSection, Frame, FrameId, Read, Subject};
 use crate::graph::{Kind, NodeId, Op};
@@ -112,44 +112,41 @@ impl Resolver<'_> {
             Call::bind(clause, form, args, span, positional, named)
         };
         self.check_not_forming(clause, form, span)?;
-        match form.name {
-            "ref" => {
+        let cross = match form.kind {
+            FormKind::Reference => {
                 let call = bind(REF_ARGUMENTS.0, REF_ARGUMENTS.1)?;
                 let (frame, how) = self.reference(&call)?;
-                self.read(&call, frame, how)
+                return self.read(&call, frame, how);
             }
-            "tf" => {
+            FormKind::Timeframe => {
                 let call = bind(TF_ARGUMENTS.0, TF_ARGUMENTS.1)?;
                 let (frame, how) = self.timeframe(&call)?;
-                self.read(&call, frame, how)
+                return self.read(&call, frame, how);
             }
-            "xs_top" => {
+            FormKind::Cross(cross) => cross,
+        };
+        let mut of = |function| self.cross(&bind(&["e"], &["by", "where"])?, function, "e");
+        Ok(Value::Series(match cross {
+            CrossForm::Rank => of(CrossFunction::Rank)?,
+            CrossForm::Percent => of(CrossFunction::Percent)?,
+            CrossForm::Score => of(CrossFunction::Score)?,
+            CrossForm::Demean => of(CrossFunction::Demean)?,
+            CrossForm::Breadth => self.cross(&bind(&["c"], &["by", "where"])?, CrossFunction::Breadth, "c")?,
+            CrossForm::Top => {
                 let call = bind(&["e", "k"], &["by", "where"])?;
                 let rank = self.cross(&call, CrossFunction::Rank, "e")?;
                 let k = self.constant_between(&call, "k", 1.0, f64::from(PERIOD_MAX), true)?;
                 let k = self.graph.num(k);
                 let top = self.graph.add(Op::Compare(CompareOp::LessEqual), &[rank, k], Kind::Bool);
                 self.decisive.insert(top);
-                Ok(Value::Series(top))
+                top
             }
-            "xs_quantile" => {
+            CrossForm::Quantile => {
                 let call = bind(&["e", "q"], &["by", "where"])?;
                 let q = self.constant_between(&call, "q", 0.0, 1.0, false)?;
-                Ok(Value::Series(self.cross(&call, CrossFunction::Quantile(q.into()), "e")?))
+                self.cross(&call, CrossFunction::Quantile(q.into()), "e")?
             }
-            "breadth" => {
-                Ok(Value::Series(self.cross(&bind(&["c"], &["by", "where"])?, CrossFunction::Breadth, "c")?))
-            }
-            name => {
-                let function = match name {
-                    "xs_rank" => CrossFunction::Rank,
-                    "xs_pct" => CrossFunction::Percent,
-                    "xs_z" => CrossFunction::Score,
-                    _ => CrossFunction::Demean,
-                };
-                Ok(Value::Series(self.cross(&bind(&["e"], &["by", "where"])?, function, "e")?))
-            }
-        }
+        }))
     }
 
     fn is_forming(&self) -> bool {
@@ -220,20 +217,20 @@ impl Resolver<'_> {
         let bind = |positional: &[&'static str], named: &[&'static str]| {
             Call::bind(clause, form, args, span, positional, named)
         };
-        let (call, (frame, how), name) = match form.name {
-            "ref" => {
+        let (call, (frame, how), name) = match form.kind {
+            FormKind::Reference => {
                 let call = bind(REF_ARGUMENTS.0, REF_ARGUMENTS.1)?;
                 let read = self.reference(&call)?;
                 let name = call.text("symbol", "SPY")?.0.to_owned();
                 (call, read, name)
             }
-            "tf" => {
+            FormKind::Timeframe => {
                 let call = bind(TF_ARGUMENTS.0, TF_ARGUMENTS.1)?;
                 let read = self.timeframe(&call)?;
                 let name = call.text("timeframe", "1w")?.0.to_owned();
                 (call, read, name)
             }
-            _ => return Ok(None),
+            FormKind::Cross(_) => return Ok(None),
         };
         let frame = self.frame_of(&call, frame)?;
         Ok(Some(Reading { frame, how, of: call.required("e")?, name }))

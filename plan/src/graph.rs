@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 
 use crate::frame::{CrossSection, FrameId, Read};
-pub use crate::op::{Binary, Bits, Op, Unary, WARM_UP_PERIODS};
+pub use crate::op::{Binary, Bits, Op, Unary};
+pub use crate::op_facts::{Blocks, Class, Leaf, Memory, OpFacts, Pointwise, SHORT_WINDOW_BARS, WARM_UP_PERIODS};
 
 /// Index of a node inside its [`Graph`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,10 +69,7 @@ impl Graph {
 
     /// The value of a constant node.
     pub fn constant(&self, id: NodeId) -> Option<f64> {
-        match self.node(id).op {
-            Op::Constant(bits) => Some(bits.value()),
-            _ => None,
-        }
+        if let Op::Constant(bits) = self.node(id).op { Some(bits.value()) } else { None }
     }
 
     /// Sets the frame that new leaves and steps over constants live on; gives the one before.
@@ -81,7 +79,9 @@ impl Graph {
 
     /// Adds a node or finds the equal one. Element-wise functions of constants are computed here.
     pub fn add(&mut self, op: Op, inputs: &[NodeId], kind: Kind) -> NodeId {
-        if let Some(value) = self.fold(op, inputs) {
+        if let Class::Pointwise(function) = op.facts().class
+            && let Some(value) = function.value(|i| self.constant(*inputs.get(i)?))
+        {
             return self.literal(value, kind);
         }
         let on = inputs.iter().map(|i| self.node(*i).frame).find(|f| *f != FrameId::ANY);
@@ -108,20 +108,6 @@ impl Graph {
         self.nodes.push(node.clone());
         self.known.insert(node, id);
         id
-    }
-
-    fn fold(&self, op: Op, inputs: &[NodeId]) -> Option<f64> {
-        let value = |i: usize| self.constant(*inputs.get(i)?);
-        match op {
-            Op::Unary(u) => Some(crate::scalar::unary(u, value(0)?)),
-            Op::Binary(b) => Some(crate::scalar::binary(b, value(0)?, value(1)?)),
-            Op::Compare(c) => Some(crate::scalar::compare(c, value(0)?, value(1)?)),
-            Op::And => Some(crate::scalar::and(value(0)?, value(1)?)),
-            Op::Or => Some(crate::scalar::or(value(0)?, value(1)?)),
-            Op::Not => Some(crate::scalar::not(value(0)?)),
-            Op::Select => Some(crate::scalar::select(value(0)?, value(1)?, value(2)?)),
-            _ => None,
-        }
     }
 
     fn literal(&mut self, value: f64, kind: Kind) -> NodeId {
@@ -160,14 +146,15 @@ impl Graph {
                     stack.extend(pending.into_iter().rev());
                     continue;
                 }
-                let op = match node.op {
-                    Op::Cross(i) => Op::Cross(*cross_map[usize::from(i)].get_or_insert_with(|| {
+                let op = if let Op::Cross(i) = node.op {
+                    Op::Cross(*cross_map[usize::from(i)].get_or_insert_with(|| {
                         let cross = &crosses[usize::from(i)];
                         let value = map[cross.value.index()].unwrap_or(cross.value);
                         kept.push(CrossSection { value, ..cross.clone() });
                         (kept.len() - 1) as u16
-                    })),
-                    op => op,
+                    }))
+                } else {
+                    node.op
                 };
                 let inputs = node.inputs.iter().filter_map(|i| map[i.index()]).collect();
                 map[id.index()] = Some(out.intern(Node { op, inputs, kind: node.kind, frame: node.frame }));
@@ -195,20 +182,21 @@ impl Graph {
     /// Bars before the first at which each node can be defined, counted along its own frame: what another frame or a
     /// cross-section gives counts as there.
     pub fn look_backs(&self) -> Vec<usize> {
-        self.sums(|node, input| node.op.look_back_into(input))
+        self.sums(OpFacts::look_back_into)
     }
 
     /// As [`Self::look_backs`], with the warm-up of filters.
     pub fn reaches(&self) -> Vec<usize> {
-        self.sums(|node, _| node.op.reach())
+        self.sums(|facts, _| facts.reach())
     }
 
-    fn sums(&self, step: impl Fn(&Node, usize) -> usize) -> Vec<usize> {
+    fn sums(&self, step: impl Fn(&OpFacts, usize) -> usize) -> Vec<usize> {
         let mut sums: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            let input = |(at, id): (usize, &NodeId)| sums[id.index()].saturating_add(step(node, at));
+            let facts = node.op.facts();
+            let input = |(at, id): (usize, &NodeId)| sums[id.index()].saturating_add(step(&facts, at));
             let whole = node.inputs.iter().enumerate().map(input).max().unwrap_or(0);
-            sums.push(if matches!(node.op, Op::Read(_)) { 0 } else { whole });
+            sums.push(if facts.is_leaf() { 0 } else { whole });
         }
         sums
     }
@@ -216,9 +204,6 @@ impl Graph {
 
 /// Nodes that must be there before `node`: its inputs, and what its cross-section is made of.
 pub(crate) fn needs<'a>(node: &'a Node, crosses: &'a [CrossSection]) -> impl Iterator<Item = NodeId> + 'a {
-    let cross = match node.op {
-        Op::Cross(i) => Some(crosses[usize::from(i)].value),
-        _ => None,
-    };
+    let cross = if let Op::Cross(i) = node.op { Some(crosses[usize::from(i)].value) } else { None };
     node.inputs.iter().copied().chain(cross)
 }

@@ -3,7 +3,8 @@
 //! A moving average moves by as much (1), an oscillator not at all (0), `2 * close` by twice as much. What is not known, as
 //! for the product of two series, is `None`. A chart draws over the price what moves with it.
 
-use crate::graph::{Binary, NodeId, Op, Unary};
+use crate::graph::{Binary, Class, Leaf, NodeId, Pointwise, Unary};
+use crate::op_facts::Shift;
 use crate::scan_plan::Plan;
 
 /// Columns that are prices.
@@ -18,60 +19,67 @@ impl Plan {
             let constant = |i: usize| node.inputs.get(i).and_then(|id| self.graph.constant(*id));
             let equal = |a: usize, b: usize| of(a).filter(|rise| of(b) == Some(*rise));
             let still = node.inputs.iter().all(|id| rises[id.index()] == Some(0.0));
-            let rise = match node.op {
-                Op::Column(i) => {
-                    let price = self.columns.get(usize::from(i)).is_some_and(|c| PRICES.contains(&c.as_str()));
-                    Some(f64::from(u8::from(price)))
-                }
-                Op::Binary(Binary::Add) => of(0).zip(of(1)).map(|(a, b)| a + b),
-                Op::Binary(Binary::Subtract) => of(0).zip(of(1)).map(|(a, b)| a - b),
-                Op::Binary(Binary::Maximum | Binary::Minimum) => equal(0, 1),
-                Op::Binary(Binary::Gate | Binary::OrElse) => of(0),
-                Op::Select => equal(1, 2),
-                Op::Cross(_) => None,
-                _ if still => Some(0.0),
-                Op::Binary(Binary::Multiply) => match (constant(0), constant(1)) {
-                    (Some(factor), _) => of(1).map(|rise| rise * factor),
-                    (_, Some(factor)) => of(0).map(|rise| rise * factor),
-                    _ => None,
+            let rise = match node.op.facts().class {
+                Class::Leaf(leaf) => match leaf {
+                    Leaf::Column(i) => {
+                        let price = self.columns.get(usize::from(i)).is_some_and(|c| PRICES.contains(&c.as_str()));
+                        Some(f64::from(u8::from(price)))
+                    }
+                    Leaf::Constant(_) | Leaf::Label(_) | Leaf::Window | Leaf::Begins(_) => Some(0.0),
+                    Leaf::Read(_) => of(0),
+                    Leaf::Cross(_) => None,
                 },
-                Op::Binary(Binary::Divide | Binary::Quotient) => {
-                    constant(1).and_then(|divisor| of(0).map(|rise| rise / divisor))
-                }
-                Op::Unary(Unary::Negate) => of(0).map(|rise| -rise),
-                Op::Unary(Unary::Abs | Unary::Round | Unary::Ceil | Unary::Floor)
-                | Op::Lag(_)
-                | Op::Skip(_)
-                | Op::Read(_)
-                | Op::Previous
-                | Op::Mean(_)
-                | Op::WeightedMean(_)
-                | Op::Max(_)
-                | Op::Min(_)
-                | Op::Ranked { .. }
-                | Op::Exponential { .. }
-                | Op::ExponentialBy { .. }
-                | Op::Wilder(_)
-                | Op::Kaufman
-                | Op::Mesa { .. }
-                | Op::VariableMean { .. }
-                | Op::TrendMean { .. } => of(0),
-                Op::ValueWhen => of(1),
-                Op::AnchoredMean { .. } => of(2),
-                Op::Sum(p) => of(0).map(|rise| rise * f64::from(p)),
-                Op::HeikinAshi => Some(1.0),
-                // Differences, places and conditions do not see the level of their inputs.
-                Op::Deviation(_)
-                | Op::MeanDeviation(_)
-                | Op::PercentRank(_)
-                | Op::SinceMax(_)
-                | Op::SinceMin(_)
-                | Op::MaxIndex(_)
-                | Op::MinIndex(_)
-                | Op::Slope(_)
-                | Op::Beta(_)
-                | Op::Correlation(_) => Some(0.0),
-                _ => None,
+                // Of what does not rise nothing rises.
+                Class::Pointwise(_) | Class::Step(_) if still => Some(0.0),
+                Class::Pointwise(function) => match function {
+                    Pointwise::Unary(op) => match op {
+                        Unary::Negate => of(0).map(|rise| -rise),
+                        Unary::Abs | Unary::Round | Unary::Ceil | Unary::Floor => of(0),
+                        Unary::Sqrt
+                        | Unary::Log
+                        | Unary::Exp
+                        | Unary::Sign
+                        | Unary::Ln
+                        | Unary::Log10
+                        | Unary::Sin
+                        | Unary::Cos
+                        | Unary::Tan
+                        | Unary::Asin
+                        | Unary::Acos
+                        | Unary::Atan
+                        | Unary::Sinh
+                        | Unary::Cosh
+                        | Unary::Tanh => None,
+                    },
+                    Pointwise::Binary(op) => match op {
+                        Binary::Add => of(0).zip(of(1)).map(|(a, b)| a + b),
+                        Binary::Subtract => of(0).zip(of(1)).map(|(a, b)| a - b),
+                        Binary::Maximum | Binary::Minimum => equal(0, 1),
+                        Binary::Gate | Binary::OrElse => of(0),
+                        Binary::Multiply => match (constant(0), constant(1)) {
+                            (Some(factor), _) => of(1).map(|rise| rise * factor),
+                            (_, Some(factor)) => of(0).map(|rise| rise * factor),
+                            _ => None,
+                        },
+                        Binary::Divide | Binary::Quotient => {
+                            constant(1).and_then(|divisor| of(0).map(|rise| rise / divisor))
+                        }
+                        Binary::Remainder
+                        | Binary::Power
+                        | Binary::RatioOrZero
+                        | Binary::RatioOrZeroEpsilon
+                        | Binary::Near => None,
+                    },
+                    Pointwise::Select => equal(1, 2),
+                    Pointwise::Compare(_) | Pointwise::And | Pointwise::Or | Pointwise::Not => None,
+                },
+                Class::Step(step) => match step.shift {
+                    Shift::Of(input) => of(input),
+                    Shift::Times(times) => of(0).map(|rise| rise * f64::from(times)),
+                    Shift::One => Some(1.0),
+                    Shift::None => Some(0.0),
+                    Shift::Unknown => None,
+                },
             };
             rises.push(rise);
         }

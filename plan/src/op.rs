@@ -1,9 +1,15 @@
 //! The step primitives: what each computes is said at [`Op`], once for every back end. "Defined" means finite: an infinity
 //! that reaches a window, a recurrence, a cross-section or a comparison counts as NA there.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use crate::ast::CompareOp;
 use crate::family::{Anchor, Cycle, Mesa, Parabolic, Period, SuperTrend, Trend};
 use crate::frame::Read;
+use crate::op_facts::{
+    Blocks, Class, Decides, Leaf, OpFacts, Past, Pointwise, Shift, Values, WARM_UP_PERIODS, fading, finite, unbounded,
+    window,
+};
 
 /// An `f64` by its bits, so that plans can be compared and hashed. Zero has one sign, NaN one payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -277,209 +283,151 @@ pub enum Op {
 impl Op {
     /// Name and parameters, canonical: part of the fingerprint and of `--explain`.
     pub fn canonical(&self) -> String {
-        match self {
-            Self::Column(i) => format!("column({i})"),
-            Self::Label(i) => format!("label({i})"),
-            Self::Cross(i) => format!("cross({i})"),
-            Self::Read(read) => format!("read {read:?}").to_lowercase(),
-            Self::Constant(bits) => format!("constant({:?})", bits.value()),
-            Self::Unary(u) => format!("{u:?}").to_lowercase(),
-            Self::Binary(b) => format!("{b:?}").to_lowercase(),
-            Self::Compare(c) => c.symbol().to_owned(),
-            other => format!("{other:?}").to_lowercase(),
+        match self.facts().class {
+            Class::Leaf(Leaf::Read(read)) => format!("read {read:?}").to_lowercase(),
+            Class::Leaf(Leaf::Constant(bits)) => format!("constant({:?})", bits.value()),
+            Class::Pointwise(Pointwise::Unary(u)) => format!("{u:?}").to_lowercase(),
+            Class::Pointwise(Pointwise::Binary(b)) => format!("{b:?}").to_lowercase(),
+            Class::Pointwise(Pointwise::Compare(c)) => c.symbol().to_owned(),
+            // Named as they are written in the code.
+            Class::Leaf(_) | Class::Pointwise(_) | Class::Step(_) => format!("{self:?}").to_lowercase(),
         }
     }
 
-    /// Bars that this primitive needs before the current one, given its inputs are defined: 0 for element-wise ones, and
-    /// for the averages of a trend classification, whose NA at the beginning are data of what is made of them.
-    pub fn look_back(&self) -> usize {
+    /// What is true of the primitive: the one place where that is decided. A new primitive does not compile without its row.
+    pub fn facts(&self) -> OpFacts {
+        use Past::{Data, Held, Kleene, Shifted, SinceTrue, Varying, Window};
+        use Shift::Unknown;
+        use Values::{Averaged, Rounded, Whole};
+        let filter = |p: u32| WARM_UP_PERIODS * p as usize;
         match *self {
-            Self::Lag(p) | Self::Skip(p) | Self::PercentRank(p) => p as usize,
-            Self::WilderTotal(p) => (p as usize).saturating_sub(2),
-            Self::Ranked { p, .. } => p as usize - 1,
-            Self::Sum(p)
-            | Self::Mean(p)
-            | Self::WeightedMean(p)
-            | Self::Max(p)
-            | Self::Min(p)
-            | Self::Deviation(p)
-            | Self::MeanDeviation(p)
-            | Self::SinceMax(p)
-            | Self::SinceMin(p)
-            | Self::MaxIndex(p)
-            | Self::MinIndex(p)
-            | Self::Slope(p)
-            | Self::Beta(p)
-            | Self::Correlation(p)
-            | Self::Wilder(p)
-            | Self::WilderSum(p)
-            | Self::WilderRatio(p)
-            | Self::Within(p)
-            | Self::Streak(p) => p as usize - 1,
-            Self::Exponential { p, delay } | Self::ExponentialBy { p, delay, .. } => (p + delay) as usize - 1,
-            Self::VariableMean { most, .. } => most as usize - 1,
-            Self::CrossesAbove | Self::CrossesBelow | Self::Parabolic(_) => 1,
-            Self::Mesa { .. } => 32,
+            Self::Column(i) => OpFacts::given(Leaf::Column(i), 0.0),
+            Self::Constant(bits) => OpFacts::given(Leaf::Constant(bits), 0.0),
+            Self::Label(i) => OpFacts::given(Leaf::Label(i), 0.0),
+            Self::Window => OpFacts::given(Leaf::Window, 0.0),
+            Self::Begins(period) => OpFacts::given(Leaf::Begins(period), 0.0),
+            Self::Cross(i) => OpFacts::given(Leaf::Cross(i), 0.0),
+            Self::Read(read) => OpFacts::given(Leaf::Read(read), 2.0),
+
+            Self::Unary(u) => OpFacts::of_values(Pointwise::Unary(u)),
+            Self::Binary(b) => OpFacts::of_values(Pointwise::Binary(b)),
+            Self::Compare(c) => OpFacts::of_values(Pointwise::Compare(c)),
+            Self::And => OpFacts::of_values(Pointwise::And),
+            Self::Or => OpFacts::of_values(Pointwise::Or),
+            Self::Not => OpFacts::of_values(Pointwise::Not),
+            Self::Select => OpFacts::of_values(Pointwise::Select),
+
+            Self::Lag(p) => finite(p as usize, Blocks::None, 0.3).values(Values::Of(0), Shift::Of(0), Shifted(p)),
+            Self::Skip(p) => fading(p as usize, 0, Some(1), 3.0).values(Values::Of(0), Shift::Of(0), Held),
+
+            Self::Sum(p) => window(p, Blocks::of_total(p), 1.0).values(Values::SumOf(0), Shift::Times(p), Window),
+            Self::Mean(p) => window(p, Blocks::of_total(p), 1.0).values(Values::Mean, Shift::Of(0), Window).average(),
+            Self::WeightedMean(p) => window(p, Blocks::Sums(p), 2.0).values(Rounded, Shift::Of(0), Window).average(),
+            Self::Max(p) | Self::Min(p) => {
+                window(p, Blocks::Extremes(p), 1.0).values(Values::Of(0), Shift::Of(0), Window)
+            }
+            Self::Deviation(p) => window(p, Blocks::Sums(p), 1.5).values(Rounded, Shift::None, Window),
+            Self::MeanDeviation(p) => {
+                let cost_ns = 0.3 + 0.07 * f64::from(p);
+                window(p, Blocks::None, cost_ns).values(Rounded, Shift::None, Window).now_only(1)
+            }
+            Self::PercentRank(p) => {
+                let cost_ns = 0.3 + 0.05 * f64::from(p);
+                // A share of counts, times 100: rounded twice.
+                finite(p as usize, Blocks::None, cost_ns).values(Values::Share, Shift::None, Window)
+            }
+            Self::Ranked { p, .. } => {
+                let cost_ns = 10.0 + 0.02 * f64::from(p);
+                window(p, Blocks::None, cost_ns).values(Values::Of(0), Shift::Of(0), Window)
+            }
+            Self::SinceMax(p) | Self::SinceMin(p) => {
+                window(p, Blocks::Extremes(p), 2.0).values(Whole, Shift::None, Window)
+            }
+            Self::Slope(p) => window(p, Blocks::Sums(p), 1.5).values(Rounded, Shift::None, Window),
+            Self::Beta(p) | Self::Correlation(p) => {
+                window(p, Blocks::Sums(p), 2.5).values(Rounded, Shift::None, Window)
+            }
+
+            Self::Exponential { p, delay } => {
+                fading((p + delay) as usize - 1, filter(p), Some(6), 0.8).values(Averaged, Shift::Of(0), Held).average()
+            }
+            Self::ExponentialBy { p, delay, factor } => {
+                // Of the period that has this factor.
+                let warm_up = (WARM_UP_PERIODS as f64 * 2.0 / factor.value()).ceil() as usize;
+                let time = fading((p + delay) as usize - 1, warm_up, Some(6), 0.8);
+                time.values(Averaged, Shift::Of(0), Held).average()
+            }
+            Self::Wilder(p) => {
+                fading(p as usize - 1, filter(p), Some(6), 0.8).values(Averaged, Shift::Of(0), Held).average()
+            }
+            Self::WilderSum(p) => fading(p as usize - 1, filter(p), Some(4), 0.8).values(Averaged, Unknown, Held),
+            Self::WilderTotal(p) => {
+                fading((p as usize).saturating_sub(2), filter(p), Some(4), 3.0).values(Averaged, Unknown, Held)
+            }
+            Self::WilderRatio(p) => fading(p as usize - 1, filter(p), Some(6), 0.8).values(Rounded, Unknown, Held),
+            Self::Kaufman => unbounded(0, Some(5), 0.8).values(Rounded, Shift::Of(0), Held).average(),
             Self::Hilbert(cycle) => {
-                if cycle.is_early() {
-                    32
-                } else {
-                    63
-                }
+                let cost_ns = match cycle {
+                    Cycle::Period | Cycle::InPhase | Cycle::Quadrature => 90.0,
+                    Cycle::Trendline => 190.0,
+                    Cycle::Phase | Cycle::Sine | Cycle::LeadSine | Cycle::TrendMode => 280.0,
+                };
+                let values = if cycle == Cycle::TrendMode { Whole } else { Rounded };
+                unbounded(if cycle.is_early() { 32 } else { 63 }, None, cost_ns).values(values, Unknown, Held)
             }
-            _ => 0,
-        }
-    }
-
-    /// [`Self::look_back`] into one input: of a second input that is read at the current bar only, none.
-    pub fn look_back_into(&self, input: usize) -> usize {
-        let current_only = matches!(self, Self::MeanDeviation(_) | Self::VariableMean { .. }) && input == 1;
-        if current_only { 0 } else { self.look_back() }
-    }
-
-    /// Whether it is a moving average.
-    pub fn is_average(&self) -> bool {
-        matches!(
-            self,
-            Self::Mean(_)
-                | Self::WeightedMean(_)
-                | Self::Exponential { .. }
-                | Self::ExponentialBy { .. }
-                | Self::Wilder(_)
-                | Self::Kaufman
-                | Self::Mesa { .. }
-                | Self::VariableMean { .. }
-                | Self::TrendMean { .. }
-        )
-    }
-
-    /// Whether the value depends on the whole history: such nodes run from the first bar.
-    pub fn is_recursive(&self) -> bool {
-        matches!(
-            self,
-            Self::Skip(_)
-                | Self::Exponential { .. }
-                | Self::ExponentialBy { .. }
-                | Self::Wilder(_)
-                | Self::WilderSum(_)
-                | Self::WilderTotal(_)
-                | Self::WilderRatio(_)
-                | Self::Kaufman
-                | Self::Hilbert(_)
-                | Self::Mesa { .. }
-                | Self::Parabolic(_)
-                | Self::SuperTrend(_)
-                | Self::HeikinAshi
-                | Self::Cumulative
-                | Self::Product
-                | Self::Previous
-                | Self::MaxIndex(_)
-                | Self::MinIndex(_)
-                | Self::OnBalance
-                | Self::AnchoredMean { .. }
-                | Self::TrendMean { family: Trend::Ema | Trend::Dema | Trend::Kama, .. }
-                | Self::FamilySignal { .. }
-                | Self::SignalEquity { .. }
-                | Self::Since
-                | Self::ValueWhen
-                | Self::Ever
-                | Self::EverSince
-        )
-    }
-
-    /// Whether the value never forgets where the history began, so that no warm-up is long enough.
-    pub fn is_unbounded(&self) -> bool {
-        matches!(
-            self,
-            Self::Kaufman
-                | Self::Hilbert(_)
-                | Self::Mesa { .. }
-                | Self::Parabolic(_)
-                | Self::SuperTrend(_)
-                | Self::HeikinAshi
-                | Self::Cumulative
-                | Self::Product
-                | Self::MaxIndex(_)
-                | Self::MinIndex(_)
-                | Self::OnBalance
-                | Self::AnchoredMean { .. }
-                | Self::TrendMean { family: Trend::Ema | Trend::Dema | Trend::Kama, .. }
-                | Self::FamilySignal { .. }
-                | Self::SignalEquity { .. }
-                | Self::Since
-                | Self::ValueWhen
-        )
-    }
-
-    /// Bars that this primitive wants before the current one under a limited history: its look-back, and for filters
-    /// that forget exponentially their warm-up.
-    pub fn reach(&self) -> usize {
-        match *self {
-            Self::Exponential { p, .. }
-            | Self::Wilder(p)
-            | Self::WilderSum(p)
-            | Self::WilderTotal(p)
-            | Self::WilderRatio(p) => self.look_back() + WARM_UP_PERIODS * p as usize,
-            // Of the period that has this factor.
-            Self::ExponentialBy { factor, .. } => {
-                self.look_back() + (WARM_UP_PERIODS as f64 * 2.0 / factor.value()).ceil() as usize
+            Self::Mesa { .. } => unbounded(32, None, 90.0).values(Rounded, Shift::Of(0), Held).average(),
+            Self::Parabolic(_) => unbounded(1, None, 30.0).values(Rounded, Unknown, Held),
+            Self::SuperTrend(result) => {
+                let values = if result == SuperTrend::Trend { Values::WholeOfEitherSign } else { Rounded };
+                unbounded(0, None, 20.0).decides(values, Unknown, Held, Decides::Band)
             }
-            _ => self.look_back(),
-        }
-    }
-
-    /// Estimated nanoseconds of one core per bar and symbol, for the cost model; measured once on the portable path.
-    pub fn cost_ns(&self) -> f64 {
-        match *self {
-            Self::Column(_) | Self::Constant(_) | Self::Label(_) | Self::Window | Self::Begins(_) | Self::Cross(_) => {
-                0.0
+            Self::HeikinAshi => unbounded(0, Some(5), 6.0).values(Rounded, Shift::One, Held),
+            Self::VariableMean { least, most } => {
+                let cost_ns = 3.0 + 1.25 * (f64::from(least) + f64::from(most));
+                let past = Varying { least, most };
+                window(most, Blocks::None, cost_ns).values(Rounded, Shift::Of(0), past).now_only(1).average()
             }
-            Self::AnchoredMean { .. } => 4.0,
-            Self::TrendMean { family: Trend::Ema | Trend::Dema, .. } => 0.5,
-            Self::TrendMean { len, .. } => 1.0 + 0.01 * f64::from(len),
-            Self::FamilySignal { .. } => 5.0,
-            Self::SignalEquity { .. } | Self::GrownReturn { .. } | Self::TrendVote { .. } => 1.0,
-            Self::Read(_) => 2.0,
-            Self::PercentRank(p) => 0.3 + 0.05 * f64::from(p),
-            Self::Correlation(_) | Self::Beta(_) => 2.5,
-            Self::Ranked { p, .. } => 10.0 + 0.02 * f64::from(p),
-            Self::SinceMax(_) | Self::SinceMin(_) => 2.0,
-            Self::MaxIndex(p) | Self::MinIndex(p) => 2.0 + 0.05 * f64::from(p),
-            Self::Slope(_) => 1.5,
-            Self::Unary(
-                Unary::Negate | Unary::Abs | Unary::Sqrt | Unary::Sign | Unary::Round | Unary::Ceil | Unary::Floor,
-            ) => 0.3,
-            Self::Unary(_) | Self::Binary(Binary::Power) => 10.0,
-            Self::Binary(
-                Binary::Divide
-                | Binary::Quotient
-                | Binary::Remainder
-                | Binary::RatioOrZero
-                | Binary::RatioOrZeroEpsilon,
-            ) => 0.5,
-            Self::Sum(_) | Self::Mean(_) | Self::Max(_) | Self::Min(_) => 1.0,
-            Self::WeightedMean(_) => 2.0,
-            Self::Deviation(_) => 1.5,
-            Self::MeanDeviation(p) => 0.3 + 0.07 * f64::from(p),
-            Self::Hilbert(Cycle::Period | Cycle::InPhase | Cycle::Quadrature) | Self::Mesa { .. } => 90.0,
-            Self::Hilbert(Cycle::Trendline) => 190.0,
-            Self::Hilbert(_) => 280.0,
-            Self::Parabolic(_) => 30.0,
-            Self::SuperTrend(_) => 20.0,
-            Self::HeikinAshi => 6.0,
-            Self::Skip(_) | Self::Product | Self::Previous | Self::WilderTotal(_) => 3.0,
-            Self::VariableMean { least, most } => 3.0 + 1.25 * (f64::from(least) + f64::from(most)),
-            Self::Exponential { .. }
-            | Self::ExponentialBy { .. }
-            | Self::Wilder(_)
-            | Self::WilderSum(_)
-            | Self::WilderRatio(_)
-            | Self::Kaufman => 0.8,
-            _ => 0.3,
+            Self::Cumulative => unbounded(0, Some(3), 0.3).values(Values::SumOf(0), Unknown, Held),
+            Self::AnchoredMean { anchor, previous } => {
+                let chunk_words = (anchor == Anchor::Start && !previous).then_some(9);
+                unbounded(0, chunk_words, 4.0).values(Rounded, Shift::Of(2), Held)
+            }
+            Self::Product => unbounded(0, None, 3.0).values(Rounded, Unknown, Held),
+            Self::Previous => fading(0, 0, Some(1), 3.0).values(Values::Of(0), Shift::Of(0), Held),
+            Self::MaxIndex(p) | Self::MinIndex(p) => {
+                let time = unbounded(p as usize - 1, None, 2.0 + 0.05 * f64::from(p)).tells_bar_numbers();
+                time.values(Whole, Shift::None, Window).reads_back(p as usize - 1)
+            }
+            // The running sum of volumes with either sign.
+            Self::OnBalance => {
+                unbounded(0, Some(5), 0.3).decides(Values::SumOfEitherSign(1), Unknown, Held, Decides::Change)
+            }
+
+            Self::TrendMean { family, len } => {
+                let cost_ns = match family {
+                    Trend::Ema | Trend::Dema => 0.5,
+                    Trend::Hma | Trend::Wma | Trend::Lsma | Trend::Kama => 1.0 + 0.01 * f64::from(len),
+                };
+                let time = match family {
+                    Trend::Ema | Trend::Dema | Trend::Kama => unbounded(0, None, cost_ns),
+                    Trend::Hma | Trend::Wma | Trend::Lsma => finite(0, Blocks::None, cost_ns),
+                };
+                time.values(Rounded, Shift::Of(0), Data).average().reads_back(family.reads_back(len))
+            }
+            Self::GrownReturn { .. } => finite(0, Blocks::None, 1.0).values(Rounded, Unknown, Data),
+            // Hundredths.
+            Self::FamilySignal { .. } => unbounded(0, None, 5.0).values(Values::ExactOfEitherSign, Unknown, Data),
+            Self::SignalEquity { .. } => unbounded(0, None, 1.0).values(Rounded, Unknown, Data),
+            Self::TrendVote { .. } => finite(0, Blocks::None, 1.0).values(Rounded, Unknown, Data),
+
+            Self::CrossesAbove | Self::CrossesBelow => {
+                finite(1, Blocks::None, 0.3).decides(Whole, Unknown, Window, Decides::Crossing)
+            }
+            Self::Within(p) | Self::Streak(p) => window(p, Blocks::None, 0.3).values(Whole, Unknown, Kleene(p)),
+            Self::Since => unbounded(0, Some(2), 0.3).values(Whole, Unknown, SinceTrue),
+            Self::ValueWhen => unbounded(0, Some(2), 0.3).values(Values::Of(1), Shift::Of(1), SinceTrue),
+            Self::Ever => fading(0, 0, Some(1), 0.3).values(Whole, Unknown, Past::Ever),
+            Self::EverSince => fading(0, 0, Some(2), 0.3).values(Whole, Unknown, Past::Ever),
         }
     }
 }
-
-/// Periods of warm-up of exponential and Wilder filters under a limited history. At 12 an RSI(14) of real stocks was off
-/// by at most 0.002 points, at 5 by 0.83.
-pub const WARM_UP_PERIODS: usize = 12;

@@ -7,10 +7,11 @@
 //! stages share is computed in each: nothing but cross-sections passes from one to the next.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::family::Period;
 use crate::frame::{CrossSection, FrameId, LabelTest, Read};
-use crate::graph::{Graph, Node, NodeId, Op};
+use crate::graph::{Graph, Leaf, Node, NodeId, Op};
 
 /// What a program reads, one series each.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,13 +41,14 @@ pub enum Input {
 pub struct Program {
     pub inputs: Vec<Input>,
     pub outputs: Vec<NodeId>,
-    graph: Graph,
+    /// Shared by its copies.
+    graph: Arc<Graph>,
 }
 
 impl Program {
     /// A program whose graph was made elsewhere: `Column(i)` is `inputs[i]`, and every node is of one frame.
     pub fn over(inputs: Vec<Input>, graph: Graph, outputs: Vec<NodeId>) -> Self {
-        Self { inputs, outputs, graph }
+        Self { inputs, outputs, graph: Arc::new(graph) }
     }
 
     /// The nodes, inputs before users.
@@ -72,7 +74,7 @@ impl Program {
 
     /// Estimated nanoseconds of one core per symbol and bar.
     pub fn cost_ns_per_bar(&self) -> f64 {
-        self.nodes().iter().map(|n| n.op.cost_ns()).sum()
+        self.nodes().iter().map(|n| n.op.facts().cost_ns).sum()
     }
 }
 
@@ -132,9 +134,10 @@ impl Whole<'_> {
     fn passes(&self) -> Vec<usize> {
         let mut passes: Vec<usize> = Vec::with_capacity(self.graph.nodes().len());
         for node in self.graph.nodes() {
-            let pass = match node.op {
-                Op::Cross(i) => passes[self.crosses[usize::from(i)].value.index()] + 1,
-                _ => node.inputs.iter().map(|i| passes[i.index()]).max().unwrap_or(0),
+            let pass = if let Op::Cross(i) = node.op {
+                passes[self.crosses[usize::from(i)].value.index()] + 1
+            } else {
+                node.inputs.iter().map(|i| passes[i.index()]).max().unwrap_or(0)
             };
             passes.push(pass);
         }
@@ -205,18 +208,18 @@ impl Whole<'_> {
         let mut graph = Graph::default();
         let mut map: HashMap<NodeId, NodeId> = HashMap::new();
         for (i, node) in self.graph.nodes().iter().enumerate().filter(|(i, _)| local[*i]) {
-            let input = match node.op {
-                Op::Column(c) => Some(Input::Column(self.columns[usize::from(c)].clone())),
-                Op::Label(l) => Some(Input::Label(self.labels[usize::from(l)].clone())),
-                Op::Window => Some(Input::Window),
-                Op::Begins(period) => Some(Input::Begins(period)),
-                Op::Cross(c) => Some(Input::Cross(c)),
-                Op::Read(how) => {
+            let input = node.op.facts().leaf().and_then(|leaf| match leaf {
+                Leaf::Column(c) => Some(Input::Column(self.columns[usize::from(c)].clone())),
+                Leaf::Label(l) => Some(Input::Label(self.labels[usize::from(l)].clone())),
+                Leaf::Window => Some(Input::Window),
+                Leaf::Begins(period) => Some(Input::Begins(period)),
+                Leaf::Cross(c) => Some(Input::Cross(c)),
+                Leaf::Read(how) => {
                     let (piece, output) = places[&node.inputs[0]];
                     Some(Input::Read { piece, output, how })
                 }
-                _ => None,
-            };
+                Leaf::Constant(_) => None,
+            });
             let (op, of) = match input {
                 Some(input) => {
                     let at = inputs.iter().position(|known| *known == input).unwrap_or_else(|| {
@@ -230,6 +233,6 @@ impl Whole<'_> {
             let id = graph.intern(Node { op, inputs: of, kind: node.kind, frame: FrameId::OWN });
             map.insert(NodeId(i as u32), id);
         }
-        Program { inputs, outputs: roots.iter().map(|id| map[id]).collect(), graph }
+        Program { inputs, outputs: roots.iter().map(|id| map[id]).collect(), graph: Arc::new(graph) }
     }
 }

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::document::History;
 use crate::frame::{CrossSection, Frame, FrameId, LabelTest};
-use crate::graph::{Graph, Node, NodeId, Op};
+use crate::graph::{Graph, Leaf, Node, NodeId, Op};
 use crate::program::{Program, Stage, Whole};
 use crate::sweep::{Choice, Setting, Sharing};
 
@@ -143,13 +143,13 @@ impl Plan {
             let _ = writeln!(text, "frame {frame}");
         }
         for node in self.nodes() {
-            let op = match node.op {
-                Op::Column(i) => format!("column({})", self.columns[usize::from(i)]),
-                Op::Label(i) => {
-                    let test = &self.labels[usize::from(i)];
-                    format!("label({:?}, {:?})", test.label, test.value)
-                }
-                op => op.canonical(),
+            let op = if let Op::Column(i) = node.op {
+                format!("column({})", self.columns[usize::from(i)])
+            } else if let Op::Label(i) = node.op {
+                let test = &self.labels[usize::from(i)];
+                format!("label({:?}, {:?})", test.label, test.value)
+            } else {
+                node.op.canonical()
             };
             let inputs: Vec<String> = node.inputs.iter().map(|i| i.0.to_string()).collect();
             let frame = if node.frame == FrameId::ANY { "-".to_owned() } else { node.frame.0.to_string() };
@@ -212,9 +212,12 @@ impl Plan {
     pub fn sharing(&self) -> Sharing {
         let nodes = self.nodes();
         let counts = |id: NodeId| {
-            let op = nodes[id.index()].op;
-            let computed = !matches!(op, Op::Column(_) | Op::Constant(_) | Op::Label(_) | Op::Window);
-            (u64::from(computed), u64::from(op.is_average()))
+            let facts = nodes[id.index()].op.facts();
+            let computed = match facts.leaf() {
+                Some(Leaf::Column(_) | Leaf::Constant(_) | Leaf::Label(_) | Leaf::Window) => false,
+                Some(Leaf::Begins(_) | Leaf::Cross(_) | Leaf::Read(_)) | None => true,
+            };
+            (u64::from(computed), u64::from(facts.is_average))
         };
         let mut sharing = Sharing { combinations: self.points.len() as u64, ..Sharing::default() };
         // The number of the point that a node was last seen at, from 1 on.
@@ -258,10 +261,14 @@ impl Plan {
         let (mut columns, mut labels) = (Keep::new(&self.columns), Keep::new(&self.labels));
         let mut frames = Keep::new(&self.frames);
         frames.index(0);
-        let leaf = |op| match op {
-            Op::Column(i) => Op::Column(columns.index(i)),
-            Op::Label(i) => Op::Label(labels.index(i)),
-            op => op,
+        let leaf = |op| {
+            if let Op::Column(i) = op {
+                Op::Column(columns.index(i))
+            } else if let Op::Label(i) = op {
+                Op::Label(labels.index(i))
+            } else {
+                op
+            }
         };
         self.graph = graph.map_leaves(leaf, |frame| FrameId(frames.index(frame.0)));
         let on = |c: CrossSection| CrossSection { frame: self.graph.node(c.value).frame, ..c };

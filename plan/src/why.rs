@@ -5,6 +5,7 @@
 
 use crate::ast::{Arg, BinaryOp, Expr, ExprKind, Span};
 use crate::catalogue;
+use crate::deep::with_room;
 use crate::diagnostic::Diagnostic;
 use crate::document::ScanDocument;
 use crate::frame::{FrameId, Read};
@@ -79,6 +80,10 @@ enum Look {
 /// # Errors
 /// Those of [`crate::compile_scan`].
 pub fn compile_parts(document: &ScanDocument, schema: &Schema) -> Result<Parts, Vec<Diagnostic>> {
+    with_room(document.levels(), || parts_of(document, schema))
+}
+
+fn parts_of(document: &ScanDocument, schema: &Schema) -> Result<Parts, Vec<Diagnostic>> {
     let whole = crate::compile_scan(document, schema)?;
     let settings = whole.points.first().map_or(&[][..], |p| p.settings.as_slice());
     let mut resolver = Resolver::new(schema, document);

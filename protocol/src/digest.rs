@@ -75,9 +75,17 @@ impl Fields {
     }
 }
 
-/// Of everything that makes a request what it is: not of its trace, nor of the key it comes under.
+/// Of everything that an answer depends on, or whether there is one: not of the request's trace, nor of the key it comes
+/// under, the client's release, its priority or whether the client waits for the answer.
 pub fn request_digest(request: &crate::pb::ScanRequest) -> [u8; 32] {
-    let same = crate::pb::ScanRequest { trace: None, idempotency_key: String::new(), ..request.clone() };
+    let same = crate::pb::ScanRequest {
+        trace: None,
+        idempotency_key: String::new(),
+        protocol_version: 0,
+        priority: 0,
+        detached: false,
+        ..request.clone()
+    };
     Sha256::digest(prost::Message::encode_to_vec(&same)).into()
 }
 

@@ -25,11 +25,13 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The time it was given is over.
     DeadlineExceeded,
+    /// A file that was read is damaged where it was read. Another copy may be sound, so one host's word decides nothing.
+    Damaged,
 }
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Invalid,
         Self::Retryable,
         Self::Permanent,
@@ -37,6 +39,7 @@ impl ErrorKind {
         Self::Poisoned,
         Self::OutOfMemory,
         Self::DeadlineExceeded,
+        Self::Damaged,
     ];
 
     /// As written in reports and metadata.
@@ -49,6 +52,7 @@ impl ErrorKind {
             Self::Poisoned => "poisoned",
             Self::OutOfMemory => "out_of_memory",
             Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Damaged => "damaged",
         }
     }
 
@@ -70,6 +74,7 @@ impl From<ErrorKind> for pb::ErrorKind {
             ErrorKind::Poisoned => Self::Poisoned,
             ErrorKind::OutOfMemory => Self::OutOfMemory,
             ErrorKind::DeadlineExceeded => Self::DeadlineExceeded,
+            ErrorKind::Damaged => Self::Damaged,
         }
     }
 }
@@ -85,6 +90,7 @@ impl From<pb::ErrorKind> for ErrorKind {
             pb::ErrorKind::Poisoned => Self::Poisoned,
             pb::ErrorKind::OutOfMemory => Self::OutOfMemory,
             pb::ErrorKind::DeadlineExceeded => Self::DeadlineExceeded,
+            pb::ErrorKind::Damaged => Self::Damaged,
         }
     }
 }
@@ -114,6 +120,7 @@ impl Failure {
             ErrorKind::Cancelled => tonic::Code::Cancelled,
             ErrorKind::OutOfMemory => tonic::Code::ResourceExhausted,
             ErrorKind::DeadlineExceeded => tonic::Code::DeadlineExceeded,
+            ErrorKind::Damaged => tonic::Code::DataLoss,
         };
         status_of(code, self.kind, &self.message)
     }

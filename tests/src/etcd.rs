@@ -82,6 +82,11 @@ impl OwnEtcd {
         Self::start_with("http", &[])
     }
 
+    /// One with additional flags.
+    pub fn start_with_flags(flags: &[String]) -> Self {
+        Self::start_with("http", flags)
+    }
+
     /// One that accepts only connections with a certificate of the CA of `files`.
     pub fn start_secure(files: &Files) -> Self {
         let text = |path: &std::path::Path| path.display().to_string();

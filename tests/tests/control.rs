@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use trawl_protocol::control::{
-    Change, Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, MemoryStore, Write,
+    Change, Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, MemoryStore, PageRequest, Pages,
+    Write,
 };
 use trawl_tests::cluster::block_on;
 use trawl_tests::etcd::{self, OwnEtcd};
@@ -34,7 +35,12 @@ fn absent(key: &str) -> Guard {
 enum Call {
     Get(String),
     List(String),
-    Commit { guards: Vec<Wanted>, writes: Vec<Planned> },
+    /// So many keys at a time.
+    Pages(String, usize),
+    Commit {
+        guards: Vec<Wanted>,
+        writes: Vec<Planned>,
+    },
     Delete(String),
     Grant,
     KeepAlive(usize),
@@ -94,6 +100,19 @@ impl Side<'_> {
                     Gave::Entries(entries, Some(l.revision - self.began))
                 };
                 listing.map(plain)
+            }
+            Call::Pages(prefix, limit) => {
+                let first = PageRequest { limit: *limit, ..PageRequest::new(&self.key(prefix)) };
+                let mut pages = Pages::new(self.store, first);
+                let mut gave = Ok((Vec::new(), 0));
+                while let Some(page) = pages.next().await.transpose() {
+                    gave = gave.and_then(|(mut entries, _)| {
+                        let page = page?;
+                        entries.extend(page.entries.into_iter().map(|e| self.plain(e)));
+                        Ok((entries, page.revision - self.began))
+                    });
+                }
+                gave.map(|(entries, revision)| Gave::Entries(entries, Some(revision)))
             }
             Call::Commit { guards, writes } => {
                 let guards: Vec<Guard> = guards
@@ -184,7 +203,8 @@ fn call(random: &mut Random) -> Call {
         }
         8 => Call::Delete(key(random)),
         9 => Call::Get(key(random)),
-        10 | 11 => Call::List(random.pick(&["", "a", "b"]).to_owned()),
+        10 => Call::List(random.pick(&["", "a", "b"]).to_owned()),
+        11 => Call::Pages(random.pick(&["", "a", "b"]).to_owned(), random.between(1, 3) as usize),
         12 | 13 => Call::Grant,
         14 => Call::KeepAlive(lease(random)),
         _ => Call::Revoke(lease(random)),
@@ -259,6 +279,67 @@ fn a_watch_from_a_compacted_revision_ends_at_once() {
         store.put("k", b"4".to_vec(), None).await.unwrap();
         let next = tokio::time::timeout(BOUND, followed.recv()).await.expect("in time");
         assert!(matches!(next, Some(Change::Put(entry)) if entry.value == b"4" && entry.created == before + 1));
+    });
+}
+
+/// Keys of this many bytes, so many that they are twice what one answer may hold.
+const LARGE: (usize, usize) = (32 * 1024, 256);
+
+#[test]
+fn what_does_not_fit_into_one_answer_is_named_and_read_in_pages_of_one_revision() {
+    let own = OwnEtcd::start();
+    block_on(async {
+        let store = EtcdStore::new(&own.url).unwrap();
+        for number in 0..LARGE.1 {
+            store.put(&format!("k/{number:03}"), vec![7; LARGE.0], None).await.unwrap();
+        }
+        let at_once = store.page(&PageRequest::new("k/")).await;
+        assert!(matches!(at_once, Err(ControlError::TooLarge(_))), "{:?}", at_once.err());
+        let mut pages = Pages::new(&store, PageRequest::new("k/"));
+        let first = pages.next().await.unwrap().unwrap();
+        store.delete("k/255").await.unwrap();
+        store.put("k/000", vec![1], None).await.unwrap();
+        let mut all = first.entries;
+        while let Some(page) = pages.next().await.unwrap() {
+            all.extend(page.entries);
+        }
+        assert!(all.len() == LARGE.1 && all.iter().all(|entry| entry.value.len() == LARGE.0), "{}", all.len());
+        assert_eq!(store.list("k/").await.unwrap().entries.len(), LARGE.1 - 1);
+        assert_eq!(store.list_keys("k/").await.unwrap().entries.iter().map(|e| e.value.len()).sum::<usize>(), 0);
+        // A revision that is compacted between two pages is named too.
+        let mut pages = Pages::new(&store, PageRequest { limit: 1, ..PageRequest::new("k/") });
+        pages.next().await.unwrap();
+        store.put("k/000", vec![2], None).await.unwrap();
+        let now = store.list_keys("k/0").await.unwrap().revision;
+        compact(&own.url, now);
+        assert_eq!(pages.next().await, Err(ControlError::Compacted));
+        assert_eq!(store.list("k/").await.unwrap().entries.len(), LARGE.1 - 1);
+    });
+}
+
+#[test]
+fn an_etcd_whose_quota_is_used_up_is_named_as_such_at_once() {
+    // etcd counts pages of its file, so a small quota is used up soon.
+    let own = OwnEtcd::start_with_flags(&["--quota-backend-bytes=1000000".to_owned()]);
+    block_on(async {
+        let store = EtcdStore::new(&own.url).unwrap();
+        let lease = store.grant(Duration::from_secs(60)).await.unwrap();
+        let full = async {
+            for number in 0.. {
+                if let Err(error) = store.put(&format!("k/{number}"), vec![7; 32 * 1024], None).await {
+                    return error;
+                }
+            }
+            unreachable!("the quota is finite")
+        };
+        let full = tokio::time::timeout(BOUND, full).await.expect("in time");
+        assert!(matches!(full, ControlError::NoSpace(_)), "{full}");
+        let asked = std::time::Instant::now();
+        assert!(matches!(store.commit(&[], vec![put("k/a", "1")]).await, Err(ControlError::NoSpace(_))));
+        assert!(matches!(store.grant(Duration::from_secs(60)).await, Err(ControlError::NoSpace(_))));
+        assert_eq!(store.keep_alive(lease).await, Ok(()));
+        store.delete("k/0").await.unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(5), "it is not tried again and again");
     });
 }
 

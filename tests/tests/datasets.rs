@@ -192,7 +192,7 @@ fn splits_names_and_labels_are_imported_and_reported() {
 fn a_forming_bar_waits_until_it_is_closed() {
     let home = Home::new();
     home.write("AAA.csv", GOOD);
-    home.trawl(&["import", "AAA.csv", "--dataset", "mine", "--complete-to", "2020-01-06 16:00"]).expect_code(0);
+    home.trawl(&["import", "AAA.csv", "--dataset", "mine", "--complete-to", "2020-01-06 11:00"]).expect_code(0);
     let scanned = |more: &[&str]| {
         let scan = ["scan", "--dataset", "mine", "--where", "close > 0", "--output", "out.csv"];
         home.trawl(&[&scan[..], more].concat()).expect_code(0);
@@ -202,7 +202,7 @@ fn a_forming_bar_waits_until_it_is_closed() {
     assert!(close().contains("matched,false,false,,11.5\n"), "{}", close());
     let provisional = scanned(&["--forming"]);
     assert!(provisional.contains("matched,false,true,,11.75\n"), "{provisional}");
-    home.trawl(&["import", "--dataset", "mine", "--complete-to", "2020-01-06 21:00"]).expect_code(0);
+    home.trawl(&["import", "--dataset", "mine", "--complete-to", "2020-01-06 16:00"]).expect_code(0);
     assert!(close().contains("matched,false,false,,11.75\n"), "{}", close());
 }
 
@@ -281,4 +281,26 @@ fn a_sweep_answers_once_for_every_combination() {
         (&6.into(), &6.into(), &2.into())
     );
     home.trawl(&["scan", "--dataset", "demo", "--where", "close > n", "--sweep", "n"]).expect_code(2);
+}
+
+#[test]
+fn a_ticker_that_passed_to_another_symbol_is_refused_at_every_bar_and_read_at_one() {
+    let home = Home::new();
+    let rows = |symbol: &str, close: u32| {
+        (2..8)
+            .filter(|day| ![4, 5].contains(day))
+            .map(|d| format!("{symbol},2020-01-0{d},{close}\n"))
+            .collect::<String>()
+    };
+    home.write("bars.csv", &format!("symbol,date,close\n{}{}", rows("AAA", 10), rows("BBB", 20)));
+    home.write("names.csv", "symbol,ticker,from,to\nAAA,NEW,,2020-01-06\nAAA,OLD,2020-01-06,\nBBB,NEW,2020-01-06,\n");
+    home.trawl(&["data", "import", "bars.csv", "-d", "mine", "--symbols", "names.csv"]).expect_code(0);
+    let scan = ["scan", "-d", "mine", "--where", "close < ref('NEW', close)", "--select", "ref('NEW', close) as c"];
+    let at = |date: &str| home.trawl(&[&scan[..], &["--as-of", date, "-o", "-"]].concat()).expect_code(0).stdout;
+    assert!(!at("2020-01-03").contains("1,AAA,matched"), "{}", at("2020-01-03"));
+    assert!(at("2020-01-07").contains("1,AAA,matched"), "{}", at("2020-01-07"));
+    let refused = home.trawl(&[&scan[..], &["--all-bars", "all.csv"]].concat()).expect_code(2).stderr;
+    assert!(refused.contains("'NEW' is the ticker of AAA and of BBB at different times"), "{refused}");
+    // Over bars at which it means one symbol, nothing is refused.
+    home.trawl(&[&scan[..], &["--as-of", "2020-01-03", "--all-bars", "all.csv"]].concat()).expect_code(0);
 }

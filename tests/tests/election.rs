@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use trawl_coordinator::server::leadership::{Candidacy, Candidate, Leadership, Term, stand};
 use trawl_protocol::control::{
-    Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, Listing, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, Page, PageRequest, Watch, Write,
 };
 use trawl_protocol::record::leader_key;
 use trawl_tests::cluster::block_on;
@@ -47,8 +47,8 @@ impl ControlStore for Tapped {
     async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
         self.etcd.commit(guards, writes).await
     }
-    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
-        self.etcd.list(prefix).await
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        self.etcd.page(asked).await
     }
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
         self.etcd.watch(prefix, revision).await

@@ -33,32 +33,91 @@ fn every_example_has_a_row_for_every_symbol() {
     }
 }
 
-/// Lines of the README that other tests run, or that cannot be run here, by their beginnings.
-const RUN_ELSEWHERE: [&str; 4] = ["./test", "tools/get-etcd", "trawl cluster up", "trawl scan --coordinator"];
+/// A block of commands of a page, and what they print where the page shows it.
+struct Shown {
+    lines: Vec<String>,
+    printed: Option<String>,
+}
 
-#[test]
-fn every_line_of_the_readme_runs_in_a_fresh_clone() {
+/// The blocks ```` ```sh ```` of a page. A block ```` ```text ```` right behind one is what its commands print.
+fn shown(page: &str) -> Vec<Shown> {
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    let block = |(commands, rest): (&str, &str)| Shown {
+        lines: commands.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect(),
+        printed: rest
+            .trim_start()
+            .strip_prefix("```text\n")
+            .and_then(|text| text.split_once("```"))
+            .map(|(printed, _)| printed.to_owned()),
+    };
+    blocks.map(block).collect()
+}
+
+/// Without spaces at the ends of lines, which editors remove.
+fn trimmed(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Runs the commands of a page in a fresh clone, those aside that other tests run or nothing here can (`elsewhere`, by
+/// their beginnings), and compares what they print with what the page shows. `TRAWL_BLESS_PAGES=1` writes it there instead.
+fn run_page(name: &str, elsewhere: &[&str]) -> (usize, String) {
     let home = Home::new();
     for name in ["examples", "market"] {
         std::os::unix::fs::symlink(repository().join(name), home.path(name)).expect("a link");
     }
     std::os::unix::fs::symlink(trawl_tests::executable::trawl(), home.path("trawl")).expect("a link");
-    let text = std::fs::read_to_string(repository().join("README.md")).expect("README.md");
-    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
-    let lines: Vec<&str> = blocks.flat_map(str::lines).filter(|line| !line.trim().is_empty()).collect();
-    let here = |line: &&&str| !RUN_ELSEWHERE.iter().any(|begin| line.starts_with(begin));
-    let run: Vec<&&str> = lines.iter().filter(here).collect();
-    assert_eq!(lines.len() - run.len(), RUN_ELSEWHERE.len(), "{lines:?}");
-    assert!(run.len() > 15, "{run:?}");
-    for line in run {
-        let line = line.replace("cargo run --release -- ", "trawl ");
-        let path = format!("{}:{}", home.path("").display(), std::env::var("PATH").unwrap_or_default());
-        let mut shell = std::process::Command::new("sh");
-        shell.env_clear().env("PATH", path).env("HOME", home.path("")).env("TRAWL_DATA_ROOT", home.data_root());
-        shell.args(["-ec", &line]).current_dir(home.path(""));
-        let ended = trawl_tests::process::run(&mut shell).expect_code(0);
-        assert!(!ended.stderr.contains("error"), "{line}: {}", ended.stderr);
+    let mut page = std::fs::read_to_string(repository().join(name)).expect("a page");
+    let (mut run, mut left, mut all) = (0, Vec::new(), String::new());
+    for block in shown(&page) {
+        let mut printed = String::new();
+        for line in &block.lines {
+            if elsewhere.iter().any(|begin| line.starts_with(begin)) {
+                left.push(line.clone());
+                continue;
+            }
+            let line = line.replace("cargo run --release -- ", "trawl ");
+            let path = format!("{}:{}", home.path("").display(), std::env::var("PATH").unwrap_or_default());
+            let mut shell = std::process::Command::new("sh");
+            shell.env_clear().env("PATH", path).env("HOME", home.path("")).env("TRAWL_DATA_ROOT", home.data_root());
+            shell.args(["-ec", &line]).current_dir(home.path(""));
+            let ended = trawl_tests::process::run(&mut shell).expect_code(0);
+            assert!(!ended.stderr.contains("error"), "{line}: {}", ended.stderr);
+            printed.push_str(&ended.stdout);
+            run += 1;
+        }
+        let Some(wanted) = &block.printed else { continue };
+        let printed = trimmed(&printed);
+        if std::env::var_os("TRAWL_BLESS_PAGES").is_some() {
+            page = page.replacen(&format!("```text\n{wanted}```"), &format!("```text\n{printed}```"), 1);
+        } else {
+            assert!(*wanted == printed, "{name} shows of {:?}\n{wanted}\nbut it prints\n{printed}", block.lines);
+        }
+        all.push_str(&printed);
     }
+    if std::env::var_os("TRAWL_BLESS_PAGES").is_some() {
+        std::fs::write(repository().join(name), &page).expect("the page can be written");
+    }
+    assert_eq!(left.len(), elsewhere.len(), "{name}: {left:?}");
+    (run, all)
+}
+
+#[test]
+fn every_line_of_the_readme_runs_in_a_fresh_clone_and_prints_what_it_shows() {
+    let (run, printed) = run_page("README.md", &[]);
+    assert!(run >= 2, "{run}");
+    // A match, one that does not match, one that is too short, and the values behind both.
+    for shown in ["IBM      201.09", "3 not matched", "AAPL  not matched", "FB  unknown: too short", "what decided"] {
+        assert!(printed.contains(shown), "the README shows no '{shown}'");
+    }
+    let lines = std::fs::read_to_string(repository().join("README.md")).expect("README.md").lines().count();
+    assert!(lines < 120, "the README has {lines} lines");
+}
+
+#[test]
+fn every_line_of_the_tour_runs_in_a_fresh_clone_and_prints_what_it_shows() {
+    let elsewhere = ["tools/get-etcd", "trawl cluster up", "trawl scan --coordinator"];
+    let (run, printed) = run_page("docs/tour.md", &elsewhere);
+    assert!(run > 15 && printed.contains("still there"), "{run}");
 }
 
 #[test]

@@ -103,7 +103,11 @@ fn a_long_table_has_a_column_of_symbols() {
         .iter()
         .flat_map(|symbol| DAYS.iter().enumerate().map(move |(i, day)| format!("{symbol},{day},{}", bar(i))));
     home.write("long.csv", &lines("symbol,date,open,high,low,close,volume", rows));
-    imports(&home, &["long.csv"], &["2 symbols, 16 bars of 1d, 2024-06-10 to 2024-06-20"]);
+    imports(
+        &home,
+        &["long.csv"],
+        &["2 symbols, 16 bars of 1d (inferred from their spacing), 2024-06-10 to 2024-06-20"],
+    );
     assert_eq!(newest(&home, &["volume"]), ["AAA 1007", "BBB 1007"]);
 }
 
@@ -113,7 +117,8 @@ fn frames_of_yfinance_are_read_with_one_header_line_or_two() {
     let row = |(i, day): (usize, &&str)| format!("{day} 00:00:00-04:00,{},0.0,0.0", bar(i));
     let text = lines("Date,Open,High,Low,Close,Volume,Dividends,Stock Splits", DAYS.iter().enumerate().map(row));
     home.write("hist_AAPL.csv", &text);
-    let expected = ["recognised yfinance", "1 symbol, 8 bars of 1d, 2024-06-10 to 2024-06-20"];
+    let expected =
+        ["recognised yfinance", "1 symbol, 8 bars of 1d (inferred from their spacing), 2024-06-10 to 2024-06-20"];
     imports(&home, &["hist_AAPL.csv", "--symbol-from", r"hist_(.*)\.csv"], &expected);
     assert_eq!(newest(&home, &["close"]), ["AAPL 101.75"]);
     // download('AAPL'), and download(['AAPL', 'MSFT']) where one was not traded on a day.
@@ -121,7 +126,11 @@ fn frames_of_yfinance_are_read_with_one_header_line_or_two() {
     let text = "Price,Close,High,Low,Open,Volume\nTicker,AAPL,AAPL,AAPL,AAPL,AAPL\nDate,,,,,\n\
                 2024-06-18,10,11,9,10,5\n2024-06-20,11,12,10,11,6\n";
     home.write("one.csv", text);
-    imports(&home, &["one.csv"], &["recognised yfinance", "1 symbol, 2 bars of 1d, 2024-06-18 to 2024-06-20"]);
+    imports(
+        &home,
+        &["one.csv"],
+        &["recognised yfinance", "1 symbol, 2 bars of 1d (inferred from their spacing), 2024-06-18 to 2024-06-20"],
+    );
     assert_eq!(newest(&home, &["close", "volume"]), ["AAPL 11 6"]);
     let home = Home::new();
     let text = "Price,Close,Close,High,High,Low,Low,Open,Open,Volume,Volume\n\
@@ -186,7 +195,11 @@ fn the_timeframe_of_flat_files_of_polygon_is_inferred_from_their_spacing() {
         let text = lines("ticker,volume,open,close,high,low,window_start,transactions", rows);
         write(&home, &format!("days/{day}.csv.gz"), &gzip(&text));
     }
-    imports(&home, &["days"], &["recognised polygon", "2 symbols, 16 bars of 1d, 2024-06-10 to 2024-06-20"]);
+    imports(
+        &home,
+        &["days"],
+        &["recognised polygon", "2 symbols, 16 bars of 1d (inferred from their spacing), 2024-06-10 to 2024-06-20"],
+    );
     let home = Home::new();
     let rows = (0..60).map(|i| format!("AAPL,1000,10,10.5,12,9,{},5", (OPEN + 60 * i) * 1_000_000_000));
     let text = lines("ticker,volume,open,close,high,low,window_start,transactions", rows);
@@ -269,7 +282,11 @@ fn parquet_and_arrow_of_pandas_and_polars_are_read() {
     ]);
     let zstd = parquet::basic::Compression::ZSTD(parquet::basic::ZstdLevel::default());
     write(&home, "polars.parquet", &parquet(&polars, zstd));
-    imports(&home, &["polars.parquet"], &["7 bars of 1d, 2024-06-10 to 2024-06-20", "1 zero or negative price"]);
+    imports(
+        &home,
+        &["polars.parquet"],
+        &["7 bars of 1d (inferred from their spacing), 2024-06-10 to 2024-06-20", "1 zero or negative price"],
+    );
     let dry = home.trawl(&["import", "polars.parquet", "--dataset", "other", "--dry-run"]).expect_code(0).stdout;
     assert!(dry.contains("polars.parquet, line 3, zero or negative price: IBM,2024-06-12,-1"), "{dry}");
     // Feather, which is an Arrow file that pandas compresses with LZ4; and a stream on standard input.
@@ -337,7 +354,8 @@ fn a_decimal_comma_and_thousands_separators_are_distinguished() {
         format!("{}.{}.{};1.2{i}4,50;10.000", date[2], date[1], date[0])
     });
     home.write("XYZ.csv", &lines("Date;Close;Volume", rows));
-    let expected = ["1 symbol, 8 bars of 1d, 2024-06-10 to 2024-06-20", "read with a decimal comma"];
+    let expected =
+        ["1 symbol, 8 bars of 1d (inferred from their spacing), 2024-06-10 to 2024-06-20", "read with a decimal comma"];
     imports(&home, &["XYZ.csv"], &expected);
     assert_eq!(newest(&home, &["close", "volume"]), ["XYZ 1274.5 10000"]);
 }
@@ -345,12 +363,7 @@ fn a_decimal_comma_and_thousands_separators_are_distinguished() {
 #[test]
 fn minutes_are_never_imported_as_days_and_a_local_clock_never_as_utc() {
     let home = Home::new();
-    let local = |time: i64| {
-        let minute = (time - MIDNIGHT) / 60 - 4 * 60;
-        format!("2024-06-20 {:02}:{:02}", minute / 60, minute % 60)
-    };
-    let text = minutes(390, "time,open,high,low,close,volume", local);
-    home.write("MIN.csv", &text);
+    home.write("MIN.csv", &session());
     let expected = [
         "% of the bars are outside the regular sessions of XNYS",
         "read in America/New_York it would be 0 %: set --tz",
@@ -410,4 +423,64 @@ fn compute_writes_the_format_of_its_outputs_extension() {
     // What it writes it reads.
     let args = ["compute", "--input", "m.parquet", "--map", "close=m", "--expr", "close as c"];
     assert_eq!(home.trawl(&args).expect_code(0).stdout.lines().nth(2), Some("2024-06-11,100.125"));
+}
+
+/// A day of minutes in New York, on its own clock.
+fn session() -> String {
+    let local = |time: i64| {
+        let minute = (time - MIDNIGHT) / 60 - 4 * 60;
+        format!("2024-06-20 {:02}:{:02}", minute / 60, minute % 60)
+    };
+    minutes(390, "time,open,high,low,close,volume", local)
+}
+
+#[test]
+fn a_pipe_is_read_whole_under_whatever_path() {
+    let home = Home::new();
+    let text = b"symbol,date,close\nA,2024-06-18,5\nA,2024-06-20,6\n";
+    for path in ["-", "/dev/stdin"] {
+        let ended = piped(&home, &["import", path, "--dataset", "piped"], text);
+        assert!(ended.contains("read 2 rows of 1 symbol"), "{path}: {ended}");
+    }
+    let ended = piped(&home, &["compute", "--input", "/dev/stdin", "--expr", "close"], b"date,close\n2024-06-20,5\n");
+    assert_eq!(ended, "date,close\n2024-06-20,5\n");
+}
+
+#[test]
+fn compute_refuses_what_an_import_refuses() {
+    let home = Home::new();
+    home.write("MIN.csv", &session());
+    let compute = |more: &[&str]| home.trawl(&[&["compute", "--input"], more].concat());
+    let average = ["MIN.csv", "--expr", "avwap('session')"];
+    let ended = compute(&average).expect_code(2);
+    assert!(ended.stderr.contains("outside the regular sessions of XNYS"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("set --tz America/New_York"), "{}", ended.stderr);
+    compute(&[&average[..], &["--tz", "America/New_York"]].concat()).expect_code(0);
+    compute(&["MIN.csv", "--expr", "sma(2)"]).expect_code(0);
+    home.write("two.csv", "date,stock,close\n2024-06-18,A,1\n2024-06-18,B,10\n");
+    let ended = compute(&["two.csv", "--expr", "sma(2)"]).expect_code(2);
+    assert!(ended.stderr.contains("--map symbol=stock"), "{}", ended.stderr);
+    home.write("tab.csv", "date\tclose\n2024-06-18\t1,234\n");
+    let ended = compute(&["tab.csv", "--expr", "close"]).expect_code(2);
+    assert!(ended.stderr.contains("--decimal-comma"), "{}", ended.stderr);
+    let ended = compute(&["tab.csv", "--expr", "close", "--decimal-comma"]).expect_code(0);
+    assert_eq!(ended.stdout.lines().last(), Some("2024-06-18,1.234"));
+    assert!(ended.stderr.contains("read with a decimal comma"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_inferred_timeframe_is_always_said_and_daily_bars_are_not_replaced_by_minutes() {
+    let home = Home::new();
+    home.write("W.csv", "date,close\n2024-06-03,1\n2024-06-10,2\n2024-06-17,3\n");
+    imports(&home, &["W.csv"], &["3 bars of 1w (inferred from their spacing)"]);
+    let home = Home::new();
+    home.write("A.csv", &daily("date,open,high,low,close,volume"));
+    imports(&home, &["A.csv"], &["8 bars of 1d (inferred from their spacing)"]);
+    let before = newest(&home, &["close"]);
+    home.write("A.csv", "time,open,high,low,close,volume\n2024-06-20T14:31:00Z,7,7,7,7,7\n");
+    let ended = home.trawl(&["import", "A.csv", "--dataset", "mine"]).expect_code(2);
+    for words in ["A.csv, line 2: the bar at 2024-06-20T14:31:00Z has a time of day", "--timeframe 1d"] {
+        assert!(ended.stderr.contains(words), "{words:?} is missing in: {}", ended.stderr);
+    }
+    assert_eq!(newest(&home, &["close"]), before);
 }

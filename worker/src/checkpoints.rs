@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use trawl_kernels::{Precision, State, carried_inputs, carried_layout};
+use trawl_kernels::{Executable, State};
 use trawl_plan::frame::{BarSize, Subject};
-use trawl_plan::{Input, Piece, Plan};
+use trawl_plan::{Input, Piece, Plan, Stage};
 use twox_hash::xxhash3_128::Hasher;
 
+use crate::executable::ExecutablePlan;
 use crate::execution_class_in;
 
 /// Bars before the first wanted one that a checkpoint leaves open: the last ones may still be corrected.
@@ -101,11 +102,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Why a piece keeps no state; an empty text where it needs none.
-fn refusal(plan: &Plan, piece: &Piece) -> Option<&'static str> {
+fn refusal(plan: &Plan, piece: &Piece, executable: &Executable) -> Option<&'static str> {
     let frame = &plan.frames[piece.frame.index()];
-    let entering = piece.program.inputs.iter().zip(carried_inputs(&piece.program)).filter(|(_, enters)| *enters);
+    let entering = executable.inputs.iter().zip(executable.carried_inputs()).filter(|(_, enters)| **enters);
     let mut entering = entering.map(|(input, _)| input);
-    if carried_layout(&piece.program).is_empty() {
+    if executable.carried_layout().is_empty() {
         return Some("");
     }
     if plan.history.is_some() {
@@ -126,15 +127,19 @@ fn refusal(plan: &Plan, piece: &Piece) -> Option<&'static str> {
 
 impl Checkpoints {
     /// Without states: the first run.
-    pub fn new(plan: &Plan, dataset: &str, precision: Precision) -> Self {
-        let refused = plan.stages().iter().map(|s| s.pieces.iter().map(|p| refusal(plan, p)).collect()).collect();
-        let layouts = plan.stages().iter().flat_map(|s| &s.pieces).map(|p| carried_layout(&p.program));
-        let layouts: String = layouts.map(|layout| layout + "|").collect();
-        let class = execution_class_in(precision);
+    pub fn new(executable: &ExecutablePlan, dataset: &str) -> Self {
+        let plan = executable.plan();
+        let refused_of = |(number, stage): (usize, &Stage)| {
+            let pieces = stage.pieces.iter().zip(executable.stage(number));
+            pieces.map(|(piece, executable)| refusal(plan, piece, executable)).collect()
+        };
+        let refused = plan.stages().iter().enumerate().map(refused_of).collect();
+        let layouts: String = executable.pieces().map(|piece| format!("{}|", piece.carried_layout())).collect();
+        let class = execution_class_in(executable.precision());
         let engine = [class.engine, class.numerics, class.backend].join(" ");
         let layout = format!("{:032x}", twox_hash::XxHash3_128::oneshot(layouts.as_bytes()));
         Self {
-            plan: plan.fingerprint(),
+            plan: executable.fingerprint().to_owned(),
             dataset: dataset.to_owned(),
             engine,
             precision: class.precision,
@@ -327,16 +332,24 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use trawl_kernels::Precision;
     use trawl_plan::{ScanDocument, Schema, compile_scan};
 
-    fn plan(condition: &str) -> Plan {
+    fn plan_in(condition: &str, precision: Precision) -> ExecutablePlan {
         let document = ScanDocument { condition: condition.to_owned(), ..ScanDocument::default() };
-        compile_scan(&document, &Schema::of_columns(vec!["close".to_owned()])).unwrap()
+        let plan = compile_scan(&document, &Schema::of_columns(vec!["close".to_owned()])).unwrap();
+        ExecutablePlan::new(Arc::new(plan), precision)
     }
 
-    fn filled(plan: &Plan) -> Checkpoints {
-        let kept = Checkpoints::new(plan, "m", Precision::F64);
+    fn plan(condition: &str) -> ExecutablePlan {
+        plan_in(condition, Precision::F64)
+    }
+
+    fn filled(plan: &ExecutablePlan) -> Checkpoints {
+        let kept = Checkpoints::new(plan, "m");
         for (symbol, bars) in [("A", 7), ("BB", 9)] {
             let state = State { bars, words: vec![1, u64::MAX, bars as u64] };
             kept.keep(0, 0, symbol, Outcome::New, Some(Checkpoint { digest: 5 << 100, state }));
@@ -348,18 +361,19 @@ mod tests {
     fn what_is_written_is_read_by_the_same_scan_alone() {
         let (mine, other) = (plan("ema(close, 5) > 1"), plan("ema(close, 6) > 1"));
         let bytes = filled(&mine).write(|_| true);
-        let mut read = Checkpoints::new(&mine, "m", Precision::F64);
+        let mut read = Checkpoints::new(&mine, "m");
         read.read(&bytes).unwrap();
         assert_eq!(read.of(0, 0, "BB").map(|c| (c.digest, c.state.bars)), Some((5 << 100, 9)));
         // Of symbols without a bar the state stays; of symbols that are gone it goes.
         assert_eq!(read.write(|_| true), bytes);
         assert!(read.write(|s| s != "A").len() < bytes.len());
-        let refused = |plan: &Plan, dataset: &str| {
-            Checkpoints::new(plan, dataset, Precision::F64).read(&bytes).unwrap_err().to_string()
+        let refused = |plan: &ExecutablePlan, dataset: &str| {
+            Checkpoints::new(plan, dataset).read(&bytes).unwrap_err().to_string()
         };
         assert!(refused(&other, "m").contains("of another scan"));
         assert_eq!(refused(&mine, "n"), "the state is of another dataset: 'm'");
-        let short = Checkpoints::new(&mine, "m", Precision::F32).read(&bytes).unwrap_err().to_string();
+        let short =
+            Checkpoints::new(&plan_in("ema(close, 5) > 1", Precision::F32), "m").read(&bytes).unwrap_err().to_string();
         assert_eq!(short, "the state is of another precision: 'f64'");
     }
 
@@ -371,7 +385,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             for damaged in [&damaged[..], &bytes[..at]] {
-                let mut kept = Checkpoints::new(&plan, "m", Precision::F64);
+                let mut kept = Checkpoints::new(&plan, "m");
                 assert_eq!(kept.read(damaged), Err(StateError::Damaged));
                 assert_eq!(kept.of(0, 0, "A"), None);
             }
@@ -389,13 +403,13 @@ mod tests {
             let checksum = twox_hash::XxHash3_128::oneshot(&damaged);
             damaged.extend(checksum.to_le_bytes());
             // Whatever it says: no panic, and nothing is allocated for what is not there.
-            let _ = Checkpoints::new(&plan, "m", Precision::F64).read(&damaged);
+            let _ = Checkpoints::new(&plan, "m").read(&damaged);
         }
     }
 
     #[test]
     fn of_several_states_the_earliest_stays() {
-        let kept = Checkpoints::new(&plan("ema(close, 5) > 1"), "m", Precision::F64);
+        let kept = Checkpoints::new(&plan("ema(close, 5) > 1"), "m");
         for bars in [9, 4, 6] {
             let state = State { bars, words: Vec::new() };
             kept.keep(

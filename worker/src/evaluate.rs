@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, EngineError, Precision, aligned_begin, input_begins};
+use trawl_kernels::{Cancel, Engine, EngineError, Executable};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
@@ -27,7 +27,8 @@ const NONE: usize = usize::MAX;
 /// Everything that one stage is evaluated over.
 pub(crate) struct StageRun<'a> {
     pub plan: &'a Plan,
-    pub precision: Precision,
+    /// Its stage's pieces as they are run.
+    pub executables: &'a [Executable],
     pub engine: &'a Engine,
     /// What bars hang on beside their frame and their symbol.
     pub bars: &'a str,
@@ -97,8 +98,8 @@ impl<'a> StageRun<'a> {
     }
 
     /// The rows that the kernels are given: before them lies what a limited history does not hold.
-    pub fn trim(&self, piece: &Piece, axis: &Axis<'_>, from: usize) -> Trim {
-        let frame = self.frame(piece);
+    pub fn trim(&self, p: usize, axis: &Axis<'_>, from: usize) -> Trim {
+        let frame = self.frame(&self.stage.pieces[p]);
         if self.plan.history.is_none() || frame.subject != Subject::Own {
             return Trim { given: 0, there: 0 };
         }
@@ -111,8 +112,8 @@ impl<'a> StageRun<'a> {
             }
             _ => from,
         };
-        let there = axis.window_row(&frame.bars).min(from).saturating_sub(piece.program.reach());
-        Trim { given: aligned_begin(&piece.program, there), there }
+        let there = axis.window_row(&frame.bars).min(from).saturating_sub(self.executables[p].reach());
+        Trim { given: self.executables[p].aligned_begin(there), there }
     }
 
     fn reader(&self, frame: &Frame, a: usize, source: &Frame, how: Read) -> Option<(usize, Reader<'_>)> {
@@ -147,8 +148,8 @@ impl<'a> StageRun<'a> {
                 if from >= rows {
                     continue;
                 }
-                let trim = self.trim(piece, axis, from);
-                let begins = input_begins(&piece.program, from - trim.given);
+                let trim = self.trim(p, axis, from);
+                let begins = self.executables[p].input_begins(from - trim.given);
                 for (input, begin) in piece.program.inputs.iter().zip(begins) {
                     let begin = trim.there.max(trim.given + begin);
                     match input {
@@ -190,12 +191,12 @@ impl<'a> StageRun<'a> {
             let wanted = self.wanted(frame, &needed[p]);
             if let BarSize::Higher { timeframe, forming: true } = &frame.bars {
                 for &a in &wanted {
-                    mine[a] = self.forming(piece, a, timeframe, needed[p][a], cancel, stages)?;
+                    mine[a] = self.forming(p, a, timeframe, needed[p][a], cancel, stages)?;
                 }
             } else if let Some(kept) = self.kept.filter(|kept| kept.keeps(self.number, p)) {
-                self.whole_resuming((p, piece), &wanted, &needed[p], &computed, kept, cancel, &mut mine)?;
+                self.whole_resuming(p, &wanted, &needed[p], &computed, kept, cancel, &mut mine)?;
             } else {
-                self.whole(piece, &wanted, &needed[p], &computed, (cancel, stages), &mut mine)?;
+                self.whole(p, &wanted, &needed[p], &computed, (cancel, stages), &mut mine)?;
             }
             computed.push(mine);
             if stages.spans().len() == told {
@@ -209,18 +210,17 @@ impl<'a> StageRun<'a> {
     /// One piece over the rows of its frame.
     fn whole(
         &self,
-        piece: &Piece,
+        p: usize,
         wanted: &[usize],
         needed: &[usize],
         computed: &[Vec<Computed>],
         (cancel, stages): (&dyn Cancel, &mut Stages),
         mine: &mut [Computed],
     ) -> Result<(), EngineError> {
-        let read = self.inputs_of(piece, wanted.to_vec(), needed, computed);
+        let read = self.inputs_of(p, wanted.to_vec(), needed, computed);
         let (symbols, source) = (read.symbols(), read.source());
-        let (engine, program) = (self.engine, &piece.program);
         let values =
-            engine.evaluate_from(self.precision, program, &symbols, &read.from, source.as_ref(), cancel, stages)?;
+            self.engine.evaluate_from(&self.executables[p], &symbols, &read.from, source.as_ref(), cancel, stages)?;
         read.keep(values, mine);
         Ok(())
     }
@@ -315,22 +315,21 @@ impl<'a> StageRun<'a> {
     /// A piece on the forming bar, one state a base bar.
     pub fn forming(
         &self,
-        piece: &Piece,
+        p: usize,
         a: usize,
         timeframe: &str,
         from: usize,
         cancel: &dyn Cancel,
         stages: &mut Stages,
     ) -> Result<Computed, EngineError> {
-        let Some(forming) = Forming::new(self, piece, a, timeframe, from) else { return Ok(Computed::default()) };
+        let Some(forming) = Forming::new(self, p, a, timeframe, from) else { return Ok(Computed::default()) };
         let visible = self.axes[a].visible;
-        let mut outputs = vec![Vec::with_capacity(visible - from); piece.program.outputs.len()];
+        let mut outputs = vec![Vec::with_capacity(visible - from); self.executables[p].outputs.len()];
         let rows: Vec<usize> = (from..visible).collect();
         for batch in rows.chunks(FORMING_BATCH) {
             let states: Vec<Vec<Vec<f64>>> = batch.iter().map(|row| forming.state(*row)).collect();
             let (inputs, last) = inputs_of_states(&states);
-            let (engine, program) = (self.engine, &piece.program);
-            let values = engine.evaluate_from(self.precision, program, &inputs, &last, None, cancel, stages)?;
+            let values = self.engine.evaluate_from(&self.executables[p], &inputs, &last, None, cancel, stages)?;
             push_last(&mut outputs, values);
         }
         Ok(Computed { from, outputs: Arc::new(outputs) })

@@ -9,9 +9,11 @@ mod axis;
 pub mod cache;
 mod checkpoints;
 mod evaluate;
+mod executable;
 mod execute;
 mod measure;
 mod piece;
+mod plans;
 pub mod registration;
 mod resuming;
 pub mod server;
@@ -21,13 +23,16 @@ mod source;
 mod status;
 pub mod timeline;
 mod warm;
+mod watchdog;
 
 pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_MAX, StateError};
 pub use evaluate::calendar_period;
+pub use executable::ExecutablePlan;
 pub use execute::{
     ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput, reads_earlier_crosses,
 };
-pub use source::schema_of;
+pub use source::{changing_name, schema_of};
+pub use watchdog::STALL_TIMEOUT;
 
 use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{Engine, Precision};

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use trawl_kernels::cuda::BarsSource;
-use trawl_kernels::{Engine, SymbolInput, input_begins};
+use trawl_kernels::{Engine, SymbolInput};
 use trawl_plan::frame::{BarSize, Frame};
-use trawl_plan::{Input, Piece};
+use trawl_plan::{Input, Program};
 
 use crate::axis::{Axis, Higher};
 use crate::evaluate::{Computed, StageRun, Trim};
@@ -35,16 +35,16 @@ impl<'a> StageRun<'a> {
     /// What a piece reads of the axes `wanted`.
     pub fn inputs_of<'r>(
         &'r self,
-        piece: &'r Piece,
+        p: usize,
         wanted: Vec<usize>,
         needed: &[usize],
         computed: &[Vec<Computed>],
     ) -> PieceInputs<'r> {
-        let frame = self.frame(piece);
-        let trims: Vec<Trim> = wanted.iter().map(|&a| self.trim(piece, &self.axes[a], needed[a])).collect();
+        let (frame, executable) = (self.frame(&self.stage.pieces[p]), &self.executables[p]);
+        let trims: Vec<Trim> = wanted.iter().map(|&a| self.trim(p, &self.axes[a], needed[a])).collect();
         let columns = |(&a, &trim): (&usize, &Trim)| {
-            let begins = input_begins(&piece.program, needed[a] - trim.given);
-            let inputs = piece.program.inputs.iter().zip(begins);
+            let begins = executable.input_begins(needed[a] - trim.given);
+            let inputs = executable.inputs.iter().zip(begins);
             let input = |(input, begin): (&Input, usize)| {
                 trim.masked(self.input(frame, a, input, trim.there.max(trim.given + begin), computed))
             };
@@ -110,7 +110,7 @@ impl PieceInputs<'_> {
 /// A piece on the forming bars of one axis: for each base bar the complete bars before it, and what there is of its own.
 pub(crate) struct Forming<'r> {
     run: &'r StageRun<'r>,
-    piece: &'r Piece,
+    program: &'r Program,
     axis: &'r Axis<'r>,
     higher: &'r Higher,
     complete: Vec<Cow<'r, [f64]>>,
@@ -119,23 +119,24 @@ pub(crate) struct Forming<'r> {
 
 impl<'r> Forming<'r> {
     /// From base bar `from` on; nothing where the axis has no such bars.
-    pub fn new(run: &'r StageRun<'r>, piece: &'r Piece, a: usize, timeframe: &str, from: usize) -> Option<Self> {
-        let (frame, axis) = (run.frame(piece), &run.axes[a]);
+    pub fn new(run: &'r StageRun<'r>, p: usize, a: usize, timeframe: &str, from: usize) -> Option<Self> {
+        let (piece, axis) = (&run.stage.pieces[p], &run.axes[a]);
+        let frame = run.frame(piece);
         let whole = Frame {
             subject: frame.subject.clone(),
             bars: BarSize::Higher { timeframe: timeframe.to_owned(), forming: false },
         };
         let higher = axis.higher.get(timeframe)?;
         // Nothing but columns, labels and the window stands inside a forming frame.
-        let trim = run.trim(piece, axis, from);
+        let trim = run.trim(p, axis, from);
         let complete = |input: &Input| trim.masked(run.input(&whole, a, input, trim.there, &[]));
         let complete = piece.program.inputs.iter().map(complete).collect();
-        Some(Self { run, piece, axis, higher, complete, trim })
+        Some(Self { run, program: &piece.program, axis, higher, complete, trim })
     }
 
     /// The columns as they are at a base bar.
     pub fn state(&self, row: usize) -> Vec<Vec<f64>> {
-        let (program, bars) = (&self.piece.program, &self.higher.bars);
+        let (program, bars) = (self.program, &self.higher.bars);
         let forming = bars.forming(row);
         let count = forming.map_or(bars.completed[row], |(at, _)| at + 1).max(self.trim.given);
         let column = |(input, complete): (&Input, &Cow<'_, [f64]>)| {

@@ -4,12 +4,13 @@
 //! a living worker look dead. A lease that is over (the store says so, or could not be reached for too long) is replaced
 //! by a new one and the record is put again: workers compute pure functions, so nothing they did meanwhile is wrong.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use trawl_protocol::WorkerRecord;
-use trawl_protocol::control::{ControlError, ControlStore, LeaseId};
+use trawl_protocol::control::{ControlError, ControlStore, Guard, LeaseId, Write};
 use trawl_protocol::record::worker_key;
 use trawl_telemetry::metrics::catalogue::worker::{LEASE_FAILURES, LEASE_RENEWALS, LEASES_LOST};
 
@@ -43,6 +44,8 @@ pub struct Registered {
     stop: oneshot::Sender<()>,
     /// Asks for a record that says draining; told once it stands.
     drain: mpsc::Sender<oneshot::Sender<()>>,
+    /// Told once another process has registered under this worker's id.
+    replaced: Arc<Notify>,
     thread: JoinHandle<()>,
 }
 
@@ -54,10 +57,12 @@ pub async fn register(store: impl ControlStore, registration: Registration) -> R
     let (stop, stopped) = oneshot::channel();
     let (drain, drained) = mpsc::channel(1);
     let (tell, told) = oneshot::channel();
+    let replaced = Arc::new(Notify::new());
+    let notify = Arc::clone(&replaced);
     let thread = std::thread::Builder::new().name("trawl-lease".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(keep(store, registration, tell, (stopped, drained))),
+            Ok(runtime) => runtime.block_on(keep(store, registration, tell, (stopped, drained), &notify)),
             Err(error) => {
                 let _ = tell.send(Err(no_thread(&error)));
             }
@@ -66,7 +71,7 @@ pub async fn register(store: impl ControlStore, registration: Registration) -> R
     let thread = thread.map_err(|error| no_thread(&error))?;
     // The sender is dropped only by a thread that died.
     told.await.unwrap_or_else(|error| Err(no_thread(&error)))?;
-    Ok(Registered { stop, drain, thread })
+    Ok(Registered { stop, drain, replaced, thread })
 }
 
 fn no_thread(error: &dyn std::error::Error) -> ControlError {
@@ -83,6 +88,11 @@ impl Registered {
         }
     }
 
+    /// Ends once another process has registered under this worker's id.
+    pub async fn replaced(&self) {
+        self.replaced.notified().await;
+    }
+
     /// Takes the record out of the store (bounded in time) and ends the thread.
     pub async fn leave(self) {
         let _ = self.stop.send(());
@@ -95,6 +105,7 @@ async fn keep(
     mut registration: Registration,
     tell: oneshot::Sender<Result<(), ControlError>>,
     (mut stopped, mut drained): (oneshot::Receiver<()>, mpsc::Receiver<oneshot::Sender<()>>),
+    replaced: &Notify,
 ) {
     let key = worker_key(&registration.cluster_name, &registration.record.id);
     let first = tokio::time::timeout(registration.start_timeout, first_lease(&store, &key, &registration));
@@ -111,7 +122,7 @@ async fn keep(
     };
     let _ = tell.send(Ok(()));
     let period = registration.lease_ttl / RENEWALS_PER_TTL;
-    let mut wait = period;
+    let (mut wait, mut back_off) = (period, BACK_OFF);
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -127,34 +138,83 @@ async fn keep(
             }
         }
         let renewed = async {
-            match store.keep_alive(lease).await {
+            let kept = match store.keep_alive(lease).await {
                 Err(ControlError::LeaseOver) => {
                     LEASES_LOST.inc();
-                    tracing::warn!(worker = registration.record.id, "the lease is over, registering again");
-                    put_record(&store, &key, &registration).await
+                    tracing::warn!(worker = registration.record.id, "the lease is over");
+                    None
                 }
-                kept => kept.map(|()| lease),
+                kept => {
+                    kept?;
+                    Some(lease)
+                }
+            };
+            match (whose(&store, &key, &registration).await?, kept) {
+                (Whose::Own(_), Some(lease)) => Ok(lease),
+                (Whose::Others, kept) => {
+                    tracing::error!(
+                        worker = registration.record.id,
+                        "another process has registered under this worker's id: this one ends"
+                    );
+                    replaced.notify_one();
+                    Ok(kept.unwrap_or(lease))
+                }
+                (Whose::Own(_) | Whose::Nobodys, kept) => {
+                    tracing::warn!(worker = registration.record.id, "the record is gone, registering again");
+                    match kept {
+                        Some(lease) => put_under(&store, &key, &registration, lease).await.map(|()| lease),
+                        None => put_record(&store, &key, &registration).await,
+                    }
+                }
             }
         };
         match renewed.await {
             Ok(kept) => {
                 LEASE_RENEWALS.inc();
-                (lease, wait) = (kept, period);
+                (lease, wait, back_off) = (kept, period, BACK_OFF);
             }
             Err(error) => {
                 LEASE_FAILURES.inc();
                 tracing::warn!(%error, "the lease could not be renewed, trying again");
-                wait = (wait / 2).max(BACK_OFF);
+                // Soon at first, since the lease runs out; then less and less often, and never all workers at once.
+                wait = jittered(back_off);
+                back_off = (back_off * 2).min(period);
             }
         }
     }
     let leave = async {
-        store.delete(&key).await?;
+        // Another process's record stays.
+        if let Whose::Own(revision) = whose(&store, &key, &registration).await? {
+            let own = Guard::Created { key: key.clone(), revision };
+            store.commit(&[own], vec![Write::Delete { key: key.clone() }]).await?;
+        }
         store.revoke(lease).await
     };
     if !matches!(tokio::time::timeout(LEAVE_TIMEOUT, leave).await, Ok(Ok(()))) {
         tracing::warn!("the record could not be deleted; it goes when its lease ends");
     }
+}
+
+/// Whose record stands under a worker's key.
+enum Whose {
+    /// This process's, in the life of the key that began at this revision.
+    Own(i64),
+    Nobodys,
+    Others,
+}
+
+async fn whose(store: &impl ControlStore, key: &str, registration: &Registration) -> Result<Whose, ControlError> {
+    let Some(entry) = store.get(key).await? else { return Ok(Whose::Nobodys) };
+    let there = serde_json::from_slice::<WorkerRecord>(&entry.value);
+    let own = there.is_ok_and(|record| record.boot == registration.record.boot);
+    Ok(if own { Whose::Own(entry.created) } else { Whose::Others })
+}
+
+/// Between half of `wait` and all of it.
+fn jittered(wait: Duration) -> Duration {
+    // The seed of a hash map is random.
+    let random = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0u8);
+    wait / 2 + wait.mul_f64((random % 1_000) as f64 / 2_000.0)
 }
 
 /// Registers for the first time, for as long as it takes.
@@ -176,15 +236,22 @@ async fn put_record(
     registration: &Registration,
 ) -> Result<LeaseId, ControlError> {
     let lease = store.grant(registration.lease_ttl).await?;
+    put_under(store, key, registration, lease).await.map(|()| lease)
+}
+
+async fn put_under(
+    store: &impl ControlStore,
+    key: &str,
+    registration: &Registration,
+    lease: LeaseId,
+) -> Result<(), ControlError> {
     let record = serde_json::to_vec(&registration.record).unwrap_or_default();
-    store.put(key, record, Some(lease)).await?;
-    Ok(lease)
+    store.put(key, record, Some(lease)).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::time::Instant;
     use trawl_protocol::control::{Change, MemoryStore};
 
@@ -223,6 +290,35 @@ mod tests {
         let says_so = |change| matches!(change, Some(Change::Put(e)) if String::from_utf8_lossy(&e.value).contains("\"draining\":true"));
         assert!(says_so(next().await), "the record says that it drains");
         registered.leave().await;
+        assert_eq!(store.list("c/").await.unwrap().entries, []);
+    }
+
+    #[tokio::test]
+    async fn a_record_that_somebody_deleted_comes_back() {
+        let store = Arc::new(MemoryStore::default());
+        let registered = register(store.clone(), registration()).await.unwrap();
+        let mut watch = store.watch("c/workers/", store.list("c/").await.unwrap().revision).await.unwrap();
+        store.delete("c/workers/w1").await.unwrap();
+        let mut next = async || tokio::time::timeout(BOUND, watch.recv()).await.expect("a change in time");
+        assert!(matches!(next().await, Some(Change::Deleted { .. })));
+        assert!(matches!(next().await, Some(Change::Put(_))));
+        registered.leave().await;
+        assert_eq!(store.list("c/").await.unwrap().entries, []);
+    }
+
+    #[tokio::test]
+    async fn of_two_processes_of_one_id_the_older_ends_and_takes_nothing_of_the_newer_along() {
+        let store = Arc::new(MemoryStore::default());
+        let older = register(store.clone(), registration()).await.unwrap();
+        let mut other = registration();
+        other.record.boot = "b2".to_owned();
+        let newer = register(store.clone(), other).await.unwrap();
+        tokio::time::timeout(BOUND, older.replaced()).await.expect("it notices");
+        older.leave().await;
+        let record = store.get("c/workers/w1").await.unwrap().expect("the newer one's record stays");
+        assert!(String::from_utf8_lossy(&record.value).contains("b2"));
+        assert!(tokio::time::timeout(Duration::from_millis(400), newer.replaced()).await.is_err());
+        newer.leave().await;
         assert_eq!(store.list("c/").await.unwrap().entries, []);
     }
 

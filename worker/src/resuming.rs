@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput, carried_inputs, input_begins, resumed_begins};
-use trawl_plan::Piece;
+use trawl_kernels::{Cancel, Cancelled, Resuming, State, SymbolInput};
 
 use crate::checkpoints::{Checkpoint, Checkpoints, Digests, OPEN_BARS, Outcome};
 use crate::evaluate::{Computed, StageRun};
@@ -24,7 +23,7 @@ impl StageRun<'_> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn whole_resuming(
         &self,
-        (p, piece): (usize, &Piece),
+        p: usize,
         wanted: &[usize],
         needed: &[usize],
         computed: &[Vec<Computed>],
@@ -32,10 +31,8 @@ impl StageRun<'_> {
         cancel: &dyn Cancel,
         mine: &mut [Computed],
     ) -> Result<(), Cancelled> {
-        let bars = &self.frame(piece).bars;
-        let enters = carried_inputs(&piece.program);
-        let ready: Vec<Ready<'_>> =
-            wanted.iter().map(|&a| self.ready((p, piece), a, needed[a], &enters, computed, kept)).collect();
+        let bars = &self.frame(&self.stage.pieces[p]).bars;
+        let ready: Vec<Ready<'_>> = wanted.iter().map(|&a| self.ready(p, a, needed[a], computed, kept)).collect();
         let resuming: Vec<Resuming<'_>> = ready
             .iter()
             .zip(wanted)
@@ -46,7 +43,7 @@ impl StageRun<'_> {
                 Resuming { input, from: needed[a], state: ready.state, save: Some(ready.save) }
             })
             .collect();
-        let results = self.precision.evaluate_resuming(&piece.program, &resuming, cancel)?;
+        let results = self.executables[p].evaluate_resuming(&resuming, cancel)?;
         for ((result, ready), &a) in results.into_iter().zip(&ready).zip(wanted) {
             let kept_now = result.state.map(|state| Checkpoint { digest: ready.digest, state });
             // A state of another size than the program's was not taken.
@@ -60,15 +57,14 @@ impl StageRun<'_> {
 
     fn ready<'b>(
         &'b self,
-        (p, piece): (usize, &Piece),
+        p: usize,
         a: usize,
         needed: usize,
-        enters: &[bool],
         computed: &[Vec<Computed>],
         kept: &'b Checkpoints,
     ) -> Ready<'b> {
-        let frame = self.frame(piece);
-        let inputs = || piece.program.inputs.iter().zip(enters);
+        let (frame, executable) = (self.frame(&self.stage.pieces[p]), &self.executables[p]);
+        let inputs = || executable.inputs.iter().zip(executable.carried_inputs());
         // What enters a state is told from the first bar on, also where nothing is computed.
         let mut entering: Vec<Option<Cow<'_, [f64]>>> =
             inputs().map(|(input, enters)| enters.then(|| self.input(frame, a, input, 0, computed))).collect();
@@ -83,10 +79,10 @@ impl StageRun<'_> {
         let save = needed.saturating_sub(OPEN_BARS).max(known.map_or(0, |known| known.state.bars.min(needed)));
         let digest = digests.of(save);
         let begins = match state {
-            Some(state) => resumed_begins(&piece.program, state.bars),
-            None => input_begins(&piece.program, needed),
+            Some(state) => executable.resumed_begins(state.bars),
+            None => executable.input_begins(needed),
         };
-        let columns = piece.program.inputs.iter().zip(&mut entering).zip(begins);
+        let columns = executable.inputs.iter().zip(&mut entering).zip(begins);
         let columns = columns
             .map(|((input, entering), begin)| {
                 entering.take().unwrap_or_else(|| self.input(frame, a, input, begin, computed))

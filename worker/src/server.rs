@@ -21,6 +21,7 @@ use trawl_telemetry::metrics::catalogue::worker::DRAINING;
 
 use crate::registration::{Registration, register};
 use crate::service::{Handle, WorkerService};
+use crate::watchdog::stalled;
 use crate::{measure, warm};
 
 /// How long cancelled shards may take to notice.
@@ -59,6 +60,8 @@ pub struct Options {
     pub start_timeout: Duration,
     /// How long running shards may take to finish once the worker leaves.
     pub drain_timeout: Duration,
+    /// How long its threads may do nothing for the shards that are there; see [`crate::STALL_TIMEOUT`].
+    pub stall_timeout: Duration,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
 }
@@ -83,6 +86,12 @@ pub enum ServerError {
     /// The device failed for good; what the worker had was handed back.
     #[error("the device is lost ({0}): the work was handed back; start this worker anew")]
     DeviceLost(String),
+    /// Another process registered under this worker's id.
+    #[error("another process has registered under this worker's id: give each worker an --id of its own")]
+    Replaced,
+    /// The compute threads are stuck: nothing that was asked gets done.
+    #[error("the compute threads did nothing for {} s: the work was handed back; start this worker anew", .0.as_secs())]
+    Stalled(Duration),
     /// The server broke.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
@@ -156,14 +165,25 @@ pub async fn run(
     };
     let registered = register(control, registration).await?;
     ready(address);
-    let mut device_lost = None;
+    let mut failed = None;
     let broken = tokio::select! {
         () = stop => None,
         () = service.leave.notified() => None,
         // Without a device nobody ever tells.
         Ok(why) = lost => {
             tracing::error!(why, "the device is lost: this worker hands its work back and ends");
-            device_lost = Some(why);
+            failed = Some(ServerError::DeviceLost(why));
+            None
+        }
+        () = registered.replaced() => {
+            failed = Some(ServerError::Replaced);
+            None
+        }
+        () = stalled(&service.pulse, &service.shards, options.stall_timeout) => {
+            let after_s = options.stall_timeout.as_secs();
+            tracing::error!(after_s, "the compute threads are stuck: this worker hands its work back and ends");
+            service.stopped.store(true, Ordering::Relaxed);
+            failed = Some(ServerError::Stalled(options.stall_timeout));
             None
         }
         ended = &mut serving => Some(ended),
@@ -181,7 +201,7 @@ pub async fn run(
     registered.leave().await;
     let _ = close.send(());
     let _ = tokio::time::timeout(STOP_TIMEOUT, serving).await;
-    device_lost.map_or(Ok(()), |why| Err(ServerError::DeviceLost(why)))
+    failed.map_or(Ok(()), Err)
 }
 
 /// A device as it is registered.

@@ -20,13 +20,18 @@ use trawl_protocol::error::{status_of, text_of};
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
 use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
-use trawl_telemetry::metrics::catalogue::worker::{SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal};
+use trawl_telemetry::metrics::catalogue::worker::{
+    DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
+};
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
 
 use crate::cache::{Group, GroupCache, GroupKey};
+use crate::executable::ExecutablePlan;
 use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
+use crate::plans::{self, Plans};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
+use crate::watchdog::Pulse;
 use crate::{execution_class_on, lowering_of, measure, precision_of};
 
 /// Replies that wait for a slow coordinator; compute threads wait when it is full.
@@ -60,9 +65,12 @@ pub(crate) struct WorkerService {
     pub epoch: AtomicI64,
     /// Told when a coordinator asks this worker to leave.
     pub leave: tokio::sync::Notify,
+    /// Of the threads that compute.
+    pub pulse: Pulse,
     /// For tests: sleep before each segment.
     pub fault_delay: Duration,
     datasets: Mutex<VecDeque<(String, Dataset)>>,
+    plans: Plans,
 }
 
 /// A request that was checked.
@@ -85,10 +93,13 @@ pub(crate) type Replies = mpsc::Sender<Result<pb::SegmentReply, Status>>;
 pub(crate) struct Unwanted<'a> {
     pub replies: &'a Replies,
     pub stopped: &'a AtomicBool,
+    /// Whoever asks is alive.
+    pub pulse: &'a Pulse,
 }
 
 impl Cancel for Unwanted<'_> {
     fn cancelled(&self) -> bool {
+        self.pulse.beat();
         self.replies.is_closed() || self.stopped.load(Ordering::Relaxed)
     }
 }
@@ -139,8 +150,10 @@ impl WorkerService {
             shards: AtomicUsize::new(0),
             epoch: AtomicI64::new(0),
             leave: tokio::sync::Notify::new(),
+            pulse: Pulse::default(),
             fault_delay,
             datasets: Mutex::default(),
+            plans: Plans::default(),
         }
     }
 
@@ -196,18 +209,29 @@ impl WorkerService {
         let dataset = self.open(&request.dataset)?;
         let manifest = &dataset.manifest;
         let unreadable = |error: trawl_market::MarketError| Failure::from(ExecuteError::from(error));
-        let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
-        let plan = compile_scan(&document, &schema).map_err(|mistakes| {
-            invalid(mistakes.first().map_or_else(|| "the document does not compile".to_owned(), ToString::to_string))
-        })?;
-        let fingerprint = plan.fingerprint();
+        let asked =
+            plans::Asked { dataset: request.dataset, as_of_us: request.as_of_us, document: request.document_json };
+        let executable = match self.plans.known(&asked) {
+            Some(known) => known,
+            None => {
+                let schema = crate::schema_of(&dataset, request.as_of_us).map_err(unreadable)?;
+                let plan = compile_scan(&document, &schema).map_err(|mistakes| {
+                    let told = mistakes.first().map(ToString::to_string);
+                    invalid(told.unwrap_or_else(|| "the document does not compile".to_owned()))
+                })?;
+                let executable = ExecutablePlan::new(Arc::new(plan), precision);
+                self.plans.keep(asked, &executable);
+                executable
+            }
+        };
+        let (plan, fingerprint) = (executable.plan(), executable.fingerprint());
         if fingerprint != request.plan_fingerprint {
             let asked = request.plan_fingerprint;
             return Err(invalid(format!(
                 "plan {asked} was asked for, this worker compiles the document to {fingerprint}"
             )));
         }
-        let engine = engine.lowered(lowering_of(&plan, manifest).0);
+        let engine = engine.lowered(lowering_of(plan, manifest).0);
         let own = execution_class_on(&engine, precision);
         if class.as_ref() != Some(&own) {
             return Err(refused(&own));
@@ -220,17 +244,10 @@ impl WorkerService {
         let kind = if request.times_only { StepKind::Times } else { StepKind::Values };
         let reference = Arc::from(format!("{}@{} {}", manifest.name, manifest.snapshot, request.adjustment));
         let columns = Arc::from(plan.columns.clone());
-        let source = ScanSource {
-            plan: Arc::new(plan),
-            dataset,
-            as_of: request.as_of_us,
-            adjustment,
-            precision,
-            engine,
-            checkpoints: None,
-        };
+        let source = ScanSource { executable, dataset, as_of: request.as_of_us, adjustment, engine, checkpoints: None };
+        let references = source.load_references().inspect_err(|error| self.tell_damage(error))?;
         Ok(Shard {
-            references: source.load_references()?,
+            references,
             source,
             step: Step { stage: request.stage as usize, kind },
             input: input.unwrap_or_default(),
@@ -301,7 +318,8 @@ impl WorkerService {
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
-        let (group, resident) = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load))?;
+        let loaded = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load));
+        let (group, resident) = loaded.inspect_err(|error| self.tell_damage(error))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;
         told.cache = Some(if resident { CacheLevel::Memory } else { CacheLevel::Disk });
@@ -317,6 +335,18 @@ impl WorkerService {
         Ok(AtHand { group, wanted })
     }
 
+    /// A file of this worker's data root is not what it was when it was imported: somebody has to look after it.
+    fn tell_damage(&self, error: &ExecuteError) {
+        if error.kind() == ErrorKind::Damaged {
+            DAMAGED_READS.inc();
+            tracing::warn!(
+                worker = self.id,
+                error = text_of(error),
+                "a file of this worker's data root is damaged; another copy is asked for"
+            );
+        }
+    }
+
     fn delay(&self, cancel: &dyn Cancel) {
         let started = Instant::now();
         while started.elapsed() < self.fault_delay && !cancel.cancelled() {
@@ -326,7 +356,7 @@ impl WorkerService {
 
     /// All segments of a shard, on the compute threads; returns when the last has ended or nobody listens.
     fn run(&self, shard: &Shard, replies: &Replies, span: &tracing::Span, timeline: &Timeline) {
-        let cancel = Unwanted { replies, stopped: &self.stopped };
+        let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
         shard.segments.par_iter().for_each(|&segment| {
             if cancel.cancelled() {
                 return;
@@ -445,7 +475,7 @@ impl pb::worker_server::Worker for Handle {
         };
         let (sender, receiver) = mpsc::channel(REPLIES_WAITING_MAX);
         let runner = Arc::clone(&service);
-        let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision));
+        let timeline = Timeline::new(arrived, segments, shard.source.engine.backend(shard.source.precision()));
         let device = shard.source.device().cloned();
         let on_device = device.is_some();
         let work = move || {

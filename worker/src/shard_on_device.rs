@@ -68,7 +68,7 @@ impl WorkerService {
         span: &tracing::Span,
         timeline: &Timeline,
     ) {
-        let cancel = Unwanted { replies, stopped: &self.stopped };
+        let cancel = Unwanted { replies, stopped: &self.stopped, pulse: &self.pulse };
         let answered = shard.segments.iter().map(|_| AtomicBool::new(false)).collect();
         let run = Run { service: self, shard, span, timeline, replies, cancel, answered };
         let calls = shard.calls(CALL_BYTES_MAX.min(executor.device_memory_bytes() / CALL_SHARE));

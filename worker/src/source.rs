@@ -1,20 +1,26 @@
 //! What plans may refer to in a dataset.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use trawl_market::{Dataset, MarketError, SymbolTable, TimeMicros, check_resampling};
-use trawl_plan::{Directory, Schema, suggest};
+use trawl_plan::{Directory, ScanDocument, Schema, compile_scan, suggest};
 
 /// Symbols and timeframes of an opened dataset, as of a time.
 struct DatasetDirectory {
     dataset: Dataset,
     table: Arc<SymbolTable>,
     as_of: TimeMicros,
+    /// Every name that was asked for.
+    asked: Asked,
 }
+
+/// Names of symbols that a document refers to.
+type Asked = Arc<Mutex<BTreeSet<String>>>;
 
 impl Directory for DatasetDirectory {
     fn symbol(&self, name: &str) -> Result<String, Option<String>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         let manifest = &self.dataset.manifest;
         let found = self.table.resolve(name, self.as_of).unwrap_or(name);
         if manifest.symbol(found).is_some() {
@@ -33,6 +39,30 @@ impl Directory for DatasetDirectory {
 /// # Errors
 /// Those of the symbol table's file.
 pub fn schema_of(dataset: &Dataset, as_of: TimeMicros) -> Result<Schema, MarketError> {
+    schema_with(dataset, as_of, Asked::default())
+}
+
+/// The first name of a document, by the alphabet, that refers to several symbols in a span of times (both inclusive),
+/// and these symbols: a ticker that passed from one to another.
+///
+/// # Errors
+/// Those of the symbol table's file.
+pub fn changing_name(
+    dataset: &Dataset,
+    document: &ScanDocument,
+    (from, until): (TimeMicros, TimeMicros),
+) -> Result<Option<(String, Vec<String>)>, MarketError> {
+    let asked = Asked::default();
+    // Compiled for the names that it asks for; its mistakes are known.
+    let _ = compile_scan(document, &schema_with(dataset, until, Arc::clone(&asked))?);
+    let table = dataset.symbol_table()?;
+    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut several = asked.iter().map(|name| (name, table.meanings(name, (from, until))));
+    let found = several.find(|(_, meanings)| meanings.len() > 1);
+    Ok(found.map(|(name, meanings)| (name.clone(), meanings.into_iter().map(str::to_owned).collect())))
+}
+
+fn schema_with(dataset: &Dataset, as_of: TimeMicros, asked: Asked) -> Result<Schema, MarketError> {
     let table = dataset.symbol_table()?;
     let values = |label: &String| (label.clone(), table.values(label));
     let labels: BTreeMap<String, Vec<String>> = table.labels().iter().map(values).collect();
@@ -40,6 +70,6 @@ pub fn schema_of(dataset: &Dataset, as_of: TimeMicros) -> Result<Schema, MarketE
         columns: dataset.manifest.columns.clone(),
         timeframe: Some(dataset.manifest.timeframe.clone()),
         labels,
-        directory: Some(Arc::new(DatasetDirectory { dataset: dataset.clone(), table, as_of })),
+        directory: Some(Arc::new(DatasetDirectory { dataset: dataset.clone(), table, as_of, asked })),
     })
 }

@@ -37,7 +37,7 @@ enum Command {
 }
 
 const AFTER_HELP: &str = "\
-Writes ca.pem and ca.key, and for each of coordinator, worker, client and etcd a NAME.pem and a NAME.key. Where ca.pem and \
+Writes ca.pem and ca.key, and for each of coordinator, worker, operator, client and etcd a NAME.pem and a NAME.key. Where ca.pem and \
 ca.key exist already, new certificates of that CA are made: that is a rotation, which running processes notice by \
 themselves. They are for development: whoever can read ca.key can impersonate anyone.
 
@@ -77,11 +77,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (issuer, made) = authority(&args.dir)?;
     let hosts: Vec<String> =
         ["localhost", "127.0.0.1", "::1"].into_iter().map(str::to_owned).chain(args.host.iter().cloned()).collect();
-    let roles = [(Role::Coordinator, "coordinator"), (Role::Worker, "worker"), (Role::Client, args.client.as_str())];
+    let roles = [
+        (Role::Coordinator, "coordinator"),
+        (Role::Worker, "worker"),
+        (Role::Operator, "operator"),
+        (Role::Client, args.client.as_str()),
+    ];
+    let serves = |role: Role| matches!(role, Role::Coordinator | Role::Worker);
     for (role, name) in roles {
         let identity = Identity { role, name: name.to_owned() }.to_string();
         let uri = identity.as_str().try_into().context("the identity cannot be part of a certificate")?;
-        issue(&args, &issuer, role.name(), name, vec![SanType::URI(uri)], role != Role::Client)?;
+        issue(&args, &issuer, role.name(), name, vec![SanType::URI(uri)], serves(role))?;
     }
     let names = CertificateParams::new(hosts)
         .map_err(|error| UserMistake::plain(format!("--host: {error}: a host name or an IP address is expected")))?;
@@ -90,11 +96,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let file = |name: &str| args.dir.join(name);
     for role in Role::ALL {
         let own = Some((file(&format!("{role}.pem")), file(&format!("{role}.key"))));
-        let expected = (role != Role::Client).then_some(role);
+        let expected = serves(role).then_some(role);
         Credentials::load(TlsFiles { ca: file("ca.pem"), own }, expected).map_err(|error| mistake(&error))?;
     }
     let ca = if made { "a new CA" } else { "the existing CA" };
-    println!("wrote {} ({ca}): ca, coordinator, worker, client, etcd; for development only", args.dir.display());
+    println!(
+        "wrote {} ({ca}): ca, coordinator, worker, operator, client, etcd; for development only",
+        args.dir.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 

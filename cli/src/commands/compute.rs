@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_kernels::{NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput};
+use trawl_kernels::{Executable, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput};
 use trawl_market::{Calendar, FileSeries, SymbolSeries, read_series};
 use trawl_plan::family::Period;
 use trawl_plan::{Input, Plan, Schema};
@@ -81,14 +81,17 @@ pub fn run(args: Args, _context: &Context) -> anyhow::Result<ExitCode> {
     }
     let precision = Precision::named(&args.precision).unwrap_or_default();
     let rows = file.symbols.iter().map(|series| series.texts.len()).max().unwrap_or(0);
-    let needed = trawl_kernels::workspace_bytes(plan.program(), rows, precision);
+    let executable = Executable::new(plan.program(), precision);
+    let needed = executable.workspace_bytes(rows);
     if needed > trawl_kernels::WORKSPACE_BYTES_MAX {
         let most = trawl_kernels::WORKSPACE_BYTES_MAX;
         let message = format!("these expressions need {needed} bytes of memory besides the bars; the limit is {most}");
         return Err(UserMistake::with_help(message, "use shorter windows, or compute them in several runs").into());
     }
-    let outputs = evaluate(&file, &plan, args.calendar, precision)?;
-    for note in &file.notes {
+    let by_calendar = plan.program().inputs.iter().any(|input| matches!(input, Input::Begins(_)));
+    let zone = if by_calendar { file.check_zone(args.calendar).map_err(of_market)? } else { None };
+    let outputs = evaluate(&file, &plan, args.calendar, &executable)?;
+    for note in file.notes.iter().chain(&zone) {
         crate::diagnostics::warning_line(note);
     }
     let table = Table { file: &file, headings: &plan.headings, outputs: &outputs };
@@ -170,7 +173,7 @@ fn evaluate(
     file: &FileSeries,
     plan: &Plan,
     calendar: Calendar,
-    precision: Precision,
+    executable: &Executable,
 ) -> anyhow::Result<Vec<Vec<Vec<f64>>>> {
     let of = |series: &SymbolSeries| -> anyhow::Result<Vec<Vec<f64>>> {
         let rows = series.texts.len();
@@ -179,7 +182,7 @@ fn evaluate(
         }
         let columns = inputs(file, series, plan, calendar)?;
         let input = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: rows };
-        let mut series = precision.evaluate_from(plan.program(), &[input], &[0], &NoCancel)?;
+        let mut series = executable.evaluate_from(&[input], &[0], &NoCancel)?;
         Ok(series.pop().unwrap_or_default())
     };
     file.symbols.iter().map(of).collect()
@@ -235,7 +238,7 @@ mod tests {
         file.shown = "test.csv".to_owned();
         let exprs: Vec<String> = exprs.iter().map(ToString::to_string).collect();
         let plan = compile(&file, &exprs)?;
-        let outputs = evaluate(&file, &plan, Calendar::XNYS, Precision::F64)?;
+        let outputs = evaluate(&file, &plan, Calendar::XNYS, &Executable::new(plan.program(), Precision::F64))?;
         let mut bytes = Vec::new();
         write(Table { file: &file, headings: &plan.headings, outputs: &outputs }, Format::Csv, &mut bytes)?;
         Ok(String::from_utf8(bytes)?)

@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=300))]
     leader_lease_ttl_s: u64,
 
-    /// Seconds that a scan waits while no worker is registered
+    /// Seconds that an ephemeral scan waits while no worker is registered; recorded scans wait without limit
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     no_worker_timeout_s: u64,
 

@@ -45,6 +45,11 @@ pub struct ReadArgs {
     #[arg(long, value_name = "REGEX", value_parser = pattern)]
     symbol_from: Option<SymbolPattern>,
 
+    /// The decimal sign of text is a comma, dots separate thousands [default: inferred from all cells of a file, refused
+    /// where they do not show it]
+    #[arg(long)]
+    decimal_comma: bool,
+
     /// Dates such as 1/4/1999 are month first [default: inferred from all dates of the files together]
     #[arg(long, conflicts_with = "day_first")]
     month_first: bool,
@@ -81,6 +86,7 @@ impl ReadArgs {
                 (_, true) => Some(DateOrder::DayFirst),
                 _ => None,
             },
+            decimal_comma: self.decimal_comma,
             zone: self.tz,
             symbol_from: self.symbol_from,
         })

@@ -102,6 +102,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         lease_ttl: Duration::from_secs(args.lease_ttl_s),
         start_timeout: args.cluster.start_timeout(),
         drain_timeout: args.cluster.drain_timeout(),
+        stall_timeout: trawl_worker::STALL_TIMEOUT,
         fault_delay: Duration::from_millis(args.fault_delay_ms_per_segment),
     };
     let scrapes = args.metrics.bind()?;

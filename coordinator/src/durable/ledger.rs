@@ -1,16 +1,24 @@
 //! The records of scans, written under the epoch of one leader.
 //!
+//! A scan is accepted by the put of its header under `scans/`. The transaction that ends it deletes the header and puts one
+//! compact record under `ended/`: so `scans/` is the index of open scans, which is all that a new leader has to read, and it
+//! can never disagree with the records. Releases before left header and end of ended scans under `scans/`; those are read
+//! as they are.
+//!
 //! Every write is a transaction that holds only while the leader's key is the one of this term, so a leader that was
 //! replaced and does not know it yet changes nothing. A commit that was not answered, or that finds its own earlier try in its
 //! way, is settled by reading: ids of scans are used once, so a record with these very bytes is one's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
-use trawl_protocol::control::{ControlError, ControlStore, Entry, Guard, Write};
+use trawl_protocol::control::{ControlError, ControlStore, Guard, PageRequest, Pages, Write};
 
+use super::found::{CLOSED, EndedPages, Found};
 use super::records::{
-    End, Header, Keys, Part, Progress, Record as _, RecordError, RequestMark, RequestRecord, Tombstone, is_scan_id,
+    Closed, DocumentPlace, End, Header, Keys, Part, Progress, Record as _, RecordError, RequestMark, RequestRecord,
+    Tombstone, is_scan_id,
 };
 
 /// Tries of an acceptance whose idempotency key is taken by a scan that is being deleted.
@@ -99,7 +107,14 @@ pub struct Recorded {
     pub created: BTreeMap<&'static str, i64>,
 }
 
-/// Everything that stands about all scans.
+impl Recorded {
+    /// Whether it is to be run to its end.
+    pub fn is_open(&self) -> bool {
+        self.header.is_some() && self.end.is_none() && self.tombstone.is_none()
+    }
+}
+
+/// Everything that stands about some scans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// By id.
@@ -114,18 +129,27 @@ pub struct Ledger<S> {
     control: Arc<S>,
     keys: Keys,
     term: Term,
+    /// Groups of results that were named in this term.
+    groups: Arc<AtomicU32>,
 }
 
 impl<S> Clone for Ledger<S> {
     fn clone(&self) -> Self {
-        Self { control: Arc::clone(&self.control), keys: self.keys.clone(), term: self.term.clone() }
+        let (control, groups) = (Arc::clone(&self.control), Arc::clone(&self.groups));
+        Self { control, keys: self.keys.clone(), term: self.term.clone(), groups }
     }
 }
 
 impl<S: ControlStore> Ledger<S> {
     /// For the leader of `term` in a cluster whose name was checked.
     pub fn new(control: Arc<S>, cluster_name: &str, term: Term) -> Self {
-        Self { control, keys: Keys::new(cluster_name), term }
+        Self { control, keys: Keys::new(cluster_name), term, groups: Arc::default() }
+    }
+
+    /// The numbers of the groups of results that this term's leader writes. No number is given twice, so that a scan that is
+    /// driven again in the same term finds no object of its first run under the name of another.
+    pub(super) fn groups(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.groups)
     }
 
     /// The term whose leader writes.
@@ -145,7 +169,7 @@ impl<S: ControlStore> Ledger<S> {
     ///
     /// # Errors
     /// [`LedgerError`]. After [`LedgerError::Control`] it may come to be recorded all the same: ask again with the same header,
-    /// or leave it to [`super::recovery::unclaimed`].
+    /// or leave it to a later look at [`Ledger::open_names`].
     pub async fn accept(&self, header: &Header) -> Result<Acceptance, LedgerError> {
         let scan = header.scan.as_str();
         if !is_scan_id(scan) || header.generation != 0 {
@@ -157,6 +181,7 @@ impl<S: ControlStore> Ledger<S> {
             self.guard(),
             Guard::Absent { key: key.clone() },
             Guard::Absent { key: self.keys.part(scan, Part::Tombstone) },
+            Guard::Absent { key: self.keys.ended(scan) },
         ];
         let mut writes = vec![put(&key, bytes.clone())];
         if let Some(mark) = &header.request {
@@ -183,8 +208,10 @@ impl<S: ControlStore> Ledger<S> {
                 return Ok(known);
             }
         }
-        if self.control.get(&self.keys.part(scan, Part::Tombstone)).await?.is_some() {
-            return Err(LedgerError::Id(scan.to_owned()));
+        for key in [self.keys.part(scan, Part::Tombstone), self.keys.ended(scan)] {
+            if self.control.get(&key).await?.is_some() {
+                return Err(LedgerError::Id(scan.to_owned()));
+            }
         }
         Err(LedgerError::Busy)
     }
@@ -233,17 +260,27 @@ impl<S: ControlStore> Ledger<S> {
         self.write(scan, Vec::new(), writes).await
     }
 
-    /// Records the end of a scan; the first one stays.
+    /// Records the end of a scan; the first one stays. Its header goes, and one record of both takes its place.
     ///
     /// # Errors
     /// [`LedgerError`]. After [`LedgerError::Control`] it may stand: ask again.
     pub async fn end(&self, scan: &str, end: &End) -> Result<Ending, LedgerError> {
-        let key = self.keys.part(scan, Part::End);
-        let writes = vec![put(&key, end.to_bytes(scan)?), Write::Delete { key: self.keys.part(scan, Part::Progress) }];
-        let Some(known) = self.get(scan).await? else { return Ok(Ending::Unknown) };
-        let revision = known.created.get(Part::Header.name()).copied().unwrap_or_default();
-        let alive = Guard::Created { key: self.keys.part(scan, Part::Header), revision };
-        let written = self.write(scan, vec![alive], writes).await?;
+        if !is_scan_id(scan) {
+            return Ok(Ending::Unknown);
+        }
+        let key = self.keys.part(scan, Part::Header);
+        let mut written = Written::Over;
+        if let Some(entry) = self.control.get(&key).await? {
+            let header = Header { trace: None, ..Header::from_bytes(scan, &entry.value)? };
+            let closed = Closed { header, end: end.clone() }.to_bytes(scan)?;
+            let progress = self.keys.part(scan, Part::Progress);
+            let writes = vec![
+                put(&self.keys.ended(scan), closed),
+                Write::Delete { key: key.clone() },
+                Write::Delete { key: progress },
+            ];
+            written = self.write(scan, vec![Guard::Created { key, revision: entry.created }], writes).await?;
+        }
         if written == Written::Done {
             return Ok(Ending::Recorded);
         }
@@ -261,14 +298,21 @@ impl<S: ControlStore> Ledger<S> {
     /// [`LedgerError`].
     pub async fn mark(&self, recorded: &Recorded, now_us: i64) -> Result<Written, LedgerError> {
         let scan = recorded.scan.as_str();
-        let guard = match recorded.created.get(Part::End.name()) {
+        let mut guards = vec![self.guard()];
+        match (recorded.created.get(CLOSED), recorded.created.get(Part::End.name())) {
             // An end that is there now: nothing else may be deleted.
-            Some(&revision) => Guard::Created { key: self.keys.part(scan, Part::End), revision },
-            None => Guard::Absent { key: self.keys.part(scan, Part::Header) },
-        };
+            (Some(&revision), _) => guards.push(Guard::Created { key: self.keys.ended(scan), revision }),
+            (None, Some(&revision)) => {
+                guards.push(Guard::Created { key: self.keys.part(scan, Part::End), revision });
+            }
+            (None, None) => guards.extend([
+                Guard::Absent { key: self.keys.part(scan, Part::Header) },
+                Guard::Absent { key: self.keys.ended(scan) },
+            ]),
+        }
         let tombstone = Tombstone { epoch: self.term.epoch, marked_us: now_us };
         let key = self.keys.part(scan, Part::Tombstone);
-        let committed = self.control.commit(&[self.guard(), guard], vec![put(&key, tombstone.to_bytes(scan)?)]).await?;
+        let committed = self.control.commit(&guards, vec![put(&key, tombstone.to_bytes(scan)?)]).await?;
         self.applied(committed.applied).await
     }
 
@@ -281,7 +325,8 @@ impl<S: ControlStore> Ledger<S> {
         let Some(&revision) = recorded.created.get(Part::Tombstone.name()) else { return Ok(Written::Over) };
         let marked = Guard::Created { key: self.keys.part(scan, Part::Tombstone), revision };
         let mut keys: BTreeSet<String> = Part::ALL.into_iter().map(|part| self.keys.part(scan, part)).collect();
-        // Written and deleted with the header only, so it is this scan's.
+        keys.insert(self.keys.ended(scan));
+        // Written with the header and deleted here only, so it is this scan's.
         keys.extend(
             recorded.header.iter().filter_map(|h| h.request.as_ref()).map(|mark| self.keys.request(&mark.slot)),
         );
@@ -298,35 +343,78 @@ impl<S: ControlStore> Ledger<S> {
         if !is_scan_id(scan) {
             return Ok(None);
         }
-        let mut loaded = self.read(&self.keys.scan(scan)).await?;
+        // In this order: a scan that ends in between is found ended, and not taken for one that never was.
+        let mut found = Found::default();
+        for entry in self.control.list(&self.keys.scan(scan)).await?.entries {
+            found.take(&self.keys, &entry);
+        }
+        if let Some(entry) = self.control.get(&self.keys.ended(scan)).await? {
+            found.take(&self.keys, &entry);
+        }
+        let mut loaded = found.loaded();
         match loaded.unreadable.remove(scan) {
             Some(error) => Err(error.into()),
             None => Ok(loaded.scans.pop()),
         }
     }
 
-    /// What stands about every scan: a new leader's first question.
+    /// What stands about the scans that are open or marked, and about those that ended under a release before: a new leader's
+    /// first question.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`]; records that cannot be read are in [`Loaded::unreadable`].
+    pub async fn open(&self) -> Result<Loaded, LedgerError> {
+        let mut found = Found::default();
+        for entry in self.control.list(self.keys.scans()).await?.entries {
+            found.take(&self.keys, &entry);
+        }
+        Ok(found.loaded())
+    }
+
+    /// The names of the scans that are open, by their keys alone.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`].
+    pub async fn open_names(&self) -> Result<BTreeSet<String>, LedgerError> {
+        let mut parts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for entry in self.control.list_keys(self.keys.scans()).await?.entries {
+            if let Some((scan, part)) = self.keys.parse(&entry.key) {
+                parts.entry(scan.to_owned()).or_default().insert(part.name());
+            }
+        }
+        let over = [Part::End, Part::Tombstone].map(Part::name);
+        let open = |parts: &BTreeSet<&str>| {
+            parts.contains(Part::Header.name()) && !over.iter().any(|part| parts.contains(part))
+        };
+        Ok(parts.into_iter().filter(|(_, parts)| open(parts)).map(|(scan, _)| scan).collect())
+    }
+
+    /// The scans that have ended, page by page.
+    pub fn ended(&self) -> EndedPages<'_, S> {
+        EndedPages { keys: &self.keys, pages: Pages::new(&*self.control, PageRequest::new(self.keys.all_ended())) }
+    }
+
+    /// What stands about every scan, without the documents of those that have ended.
     ///
     /// # Errors
     /// [`LedgerError::Control`]; records that cannot be read are in [`Loaded::unreadable`].
     pub async fn load(&self) -> Result<Loaded, LedgerError> {
-        self.read(self.keys.scans()).await
-    }
-
-    async fn read(&self, prefix: &str) -> Result<Loaded, LedgerError> {
-        let mut scans: BTreeMap<String, Recorded> = BTreeMap::new();
-        let mut unreadable = BTreeMap::new();
-        for entry in self.control.list(prefix).await?.entries {
-            let Some((scan, part)) = self.keys.parse(&entry.key) else { continue };
-            let recorded = scans.entry(scan.to_owned()).or_default();
-            scan.clone_into(&mut recorded.scan);
-            if let Err(error) = take(recorded, part, &entry) {
-                tracing::warn!(scan, %error, "a scan's record cannot be read; the scan is left alone");
-                unreadable.insert(scan.to_owned(), error);
+        // In this order, for the same reason as in `get`.
+        let mut found = Found::default();
+        for entry in self.control.list(self.keys.scans()).await?.entries {
+            found.take(&self.keys, &entry);
+        }
+        let mut pages = Pages::new(&*self.control, PageRequest::new(self.keys.all_ended()));
+        while let Some(page) = pages.next().await? {
+            for entry in page.entries {
+                found.take(&self.keys, &entry);
+                let ended = self.keys.parse_ended(&entry.key).and_then(|scan| found.scans.get_mut(scan));
+                if let Some(header) = ended.and_then(|recorded| recorded.header.as_mut()) {
+                    header.document = DocumentPlace::Inline(String::new());
+                }
             }
         }
-        scans.retain(|scan, _| !unreadable.contains_key(scan));
-        Ok(Loaded { scans: scans.into_values().collect(), unreadable })
+        Ok(found.loaded())
     }
 
     fn guard(&self) -> Guard {
@@ -335,7 +423,8 @@ impl<S: ControlStore> Ledger<S> {
 
     /// A write about a scan that has not ended.
     async fn write(&self, scan: &str, guards: Vec<Guard>, writes: Vec<Write>) -> Result<Written, LedgerError> {
-        let alive = [Part::End, Part::Tombstone].map(|part| Guard::Absent { key: self.keys.part(scan, part) });
+        let over = [self.keys.part(scan, Part::End), self.keys.part(scan, Part::Tombstone), self.keys.ended(scan)];
+        let alive = over.map(|key| Guard::Absent { key });
         let guards: Vec<Guard> = [self.guard()].into_iter().chain(alive).chain(guards).collect();
         let committed = self.control.commit(&guards, writes).await?;
         self.applied(committed.applied).await
@@ -352,27 +441,6 @@ impl<S: ControlStore> Ledger<S> {
 
 fn put(key: &str, value: Vec<u8>) -> Write {
     Write::Put { key: key.to_owned(), value, lease: None }
-}
-
-/// Reads one part into what is known of its scan.
-fn take(recorded: &mut Recorded, part: Part, entry: &Entry) -> Result<(), RecordError> {
-    let scan = recorded.scan.clone();
-    match part {
-        Part::Header => {
-            let header = Header::from_bytes(&scan, &entry.value)?;
-            if header.scan != scan {
-                let why = format!("it is that of scan '{}'", header.scan);
-                return Err(RecordError::Malformed { what: Header::WHAT, scan, why });
-            }
-            recorded.header = Some(header);
-        }
-        // A hint: without it nothing is lost.
-        Part::Progress => recorded.progress = Progress::from_bytes(&scan, &entry.value).ok(),
-        Part::End => recorded.end = Some(End::from_bytes(&scan, &entry.value)?),
-        Part::Tombstone => recorded.tombstone = Some(Tombstone::from_bytes(&scan, &entry.value)?),
-    }
-    recorded.created.insert(part.name(), entry.created);
-    Ok(())
 }
 
 #[cfg(test)]

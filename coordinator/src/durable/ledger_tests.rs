@@ -1,5 +1,5 @@
 use trawl_protocol::ErrorKind;
-use trawl_protocol::control::MemoryStore;
+use trawl_protocol::control::{MemoryLimits, MemoryStore};
 
 use super::super::records::EndOutcome;
 use super::super::testing::{header, next_term};
@@ -35,6 +35,119 @@ async fn a_scan_is_recorded_progresses_and_ends_once() {
     let loaded = ledger.load().await.unwrap();
     assert_eq!((loaded.scans.len(), loaded.scans[0].progress.is_none()), (1, true));
     assert_eq!(loaded.scans[0].end, Some(end("x")));
+}
+
+#[tokio::test]
+async fn a_scan_that_has_ended_is_one_key_and_no_longer_among_those_that_are_open() {
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    for scan in ["a-1", "a-2"] {
+        assert_eq!(ledger.accept(&asked(scan, scan, b"one")).await.unwrap(), Acceptance::Accepted);
+    }
+    ledger.progress("a-1", &Progress::new(0, 0, &[1].into())).await.unwrap();
+    assert_eq!(ledger.end("a-1", &end("x")).await.unwrap(), Ending::Recorded);
+    let keys: Vec<String> = control.list("c/").await.unwrap().entries.into_iter().map(|entry| entry.key).collect();
+    let of_scans: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !key.contains("requests")).collect();
+    assert_eq!(of_scans, ["c/ended/a-1", "c/leader", "c/scans/a-2/header"]);
+    assert_eq!(ledger.open_names().await.unwrap().into_iter().collect::<Vec<_>>(), ["a-2"]);
+    assert_eq!(ledger.open().await.unwrap().scans.iter().map(|r| r.scan.as_str()).collect::<Vec<_>>(), ["a-2"]);
+    let ended = ledger.ended().next().await.unwrap().unwrap().scans.remove(0);
+    assert_eq!((ended.header, ended.end), (Some(asked("a-1", "a-1", b"one")), Some(end("x"))));
+    assert!(
+        matches!(ledger.accept(&asked("a-1", "other", b"one")).await, Err(LedgerError::Id(_))),
+        "an id is used once"
+    );
+    assert!(matches!(
+        ledger.known_request(&RequestMark::new("ana", "a-1", &[b"one"])).await,
+        Ok(Some(Acceptance::Existing(_)))
+    ));
+    let known = ledger.get("a-1").await.unwrap().unwrap();
+    assert_eq!(ledger.mark(&known, 9).await.unwrap(), Written::Done);
+    let marked = ledger.get("a-1").await.unwrap().unwrap();
+    assert_eq!(ledger.forget(&marked).await.unwrap(), Written::Done);
+    let left: Vec<String> = control.list("c/").await.unwrap().entries.into_iter().map(|entry| entry.key).collect();
+    assert!(!left.iter().any(|key| key.contains("a-1")) && left.len() == 3, "{left:?}");
+}
+
+/// More than one answer of etcd may hold, twice over.
+#[tokio::test]
+async fn however_much_is_recorded_a_new_leader_reads_all_of_it() {
+    const SCANS: usize = 5_000;
+    let control = Arc::new(MemoryStore::default());
+    let ledger = new_leader(&control).await;
+    let document = super::super::records::DocumentPlace::Inline("x".repeat(2_000));
+    for number in 0..SCANS {
+        let scan = format!("a-{number}");
+        ledger.accept(&Header { document: document.clone(), ..header(&scan, 3) }).await.unwrap();
+        if number % 2 == 0 {
+            ledger.end(&scan, &end("x")).await.unwrap();
+        }
+    }
+    let prefix = PageRequest { limit: usize::MAX, ..PageRequest::new("c/scans/") };
+    assert!(matches!(control.page(&prefix).await, Err(ControlError::TooLarge(_))), "it does not fit into one answer");
+    assert_eq!(new_leader(&control).await.open().await.unwrap().scans.len(), SCANS / 2);
+    let loaded = ledger.load().await.unwrap().scans;
+    assert_eq!((loaded.len(), loaded.iter().filter(|r| r.is_open()).count()), (SCANS, SCANS / 2));
+}
+
+/// What release 0.1.0 wrote, byte by byte: a scan that runs, one that ended, and one that is being deleted.
+#[tokio::test]
+async fn records_of_the_release_before_are_read_ended_and_deleted() {
+    let control = Arc::new(MemoryStore::default());
+    let header = |scan: &str, slot: &str| {
+        format!(
+            r#"{{"adjustment":"none","allow_partial":false,"as_of_us":0,"class":{{"backend":"cpu","engine":"trawl/0.1.0","numerics":"n5","precision":"f64"}},"dataset":"d@00","document":{{"inline":"{{\"condition\":\"close > open\"}}"}},"generation":0,"owner":"ana","plan":"p","priority":"normal","request":{{"digest":"0b","slot":"{slot}"}},"scan":"{scan}","segments":3,"shards":"automatic","submitted_us":1,"symbols":9,"version":1}}"#
+        )
+    };
+    let end = r#"{"ended_us":5,"generation":0,"outcome":{"complete":{"answer_digest":"ee","disputed":false,"failed_symbols":2}},"version":1}"#;
+    let put = async |key: &str, value: &str| control.put(key, value.as_bytes().to_vec(), None).await.unwrap();
+    for scan in ["a-1", "a-2", "a-3"] {
+        put(&format!("c/scans/{scan}/header"), &header(scan, scan)).await;
+        put(&format!("c/requests/{scan}"), &format!(r#"{{"digest":"0b","scan":"{scan}","version":1}}"#)).await;
+    }
+    put("c/scans/a-1/progress", r#"{"bitmap":"01","generation":0,"stage":0,"stored":1,"version":1}"#).await;
+    put("c/scans/a-2/end", end).await;
+    put("c/scans/a-3/end", end).await;
+    put("c/scans/a-3/tombstone", r#"{"epoch":1,"marked_us":6,"version":1}"#).await;
+
+    let ledger = new_leader(&control).await;
+    let loaded = ledger.open().await.unwrap();
+    assert!(loaded.unreadable.is_empty(), "{:?}", loaded.unreadable);
+    let open: Vec<&str> = loaded.scans.iter().filter(|r| r.is_open()).map(|r| r.scan.as_str()).collect();
+    assert_eq!((open, loaded.scans.len()), (vec!["a-1"], 3));
+    assert_eq!(ledger.open_names().await.unwrap().into_iter().collect::<Vec<_>>(), ["a-1"]);
+    assert!(matches!(ledger.end("a-2", &self::end("x")).await.unwrap(), Ending::Already(_)), "the first end stays");
+    let mark = RequestMark { slot: "a-2".into(), digest: "0b".into() };
+    assert!(matches!(ledger.known_request(&mark).await.unwrap(), Some(Acceptance::Existing(h)) if h.scan == "a-2"));
+    // One that runs ends in the form of today; the others are deleted in that of then.
+    assert_eq!(ledger.end("a-1", &self::end("x")).await.unwrap(), Ending::Recorded);
+    for scan in ["a-1", "a-2", "a-3"] {
+        let known = ledger.get(scan).await.unwrap().unwrap();
+        assert!(known.end.is_some() && known.header.is_some(), "{scan}");
+        assert_eq!(ledger.mark(&known, 9).await.unwrap(), Written::Done, "{scan}");
+        let marked = ledger.get(scan).await.unwrap().unwrap();
+        assert_eq!(ledger.forget(&marked).await.unwrap(), Written::Done, "{scan}");
+    }
+    let left: Vec<String> = control.list("c/").await.unwrap().entries.into_iter().map(|entry| entry.key).collect();
+    assert_eq!(left, ["c/leader"]);
+}
+
+#[tokio::test]
+async fn a_store_without_space_is_named_as_such() {
+    let limits = MemoryLimits { quota_bytes: 4_000, ..MemoryLimits::default() };
+    let control = Arc::new(MemoryStore::with_limits(limits));
+    let ledger = new_leader(&control).await;
+    let refused = async {
+        for number in 0.. {
+            if let Err(error) = ledger.accept(&header(&format!("a-{number}"), 3)).await {
+                return error;
+            }
+        }
+        unreachable!("the quota is finite")
+    };
+    let refused = refused.await;
+    assert!(matches!(refused, LedgerError::Control(ControlError::NoSpace(_))), "{refused:?}");
+    assert!(refused.to_string().contains("etcd has no space left"), "{refused}");
 }
 
 #[tokio::test]

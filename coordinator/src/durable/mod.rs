@@ -1,12 +1,13 @@
 //! What a scan leaves behind, so that no process takes it along when it dies.
 //!
 //! A scan is accepted, and ended, by one transaction in the control store (`records` is what stands there, `ledger` writes
-//! it under the epoch of one leader). Its results are groups of segments in the result store (`results` the store, `group`
+//! it under the epoch of one leader, `found` reads it). Its results are groups of segments in the result store (`results` the store, `group`
 //! one object, `writer` the group commit). From both a new leader learns what to go on with (`recovery`, pure), and what
 //! nobody wants any more is deleted (`retention`). `docs/durability.md` is the operator's page, ADR 13 the reasons.
 //!
 //! Nothing here plans, schedules, merges or speaks to clients.
 
+mod found;
 pub mod group;
 mod http;
 pub mod ledger;
@@ -22,6 +23,7 @@ mod store_error;
 mod testing;
 pub mod writer;
 
+pub use found::EndedPages;
 pub use group::{GroupName, Outcome, Stored};
 pub use ledger::{Acceptance, Ledger, LedgerError, Recorded, Term};
 pub use pins::{PIN_REFRESH, PinReport, refresh_pins};

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use trawl_market::{MarketError, Store, TimeMicros};
 
-use super::ledger::Recorded;
-
 /// How often pins are written anew.
 pub const PIN_REFRESH: Duration = Duration::from_secs(5 * 60);
 /// How long a pin holds: what a cluster may be without a leader before its snapshots are anybody's.
@@ -42,20 +40,21 @@ pub fn let_go(store: &Store, dataset: &str, scan: &str) -> Result<(), MarketErro
     store.unpin(dataset, &holder(scan))
 }
 
-/// Pins the snapshots of all scans that have not ended, and lets go those of the scans that have. Blocks on files.
-pub fn refresh_pins(store: &Store, recorded: &[Recorded], now: TimeMicros) -> PinReport {
+/// Pins the snapshots of all scans that have not ended, and lets go those of the scans that have: `(scan, NAME@SNAPSHOT,
+/// whether it has ended)`. Blocks on files.
+pub fn refresh_pins(store: &Store, scans: &[(String, String, bool)], now: TimeMicros) -> PinReport {
     let mut report = PinReport::default();
     let mut datasets = BTreeSet::new();
-    for scan in recorded {
-        let Some(header) = &scan.header else { continue };
-        datasets.insert(header.dataset.split('@').next().unwrap_or_default());
-        let done = if scan.end.is_some() {
-            let_go(store, &header.dataset, &scan.scan)
+    // One that is not prepared yet has no dataset.
+    for (scan, dataset, ended) in scans.iter().filter(|(_, dataset, _)| !dataset.is_empty()) {
+        datasets.insert(dataset.split('@').next().unwrap_or_default());
+        let done = if *ended {
+            let_go(store, dataset, scan)
         } else {
-            hold(store, &header.dataset, &scan.scan, now).map(|()| report.pinned += 1)
+            hold(store, dataset, scan, now).map(|()| report.pinned += 1)
         };
         if let Err(error) = done {
-            report.failed.push((scan.scan.clone(), error));
+            report.failed.push((scan.clone(), error));
         }
     }
     for dataset in datasets {
@@ -72,8 +71,6 @@ fn holder(scan: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::records::{End, EndOutcome, Header};
-    use super::super::testing::header;
     use super::*;
 
     #[test]
@@ -83,17 +80,13 @@ mod tests {
         std::fs::create_dir_all(root.path().join("d/snapshots")).unwrap();
         std::fs::write(root.path().join(format!("d/snapshots/{snapshot}.json")), b"{}").unwrap();
         let store = Store::new(root.path().to_owned());
-        let scan = |name: &str, dataset: String| Recorded {
-            scan: name.to_owned(),
-            header: Some(Header { dataset, ..header(name, 1) }),
-            ..Recorded::default()
-        };
+        let scan = |name: &str, dataset: String| (name.to_owned(), dataset, false);
         let mut scans = vec![scan("a.b-1", format!("d@{snapshot}")), scan("a-2", format!("d@{}", "cd".repeat(32)))];
         let report = refresh_pins(&store, &scans, 10);
         assert_eq!((report.pinned, report.failed.len(), report.failed[0].0.as_str()), (1, 1, "a-2"));
         let until = 10 + i64::try_from(PIN_HELD.as_micros()).unwrap();
         assert_eq!(store.pinned("d", 11).unwrap().into_iter().collect::<Vec<_>>(), [(snapshot, until)]);
-        scans[0].end = Some(End { generation: 0, outcome: EndOutcome::Cancelled, ended_us: 0 });
+        scans[0].2 = true;
         refresh_pins(&store, &scans, 12);
         assert!(store.pinned("d", 12).unwrap().is_empty());
     }

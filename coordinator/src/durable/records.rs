@@ -18,8 +18,9 @@ use crate::scheduler::Priority;
 pub const RECORD_VERSION: u32 = 1;
 /// Bytes of a header in the control store.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a document that stands in the header itself; a longer one is an object in the result store.
-pub const INLINE_DOCUMENT_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a document that is written into the header itself; a longer one is an object in the result store. Releases
+/// before wrote up to 16 KiB there, and those headers are read.
+pub const INLINE_DOCUMENT_BYTES_MAX: usize = 2 * 1024;
 /// Segments whose bits are written down in a progress record; of a larger scan it holds the count alone.
 pub const PROGRESS_SEGMENTS_MAX: u32 = 128 * 1024;
 /// Bytes of any record that is read.
@@ -374,6 +375,20 @@ impl Record for End {
     const WHAT: &'static str = "end";
 }
 
+/// A scan that has ended, under one key: it takes the place of the header in the transaction that ends the scan, so that
+/// the headers that are there are those of open scans.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// As it was, without its trace.
+    pub header: Header,
+    /// Its last word.
+    pub end: End,
+}
+
+impl Record for Closed {
+    const WHAT: &'static str = "closed record";
+}
+
 /// Marks a scan whose objects are going to be deleted. It is never taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
@@ -405,6 +420,8 @@ impl Record for RequestRecord {
 pub struct Keys {
     /// `{cluster}/scans/`.
     scans: String,
+    /// `{cluster}/ended/`.
+    ended: String,
     /// `{cluster}/requests/`.
     requests: String,
 }
@@ -436,12 +453,28 @@ impl Part {
 impl Keys {
     /// Of a cluster whose name was checked.
     pub fn new(cluster_name: &str) -> Self {
-        Self { scans: format!("{cluster_name}/scans/"), requests: format!("{cluster_name}/requests/") }
+        let under = |what: &str| format!("{cluster_name}/{what}/");
+        Self { scans: under("scans"), ended: under("ended"), requests: under("requests") }
     }
 
-    /// Prefix of all scans.
+    /// Prefix of the scans that are open, of tombstones, and of what releases before left of scans that ended.
     pub fn scans(&self) -> &str {
         &self.scans
+    }
+
+    /// Prefix of the scans that have ended.
+    pub fn all_ended(&self) -> &str {
+        &self.ended
+    }
+
+    /// Key of a scan that has ended.
+    pub fn ended(&self, scan: &str) -> String {
+        format!("{}{scan}", self.ended)
+    }
+
+    /// Scan of a key under [`Keys::all_ended`]; `None` for what is not ours.
+    pub fn parse_ended<'k>(&self, key: &'k str) -> Option<&'k str> {
+        key.strip_prefix(&self.ended).filter(|scan| is_scan_id(scan))
     }
 
     /// Prefix of one scan.

@@ -99,6 +99,23 @@ fn progress_end_tombstone_and_request_are_written_and_read_as_ever() {
         &End { generation: 0, outcome: EndOutcome::from(Failure::new(ErrorKind::Cancelled, "x")), ended_us: 7 },
         r#"{"version":1,"generation":0,"outcome":"cancelled","ended_us":7}"#,
     );
+    let closed = Closed {
+        header: Header::from_bytes(
+            "a-1",
+            br#"{"version":1,"scan":"a-1","generation":2,"owner":"local",
+            "document":{"inline":"{}"},"dataset":"d@00","as_of_us":1,"adjustment":"none","class":{"engine":"e",
+            "numerics":"n","backend":"cpu","precision":"f32"},"plan":"p","segments":1,"symbols":2,"submitted_us":5}"#,
+        )
+        .unwrap(),
+        end: End { generation: 2, outcome: EndOutcome::Cancelled, ended_us: 7 },
+    };
+    golden(
+        &closed,
+        r#"{"version":1,"header":{"scan":"a-1","generation":2,"owner":"local","document":{"inline":"{}"},
+            "dataset":"d@00","as_of_us":1,"adjustment":"none","class":{"engine":"e","numerics":"n","backend":"cpu",
+            "precision":"f32"},"plan":"p","segments":1,"symbols":2,"shards":"automatic","priority":"normal",
+            "submitted_us":5,"allow_partial":false},"end":{"generation":2,"outcome":"cancelled","ended_us":7}}"#,
+    );
     golden(&Tombstone { epoch: 5, marked_us: 6 }, r#"{"version":1,"epoch":5,"marked_us":6}"#);
     golden(&RequestRecord { scan: "a-1".into(), digest: "0b".into() }, r#"{"version":1,"scan":"a-1","digest":"0b"}"#);
 }
@@ -130,6 +147,10 @@ fn keys_come_back_as_scan_and_part() {
     let keys = Keys::new("c");
     for part in Part::ALL {
         assert_eq!(keys.parse(&keys.part("a-1", part)), Some(("a-1", part)));
+    }
+    assert_eq!(keys.parse_ended(&keys.ended("a-1")), Some("a-1"));
+    for other in ["c/ended/..", "c/ended/", "c/ended/a/b", "c/scans/a-1/header"] {
+        assert_eq!(keys.parse_ended(other), None, "{other}");
     }
     for other in ["c/scans/a-1/other", "c/scans/a-1", "d/scans/a-1/header", "c/scans/../header", "c/scans//header"] {
         assert_eq!(keys.parse(other), None, "{other}");

@@ -107,13 +107,6 @@ pub fn decide(
     Decision::Resume { stage, missing }
 }
 
-/// Scans that have not ended and that nobody runs: an acceptance whose commit was not answered may come to stand after all. The
-/// leader asks now and then, and treats them as a new leader would.
-pub fn unclaimed<'r>(recorded: &'r [Recorded], running: &BTreeSet<String>) -> Vec<&'r Recorded> {
-    let open = recorded.iter().filter(|r| r.header.is_some() && r.end.is_none() && r.tombstone.is_none());
-    open.filter(|r| !running.contains(&r.scan)).collect()
-}
-
 #[cfg(test)]
 #[path = "recovery_tests.rs"]
 mod tests;

@@ -97,16 +97,6 @@ fn a_scan_past_its_deadline_fails_and_so_does_one_that_cannot_be_run() {
     assert!(matches!(decide(&recorded(2), &stored(&[]), &ready(&[0]), 1), Decision::Fail(_)));
 }
 
-#[test]
-fn an_accepted_scan_that_nobody_runs_is_found() {
-    let mut ended = recorded(1);
-    ended.scan = "a-2".into();
-    ended.end = Some(End { generation: 0, outcome: EndOutcome::Cancelled, ended_us: 0 });
-    let known = [recorded(1), ended];
-    assert_eq!(unclaimed(&known, &BTreeSet::new()), [&known[0]]);
-    assert!(unclaimed(&known, &BTreeSet::from(["a-1".to_owned()])).is_empty());
-}
-
 proptest! {
     /// However the crash fell: nothing that is stored runs again, nothing that is missing is forgotten, no stage is skipped.
     #[test]

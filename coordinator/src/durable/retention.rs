@@ -4,9 +4,10 @@
 //! notices; then the objects; at last the records with the tombstone. A tombstone is never taken back, and none is written for a
 //! scan that has not ended: the transaction that writes it holds only while the end is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use trawl_protocol::control::ControlStore;
 
 use super::ledger::{Ledger, LedgerError, Loaded, Recorded, Written};
@@ -21,8 +22,10 @@ pub const SCANS_KEPT_MAX: usize = 1000;
 pub const TOMBSTONE_GRACE: Duration = Duration::from_secs(5 * 60);
 /// How old objects are that belong to no scan: a scan's document is stored before the scan is recorded.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(60 * 60);
-/// Deletions of one sweep; the rest waits for the next.
-const DELETIONS_MAX: usize = 64;
+/// Marks and deletions of one sweep; when there is more to do the next one follows at once.
+const STEPS_MAX: usize = 4096;
+/// Marks and deletions that are under way at once: more than scans come in, at the latency of a store.
+const STEPS_AT_ONCE: usize = 16;
 
 /// How long what is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,10 @@ pub struct SweepReport {
     pub deleted: Vec<String>,
     /// Objects that are gone.
     pub objects: u64,
+    /// Scans that are recorded, and were when the sweep began.
+    pub recorded: usize,
+    /// Whether there is more to do.
+    pub more: bool,
     /// Whether another leads by now.
     pub not_leader: bool,
 }
@@ -104,7 +111,7 @@ pub fn plan(
         .collect();
     ended.sort_unstable();
     let too_many = ended.len().saturating_sub(policy.scans_kept_max);
-    let surplus: Vec<&str> = ended.iter().take(too_many).map(|(_, scan)| *scan).collect();
+    let surplus: BTreeSet<&str> = ended.iter().take(too_many).map(|(_, scan)| *scan).collect();
     let mut steps = Vec::new();
     for recorded in &loaded.scans {
         let step = match (&recorded.tombstone, &recorded.end) {
@@ -117,8 +124,9 @@ pub fn plan(
         };
         steps.push((recorded.clone(), step));
     }
+    let known: BTreeSet<&str> = loaded.scans.iter().map(|r| r.scan.as_str()).collect();
     for (scan, found) in objects {
-        let known = loaded.unreadable.contains_key(scan) || loaded.scans.iter().any(|r| r.scan == *scan);
+        let known = loaded.unreadable.contains_key(scan) || known.contains(scan.as_str());
         if !known && older(found.newest_us, policy.orphan_grace) {
             steps.push((Recorded { scan: scan.clone(), ..Recorded::default() }, Step::Mark));
         }
@@ -126,7 +134,41 @@ pub fn plan(
     steps
 }
 
-/// Does what [`plan`] says, as far as this term's leader still leads. `now_us`: microseconds since 1970.
+/// What became of one step.
+enum Done {
+    Marked(String),
+    Deleted(String, u64),
+    /// Somebody changed the records in the meantime: the next sweep looks again.
+    Spared,
+    NotLeader,
+}
+
+async fn take<S: ControlStore>(
+    ledger: &Ledger<S>,
+    store: &ResultStore,
+    (recorded, step): (Recorded, Step),
+    now_us: i64,
+) -> Result<Done, SweepError> {
+    if step == Step::Mark {
+        return Ok(match ledger.mark(&recorded, now_us).await? {
+            Written::Done => Done::Marked(recorded.scan),
+            Written::Over => Done::Spared,
+            Written::NotLeader => Done::NotLeader,
+        });
+    }
+    if !ledger.leads().await? {
+        return Ok(Done::NotLeader);
+    }
+    let objects = store.delete_scan(&recorded.scan).await?;
+    Ok(match ledger.forget(&recorded).await? {
+        Written::Done => Done::Deleted(recorded.scan, objects),
+        Written::Over => Done::Spared,
+        Written::NotLeader => Done::NotLeader,
+    })
+}
+
+/// Does what [`plan`] says, as far as this term's leader still leads. `orphans`: whether to look for objects that belong to no
+/// scan, which takes a listing of every object. `now_us`: microseconds since 1970.
 ///
 /// # Errors
 /// [`SweepError`]; what was done stays done.
@@ -134,36 +176,29 @@ pub async fn sweep<S: ControlStore>(
     ledger: &Ledger<S>,
     store: &ResultStore,
     policy: &RetentionPolicy,
+    orphans: bool,
     now_us: i64,
 ) -> Result<SweepReport, SweepError> {
-    let objects = store.scans().await?;
+    let objects = if orphans { store.scans().await? } else { BTreeMap::new() };
     let loaded = ledger.load().await?;
-    let mut report = SweepReport::default();
-    for (recorded, step) in plan(&loaded, &objects, policy, ledger.term().epoch, now_us) {
-        let scan = recorded.scan.clone();
-        match step {
-            Step::Mark => match ledger.mark(&recorded, now_us).await? {
-                Written::Done => report.marked.push(scan),
-                // Accepted in the meantime: it is not ours to delete.
-                Written::Over => {}
-                Written::NotLeader => report.not_leader = true,
-            },
-            Step::Delete if report.deleted.len() >= DELETIONS_MAX => {}
-            Step::Delete => {
-                if !ledger.leads().await? {
-                    report.not_leader = true;
-                    break;
-                }
-                report.objects += store.delete_scan(&scan).await?;
-                match ledger.forget(&recorded).await? {
-                    Written::Done => report.deleted.push(scan),
-                    Written::Over => {}
-                    Written::NotLeader => report.not_leader = true,
-                }
+    let mut report = SweepReport { recorded: loaded.scans.len(), ..SweepReport::default() };
+    let mut steps = plan(&loaded, &objects, policy, ledger.term().epoch, now_us);
+    report.more = steps.len() > STEPS_MAX;
+    steps.truncate(STEPS_MAX);
+    let steps = futures::stream::iter(steps).map(|step| take(ledger, store, step, now_us));
+    let mut steps = steps.buffered(STEPS_AT_ONCE);
+    while let Some(done) = steps.try_next().await? {
+        match done {
+            Done::Marked(scan) => report.marked.push(scan),
+            Done::Deleted(scan, objects) => {
+                report.objects += objects;
+                report.deleted.push(scan);
             }
-        }
-        if report.not_leader {
-            break;
+            Done::Spared => {}
+            Done::NotLeader => {
+                report.not_leader = true;
+                break;
+            }
         }
     }
     Ok(report)

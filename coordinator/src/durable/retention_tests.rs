@@ -44,11 +44,11 @@ async fn an_old_scan_is_marked_and_after_the_grace_deleted_with_its_records() {
     scan(&ledger, &store, "new-1", Some(now - HOUR)).await;
     scan(&ledger, &store, "runs-1", None).await;
     put(&store, "orphan-1").await;
-    let swept = async |at: i64| sweep(&ledger, &store, &policy(), at).await.unwrap();
+    let swept = async |at: i64| sweep(&ledger, &store, &policy(), true, at).await.unwrap();
     let first = swept(now).await;
     assert_eq!((first.marked, first.deleted), (vec!["old-1".to_owned()], Vec::new()));
     let grace = micros(TOMBSTONE_GRACE);
-    assert_eq!(swept(now + grace - 1).await, SweepReport::default());
+    assert_eq!(swept(now + grace - 1).await, SweepReport { recorded: 3, ..SweepReport::default() });
     let gone = swept(now + grace).await;
     assert_eq!((gone.deleted, gone.objects), (vec!["old-1".to_owned()], 1));
     // The orphan is old enough an hour later, and nobody but it is touched.
@@ -71,7 +71,25 @@ async fn the_oldest_go_when_there_are_too_many() {
     }
     scan(&ledger, &store, "a-4", None).await;
     let few = RetentionPolicy { scans_kept_max: 1, ..policy() };
-    assert_eq!(sweep(&ledger, &store, &few, 40).await.unwrap().marked, ["a-2", "a-3"]);
+    assert_eq!(sweep(&ledger, &store, &few, true, 40).await.unwrap().marked, ["a-2", "a-3"]);
+}
+
+#[tokio::test]
+async fn deletion_keeps_pace_with_what_comes_in() {
+    const SCANS: usize = 1_000;
+    let control = Arc::new(MemoryStore::default());
+    let ledger = Ledger::new(Arc::clone(&control), "c", next_term(&control).await);
+    let store = ResultStore::memory();
+    for number in 0..SCANS {
+        scan(&ledger, &store, &format!("a-{number}"), Some(number as i64)).await;
+    }
+    let few = RetentionPolicy { scans_kept_max: 10, ..policy() };
+    let marked = sweep(&ledger, &store, &few, false, 0).await.unwrap();
+    assert_eq!((marked.marked.len(), marked.more), (SCANS - 10, false));
+    // The scans of a minute go in one sweep, however many they were.
+    let swept = sweep(&ledger, &store, &few, false, micros(TOMBSTONE_GRACE)).await.unwrap();
+    assert_eq!((swept.deleted.len(), swept.objects, swept.recorded), (SCANS - 10, (SCANS - 10) as u64, SCANS));
+    assert_eq!(ledger.load().await.unwrap().scans.len(), 10);
 }
 
 #[tokio::test]
@@ -81,13 +99,13 @@ async fn a_new_leader_waits_again_and_a_replaced_one_deletes_nothing() {
     let store = ResultStore::memory();
     scan(&old, &store, "a-1", Some(0)).await;
     let (now, grace) = (30 * HOUR, micros(TOMBSTONE_GRACE));
-    assert_eq!(sweep(&old, &store, &policy(), now).await.unwrap().marked, ["a-1"]);
+    assert_eq!(sweep(&old, &store, &policy(), true, now).await.unwrap().marked, ["a-1"]);
     let new = Ledger::new(Arc::clone(&control), "c", next_term(&control).await);
-    let late = sweep(&old, &store, &policy(), now + grace).await.unwrap();
+    let late = sweep(&old, &store, &policy(), true, now + grace).await.unwrap();
     assert_eq!((late.not_leader, late.objects), (true, 0));
-    let first = sweep(&new, &store, &policy(), now + grace).await.unwrap();
+    let first = sweep(&new, &store, &policy(), true, now + grace).await.unwrap();
     assert_eq!((first.marked, first.objects), (vec!["a-1".to_owned()], 0));
-    assert_eq!(sweep(&new, &store, &policy(), now + 2 * grace).await.unwrap().deleted, ["a-1"]);
+    assert_eq!(sweep(&new, &store, &policy(), true, now + 2 * grace).await.unwrap().deleted, ["a-1"]);
 }
 
 #[tokio::test]
@@ -98,7 +116,7 @@ async fn a_scan_that_cannot_be_read_keeps_its_objects() {
     put(&store, "newer-1").await;
     control.put("c/scans/newer-1/header", br#"{"version":9}"#.to_vec(), None).await.unwrap();
     let far = now_us() + 1000 * HOUR;
-    assert_eq!(sweep(&ledger, &store, &policy(), far).await.unwrap(), SweepReport::default());
+    assert_eq!(sweep(&ledger, &store, &policy(), true, far).await.unwrap(), SweepReport::default());
     assert_eq!(store.scans().await.unwrap().len(), 1);
 }
 
@@ -109,10 +127,10 @@ async fn a_deletion_that_broke_off_goes_on() {
     let store = ResultStore::memory();
     scan(&ledger, &store, "a-1", Some(0)).await;
     let (now, grace) = (30 * HOUR, micros(TOMBSTONE_GRACE));
-    sweep(&ledger, &store, &policy(), now).await.unwrap();
+    sweep(&ledger, &store, &policy(), true, now).await.unwrap();
     // The objects went, and then the leader died: the records are still there.
     store.delete_scan("a-1").await.unwrap();
-    let swept = sweep(&ledger, &store, &policy(), now + grace).await.unwrap();
+    let swept = sweep(&ledger, &store, &policy(), true, now + grace).await.unwrap();
     assert_eq!((swept.deleted, swept.objects), (vec!["a-1".to_owned()], 0));
     assert!(ledger.load().await.unwrap().scans.is_empty());
 }

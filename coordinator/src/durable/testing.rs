@@ -17,7 +17,7 @@ use object_store::{
 };
 
 use trawl_protocol::control::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, MemoryStore, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, MemoryStore, Page, PageRequest, Watch, Write,
 };
 
 /// What happens to one put.
@@ -107,8 +107,8 @@ impl ControlStore for FusedControl {
             Some(_) => Err(dead()),
         }
     }
-    async fn list(&self, prefix: &str) -> std::result::Result<Listing, ControlError> {
-        self.read()?.list(prefix).await
+    async fn page(&self, asked: &PageRequest) -> std::result::Result<Page, ControlError> {
+        self.read()?.page(asked).await
     }
     async fn watch(&self, prefix: &str, revision: i64) -> std::result::Result<Watch, ControlError> {
         self.read()?.watch(prefix, revision).await

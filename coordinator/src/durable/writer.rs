@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -116,7 +117,7 @@ impl Writer {
             scan: scan.to_owned(),
             generation,
             epoch: u64::try_from(ledger.term().epoch).unwrap_or_default(),
-            number: 0,
+            numbers: ledger.groups(),
             limits,
             stage,
             stored,
@@ -214,7 +215,8 @@ struct Committer {
     scan: String,
     generation: u32,
     epoch: u64,
-    number: u32,
+    /// The last number that was given in this term.
+    numbers: Arc<AtomicU32>,
     limits: WriterLimits,
     /// Stage of `held` and `stored`.
     stage: u32,
@@ -270,8 +272,8 @@ impl Committer {
         if self.held.is_empty() {
             return Ok(());
         }
-        self.number = self.number.saturating_add(1);
-        let name = GroupName { stage: self.stage, epoch: self.epoch, number: self.number };
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let name = GroupName { stage: self.stage, epoch: self.epoch, number };
         self.put(name).await?;
         self.stored.extend(self.held.drain(..).map(|stored| stored.segment));
         self.permits.clear();
@@ -281,26 +283,38 @@ impl Committer {
     }
 
     async fn put(&self, name: GroupName) -> Result<(), Failure> {
-        let mut back_off = self.limits.back_off;
-        let mut tried = 0;
-        loop {
-            tried += 1;
-            let put = self.store.put_group(&self.scan, self.generation, name, &self.held);
-            let error = match timeout(self.limits.put_timeout, put).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error,
-                Err(_) => StoreError::Unreachable {
-                    store: self.store.shown().to_owned(),
-                    cause: format!("no answer within {} s", self.limits.put_timeout.as_secs_f64()),
-                },
-            };
-            if tried >= self.limits.put_tries_max || !error.is_retried() {
-                return Err(error.into());
-            }
-            tracing::debug!(%error, tried, "a group of results was not stored yet");
-            sleep(back_off).await;
-            back_off = (back_off * 2).min(BACK_OFF_MAX);
+        let put = || self.store.put_group(&self.scan, self.generation, name, &self.held);
+        put_patiently(&self.store, &self.limits, put).await.map_err(Failure::from)
+    }
+}
+
+/// Makes a put of `store` until it succeeds, fails for good, or has had all its tries.
+///
+/// # Errors
+/// What the last try said.
+pub(crate) async fn put_patiently<T, F: Future<Output = Result<T, StoreError>>>(
+    store: &ResultStore,
+    limits: &WriterLimits,
+    put: impl Fn() -> F,
+) -> Result<T, StoreError> {
+    let mut back_off = limits.back_off;
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let error = match timeout(limits.put_timeout, put()).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => error,
+            Err(_) => StoreError::Unreachable {
+                store: store.shown().to_owned(),
+                cause: format!("no answer within {} s", limits.put_timeout.as_secs_f64()),
+            },
+        };
+        if tried >= limits.put_tries_max || !error.is_retried() {
+            return Err(error);
         }
+        tracing::debug!(%error, tried, "an object was not stored yet");
+        sleep(back_off).await;
+        back_off = (back_off * 2).min(BACK_OFF_MAX);
     }
 }
 

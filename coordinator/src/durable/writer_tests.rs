@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trawl_protocol::control::MemoryStore;
 
+use super::super::results::Named;
 use super::super::testing::{Fault, Faulty, header, next_term, stored};
 use super::*;
 
@@ -220,4 +221,31 @@ async fn progress_is_written_at_most_once_an_interval() {
     })
     .await;
     assert_eq!(bench.control.list("c/").await.unwrap().revision, before + 1);
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_scan_are_tried_as_often_as_its_groups() {
+    let bench = bench().await;
+    let kind = std::io::ErrorKind::ConnectionReset;
+    bench.faulty.fail([Fault::Fails(kind), Fault::AnswerLost, Fault::Torn(30), Fault::Fails(kind)]);
+    let put = || bench.store.put_named("a-1", Named::Summary(0), b"the end");
+    assert_eq!(patient(put_patiently(&bench.store, &limits(), put)).await.unwrap(), None);
+    assert_eq!(bench.store.named("a-1", Named::Summary(0)).await.unwrap().unwrap(), b"the end");
+    bench.faulty.fail(std::iter::repeat_n(Fault::Fails(kind), 8));
+    let put = || bench.store.put_named("a-1", Named::Accepted(0), b"the beginning");
+    assert!(patient(put_patiently(&bench.store, &limits(), put)).await.is_err(), "and no more often");
+}
+
+#[tokio::test]
+async fn a_scan_that_is_driven_again_in_one_term_meets_none_of_its_own_objects() {
+    let bench = bench().await;
+    for (segment, bytes) in [(0, 10), (1, 20), (0, 30)] {
+        let writer = bench.writer(limits());
+        writer.store(0, stored(segment, bytes)).await.unwrap();
+        patient(writer.flush()).await.unwrap();
+    }
+    let contents = bench.store.contents("a-1", 0).await.unwrap();
+    let segments = &contents.stages[&0].segments;
+    assert_eq!(segments.keys().copied().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(segments[&0], stored(0, 30).outcome, "what was written last counts");
 }

@@ -2,6 +2,7 @@
 
 use super::fleet::Worker;
 use super::line::{Claim, Work, WorkKey};
+use super::patience::allowed_ms;
 use super::state::{Attempt, Progress, Scan, Standing};
 use super::{AttemptId, Command, HostId, Piece, Purpose, ScanId, Scheduler, WorkerId};
 
@@ -137,8 +138,19 @@ impl Scheduler {
         if queued {
             self.turns.insert((scan.turn, id));
         }
-        let left = pieces.iter().copied().collect();
-        let made = Attempt { scan: id, worker, host, left, avoid, purpose, started_ms: now_ms, cost, hedged: false };
+        let made = Attempt {
+            scan: id,
+            worker,
+            host,
+            left: pieces.iter().copied().collect(),
+            avoid,
+            purpose,
+            started_ms: now_ms,
+            heard_ms: now_ms,
+            allowed_ms: allowed_ms(&self.limits, scan, &pieces),
+            cost,
+            hedged: false,
+        };
         self.attempts.insert(attempt, made);
         self.fleet.start_attempt(worker, attempt, purpose == Purpose::Isolation);
         out.push(Command::Dispatch { attempt, scan: id, worker, pieces, purpose });

@@ -98,6 +98,11 @@ impl Fleet {
         self.set_phase(worker, Phase::Draining, now_ms);
     }
 
+    /// Whether a worker of a host is there that is not out of service for good.
+    pub fn is_trusted(&self, host: HostId) -> bool {
+        self.workers.values().any(|w| w.host == host && w.phase != Phase::Quarantined)
+    }
+
     /// The workers of a host, taken out of service for good.
     pub fn quarantine(&mut self, host: HostId, now_ms: u64) -> Vec<WorkerId> {
         let its: Vec<WorkerId> = self.workers.iter().filter(|(_, w)| w.host == host).map(|(&id, _)| id).collect();
@@ -107,7 +112,7 @@ impl Fleet {
 
     fn set_phase(&mut self, id: WorkerId, phase: Phase, now_ms: u64) {
         // Nobody is taken back into service.
-        let Some(worker) = self.workers.get_mut(&id).filter(|w| w.phase == Phase::Serving) else { return };
+        let Some(worker) = self.workers.get_mut(&id).filter(|w| w.phase != Phase::Quarantined) else { return };
         worker.phase = phase;
         let (host, class) = (worker.host, worker.class);
         self.leave_class(id, host, class, now_ms);
@@ -176,6 +181,11 @@ impl Fleet {
         }
         let Some(class) = self.classes.get(&worker.class) else { return false };
         avoid.iter().filter(|host| class.serving.contains_key(host)).count() == class.serving.len()
+    }
+
+    /// Whether a host that is none of these is given work of the class.
+    pub fn serves_beside(&self, class: ClassId, hosts: &[HostId]) -> bool {
+        self.classes.get(&class).is_some_and(|class| class.serving.keys().any(|host| !hosts.contains(host)))
     }
 
     /// Keeps the least busy worker of a class free for work that has to run alone, unless one is kept already.

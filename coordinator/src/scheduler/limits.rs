@@ -24,6 +24,17 @@ pub const COST_PER_MS: u64 = 1_000_000;
 pub const VOTES_MAX: u32 = 4;
 /// How long a result may stay in doubt before its scan ends as disputed.
 pub const DISPUTE_TIMEOUT_MS: u64 = 10_000;
+/// Hosts that have to fail a piece alike before that is final, unless the coordinator's own check agrees with one.
+pub const AGREEING_HOSTS: usize = 2;
+/// How long an attempt may say nothing, at least. Twice as long for a piece whose attempt was ended for it before: work that
+/// is slow and alive gets done.
+pub const ATTEMPT_TIMEOUT_MS: u64 = 60_000;
+/// An attempt may say nothing for so many times what its largest piece is expected to take.
+pub const ATTEMPT_TIMEOUT_MULTIPLE: u64 = 20;
+/// And for so many times what all of it is expected to take: a device answers a whole call at once.
+pub const ATTEMPT_TIMEOUT_WHOLE: u64 = 3;
+/// No attempt may say nothing for longer than so many times the least, whatever is expected of it.
+pub const ATTEMPT_TIMEOUT_STRETCH: u64 = 30;
 /// Delivered scans whose digests are kept, to say when one of them turns out wrong.
 pub const DELIVERED_KEPT: usize = 8;
 
@@ -44,10 +55,12 @@ pub struct Limits {
     pub hedge_min_ms: u64,
     /// See [`DISPUTE_TIMEOUT_MS`].
     pub dispute_timeout_ms: u64,
+    /// See [`ATTEMPT_TIMEOUT_MS`].
+    pub attempt_timeout_ms: u64,
 }
 
-/// Doublings of the delay before a retry.
-const DOUBLINGS_MAX: u32 = 16;
+/// Doublings of the delay before a retry, and of the time of an attempt.
+pub(super) const DOUBLINGS_MAX: u32 = 16;
 
 impl Limits {
     /// When work may run that was tried so often; 0 is at once.
@@ -67,6 +80,7 @@ impl Default for Limits {
             poisoned_max: POISONED_MAX,
             hedge_min_ms: HEDGE_MIN_MS,
             dispute_timeout_ms: DISPUTE_TIMEOUT_MS,
+            attempt_timeout_ms: ATTEMPT_TIMEOUT_MS,
         }
     }
 }

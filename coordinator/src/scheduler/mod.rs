@@ -6,13 +6,16 @@
 //!
 //! `state` is what is known; `line` the work of one scan that waits; `fleet` the workers and who of them has room;
 //! `dispatch` brings both together, scan by scan in fair turns; `retry` is what becomes of work that failed or died,
-//! bisection included; `hedge` is second attempts at stragglers; `verdict` compares digests and settles disputes.
+//! bisection included; `proof` is what has to agree before work counts as failed for good, `patience` how long an attempt
+//! may say nothing; `hedge` is second attempts at stragglers; `verdict` compares digests and settles disputes.
 
 mod dispatch;
 mod fleet;
 mod hedge;
 mod limits;
 mod line;
+mod patience;
+mod proof;
 mod retry;
 mod state;
 mod verdict;
@@ -110,6 +113,8 @@ pub struct Request {
     pub class: ClassId,
     /// See [`Priority`].
     pub priority: Priority,
+    /// Whether it waits for as long as it takes while there is no worker of its class; otherwise it ends.
+    pub waits: bool,
     /// When it ends, done or not.
     pub deadline_ms: Option<u64>,
 }
@@ -142,8 +147,21 @@ pub enum Event {
     PieceFailed { attempt: AttemptId, piece: Piece, kind: ErrorKind },
     /// An attempt is over; what it has not answered is tried elsewhere.
     AttemptEnded { attempt: AttemptId },
+    /// What [`Command::Check`] asked for.
+    Checked { scan: ScanId, piece: Piece, found: Check },
     /// Time went by.
     Tick,
+}
+
+/// What the coordinator finds of its own copy of a piece's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// It is what the manifest says.
+    Sound,
+    /// It is not, or is not there.
+    Damaged,
+    /// It could not be read in time.
+    Unknown,
 }
 
 /// How a scan ends.
@@ -190,6 +208,11 @@ pub enum Command {
     Fail { scan: ScanId, piece: Piece, kind: ErrorKind, attempts: u32 },
     /// Two hosts gave different results for this piece; others are asked.
     Contest { scan: ScanId, piece: Piece },
+    /// One host alone says that the piece fails, and there is nobody else to ask: read the coordinator's own copy of its data,
+    /// and say [`Event::Checked`].
+    Check { scan: ScanId, piece: Piece },
+    /// This host failed a piece whose data are sound elsewhere: it is given nothing more. What it said otherwise is believed.
+    Distrust { host: HostId, scan: ScanId, piece: Piece },
     /// Most say that this host's result for the piece is wrong: it is given nothing more and believed nothing more.
     Quarantine { host: HostId, scan: ScanId, piece: Piece },
     /// A scan that ended complete holds a result that came to be in doubt.
@@ -249,6 +272,7 @@ impl Scheduler {
             }
             Event::PieceFailed { attempt, piece, kind } => self.piece_failed(attempt, piece, kind, now_ms, out),
             Event::AttemptEnded { attempt } => self.attempt_ended(attempt, now_ms, out),
+            Event::Checked { scan, piece, found } => self.checked(scan, piece, found, now_ms, out),
             Event::Tick => self.tick(now_ms, out),
         }
         self.dispatch(now_ms, out);
@@ -263,6 +287,12 @@ impl Scheduler {
     /// Estimated cost of every piece that is neither accepted nor failed.
     pub fn work_left(&self) -> u64 {
         self.scans.values().fold(0, |sum, scan| sum.saturating_add(scan.open_cost))
+    }
+
+    /// Whether nothing of a scan can run because nobody is given work of its class.
+    pub fn waits_for_workers(&self, scan: ScanId) -> bool {
+        let nobody = |scan: &Scan| scan.attempts.is_empty() && self.fleet.empty_since(scan.class).is_some();
+        self.scans.get(&scan).is_some_and(|scan| scan.open > 0 && nobody(scan))
     }
 
     /// Whether no scan is left.
@@ -308,16 +338,19 @@ impl Scheduler {
             self.end(scan, Outcome::DeadlineExceeded, out);
         }
         self.give_up_without_workers(now_ms, out);
+        self.give_up_silent_attempts(now_ms, out);
         self.give_up_disputes(now_ms, out);
         self.hedge(now_ms, out);
     }
 
-    /// Ends scans whose class has had no worker for too long, unless a worker that leaves still runs one.
+    /// Ends scans whose class has had no worker for too long, unless they wait for one, or a worker that leaves still runs one.
     fn give_up_without_workers(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         let late = |scan: &Scan| {
             let since = self.fleet.empty_since(scan.class)?;
             let waited = now_ms.saturating_sub(since.max(scan.submitted_ms));
-            (scan.attempts.is_empty() && waited >= self.limits.no_worker_timeout_ms).then_some(())
+            // A check that is missing is not waited for.
+            let waits = scan.waits && scan.open > 0;
+            (!waits && scan.attempts.is_empty() && waited >= self.limits.no_worker_timeout_ms).then_some(())
         };
         let ended: Vec<ScanId> =
             self.scans.iter().filter(|(_, scan)| late(scan).is_some()).map(|(&id, _)| id).collect();
@@ -376,6 +409,7 @@ impl Scheduler {
         if !attempt.left.remove(&piece) {
             return false;
         }
+        attempt.heard_ms = now_ms;
         if let Some(scan) = self.scans.get_mut(&attempt.scan) {
             if let Some(progress) = scan.pieces.get_mut(&piece) {
                 progress.running.retain(|running| *running != id);
@@ -406,10 +440,13 @@ impl Scheduler {
         match &mut progress.standing {
             Standing::Open => {
                 progress.accept(host, digest);
+                let accusers = std::mem::take(&mut progress.accusers);
                 scan.open -= 1;
                 scan.open_cost = scan.open_cost.saturating_sub(progress.cost);
                 out.push(Command::Accept { scan: id, piece });
                 self.release(id, piece, out);
+                // What fails at one host and not at another fails of that host.
+                accusers.into_iter().for_each(|accuser| self.distrust(accuser, (id, piece), now_ms, out));
                 self.end_if_complete(id, out);
             }
             Standing::Accepted(_) => self.vote(id, piece, host, digest, now_ms, out),

@@ -20,7 +20,8 @@ impl Scheduler {
         out: &mut Vec<Command>,
     ) {
         let Some(attempt) = self.attempts.get(&id) else { return };
-        let (scan, purpose, avoid) = (attempt.scan, attempt.purpose, with(&attempt.avoid, attempt.host));
+        let (scan, host, purpose) = (attempt.scan, attempt.host, attempt.purpose);
+        let avoid = with(&attempt.avoid, host);
         if !self.answered(id, piece, now_ms) {
             return;
         }
@@ -30,7 +31,7 @@ impl Scheduler {
         } else if kind.is_retried() {
             self.retry(scan, vec![piece], (kind, avoid, true), now_ms, out);
         } else {
-            self.fail(scan, piece, kind, out);
+            self.accuse((scan, piece), host, (kind, avoid), out);
         }
     }
 
@@ -50,7 +51,7 @@ impl Scheduler {
     }
 
     /// What an attempt that is over did not answer.
-    fn abandon(&mut self, attempt: &Attempt, delayed: bool, now_ms: u64, out: &mut Vec<Command>) {
+    pub(super) fn abandon(&mut self, attempt: &Attempt, delayed: bool, now_ms: u64, out: &mut Vec<Command>) {
         let avoid = with(&attempt.avoid, attempt.host);
         let left: Vec<Piece> = attempt.left.iter().copied().collect();
         if attempt.purpose == Purpose::Vote {
@@ -97,7 +98,7 @@ impl Scheduler {
     }
 
     /// Puts pieces that were not answered back into line together, or fails those that had all their attempts.
-    fn retry(
+    pub(super) fn retry(
         &mut self,
         id: ScanId,
         pieces: Vec<Piece>,
@@ -109,8 +110,9 @@ impl Scheduler {
         let (mut again, mut over, mut tries) = (Vec::new(), Vec::new(), 0);
         for piece in pieces {
             let Some(progress) = scan.pieces.get(&piece) else { continue };
-            // One that another attempt runs is left to that.
-            if !matches!(progress.standing, Standing::Open) || !progress.running.is_empty() {
+            // One that another attempt runs is left to that, and one whose data are checked to the check.
+            let busy = !progress.running.is_empty() || progress.checking.is_some();
+            if !matches!(progress.standing, Standing::Open) || busy {
                 continue;
             }
             if progress.tries >= self.limits.attempts_max {
@@ -147,8 +149,8 @@ impl Scheduler {
             return;
         }
         progress.deaths += 1;
-        // What another attempt runs is left to that.
-        if !progress.running.is_empty() {
+        // What another attempt runs is left to that, and what is checked to the check.
+        if !progress.running.is_empty() || progress.checking.is_some() {
             return;
         }
         let (tries, cost, alone) = (progress.tries, progress.cost, progress.alone);

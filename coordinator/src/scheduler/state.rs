@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use trawl_protocol::ErrorKind;
+
 use super::line::{Claim, Line, Work};
 use super::{AttemptId, ClassId, Digest, HostId, Piece, Purpose, Request, ScanId, WorkerId};
 
@@ -31,6 +33,8 @@ pub(super) struct Scan {
     pub turn: u128,
     pub submitted_ms: u64,
     pub deadline_ms: Option<u64>,
+    /// Whether it waits for workers for as long as it takes.
+    pub waits: bool,
     /// A doubt could not be settled.
     pub disputed: bool,
     /// Symbols that failed as poisoned.
@@ -49,6 +53,12 @@ pub(super) struct Progress {
     pub deaths: u32,
     /// Whether it runs with nothing beside it: a part of a segment, or a lone symbol under suspicion.
     pub alone: bool,
+    /// Hosts that said that it fails wherever it runs.
+    pub accusers: Vec<HostId>,
+    /// The kind they gave, while the coordinator checks its own copy.
+    pub checking: Option<ErrorKind>,
+    /// Attempts at it that were ended because they said nothing.
+    pub timeouts: u32,
     /// Attempts that have it and have not answered.
     pub running: Vec<AttemptId>,
     pub standing: Standing,
@@ -91,6 +101,10 @@ pub(super) struct Attempt {
     pub avoid: Vec<HostId>,
     pub purpose: Purpose,
     pub started_ms: u64,
+    /// When it said something last, or began.
+    pub heard_ms: u64,
+    /// How long it may say nothing.
+    pub allowed_ms: u64,
     pub cost: u64,
     /// Whether a second attempt at it was made.
     pub hedged: bool,
@@ -137,6 +151,7 @@ impl Scan {
             turn,
             submitted_ms: now_ms,
             deadline_ms: request.deadline_ms,
+            waits: request.waits,
             disputed: false,
             poisoned: 0,
             paces: Paces::default(),
@@ -151,7 +166,17 @@ impl Scan {
 
 impl Progress {
     fn new(cost: u64) -> Self {
-        Self { cost, tries: 0, deaths: 0, alone: false, running: Vec::new(), standing: Standing::Open }
+        Self {
+            cost,
+            tries: 0,
+            deaths: 0,
+            alone: false,
+            accusers: Vec::new(),
+            checking: None,
+            timeouts: 0,
+            running: Vec::new(),
+            standing: Standing::Open,
+        }
     }
 
     /// Of a piece that has to run alone.

@@ -26,6 +26,10 @@ const VIEWS_WAITING_MAX: usize = 16;
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait before that.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// How often the leader's key is read although its watch says nothing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How often it is said that the store does not answer.
+const BLIND_REMINDER: Duration = Duration::from_secs(30);
 /// A keep-alive that is not answered in this part of the time to live is given up and sent again, elsewhere.
 const KEEP_ALIVES_PER_TTL: u32 = 3;
 /// Longest that handing over may take: the lease ends by itself when the store is away.
@@ -288,12 +292,21 @@ fn incumbent(entry: &Entry) -> Incumbent {
 
 /// Lists and watches the key until nobody listens. A watch that broke is listed anew.
 async fn follow_key<S: ControlStore>(store: Arc<S>, key: Arc<str>, views: mpsc::Sender<Event>) {
-    let mut wait = BACK_OFF;
+    let (mut wait, mut told) = (BACK_OFF, None::<Instant>);
     while !views.is_closed() {
         match follow_key_once(&*store, &key, &views).await {
-            Ok(()) => wait = BACK_OFF,
+            Ok(()) => {
+                wait = BACK_OFF;
+                if told.take().is_some() {
+                    tracing::info!("sees again who leads");
+                }
+            }
             Err(error) => {
-                tracing::debug!(%error, "cannot see who leads, trying again");
+                // Once, and then now and then: a standby that says nothing looks as if all were well.
+                if told.is_none_or(|at| at.elapsed() >= BLIND_REMINDER) {
+                    told = Some(Instant::now());
+                    tracing::warn!(%error, "cannot see who leads, trying again");
+                }
                 wait = (wait * 2).min(BACK_OFF_MAX);
             }
         }
@@ -311,7 +324,16 @@ async fn follow_key_once(
     // Refused only when nobody listens.
     let _ = views.send(seen).await;
     let mut watch = store.watch(key, revision).await?;
-    while let Some(change) = watch.recv().await {
+    loop {
+        let change = match tokio::time::timeout(LOOK_INTERVAL, watch.recv()).await {
+            Ok(Some(change)) => change,
+            Ok(None) => return Ok(()),
+            // A watch of a store that stopped is silent; a call is not answered in time, and says so.
+            Err(_) => {
+                let _ = views.send(view(store, key).await?).await;
+                continue;
+            }
+        };
         if change.key() != key {
             continue;
         }
@@ -322,7 +344,6 @@ async fn follow_key_once(
         };
         let _ = views.send(view).await;
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler,
 //! `attempt` is one shard at one worker, `scans` takes each scan from its request to its end, `service` is what clients
 //! see, `proxy` passes their calls on to the coordinator that leads, `quota` is what each of them may ask for; `reign` is
-//! one term of a leader, `registry` who else stands for election, `work` how much is left to do, `scaler` what autoscalers
+//! one term of a leader, `upkeep` what it does beside its scans, `room` whether there is room for another record, `registry` who else stands for election, `work` how much is left to do, `scaler` what autoscalers
 //! ask.
 
 mod attempt;
@@ -14,9 +14,11 @@ mod proxy;
 mod quota;
 mod registry;
 mod reign;
+mod room;
 mod scaler;
 mod scans;
 mod service;
+mod upkeep;
 mod work;
 
 use std::net::SocketAddr;
@@ -40,6 +42,7 @@ use reign::Realm;
 use service::{CoordinatorService, Handle, Standing};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
+pub use room::RECORDS_MAX;
 pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
 pub use service::LISTED_MAX;
 pub use work::work_remaining;
@@ -122,6 +125,9 @@ pub enum ServerError {
     /// The operating system gave no thread.
     #[error("cannot start the thread that stands for election: {0}")]
     Thread(std::io::Error),
+    /// A task of the leader ended by itself: another coordinator goes on with what was accepted.
+    #[error("internal error: a task of this coordinator ended by itself; the log says which")]
+    Broken,
     /// The server broke.
     #[error("the server ended: {0}")]
     Serve(#[from] tonic::transport::Error),
@@ -176,7 +182,7 @@ pub async fn run(
     };
     let (stand, standing) = watch::channel(Standing::Following(None));
     let (quit, quits) = watch::channel(false);
-    let governing = tokio::spawn(reign::govern(realm, candidate.leadership(), stand, quits));
+    let mut governing = tokio::spawn(reign::govern(realm, candidate.leadership(), stand, quits));
     let proxy = Proxy::new(
         Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)),
         options.security.tls.is_some(),
@@ -208,6 +214,14 @@ pub async fn run(
         () = stop => {}
         // A server that ends by itself is broken; one that panicked told so already.
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
+        // So is a leader without its tasks: it must not keep others from leading.
+        _ = &mut governing => {
+            candidate.resign().await;
+            let _ = close.send(());
+            let _ = tokio::time::timeout(options.drain_timeout, serving).await;
+            registered.leave().await;
+            return Err(ServerError::Broken);
+        }
     }
     // Somebody else goes on with what runs, at once; alone, it may finish first.
     let alone = registered.count().await.is_ok_and(|count| count == 1);

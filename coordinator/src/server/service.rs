@@ -27,7 +27,10 @@ use trawl_telemetry::names::{attribute, span};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
-use super::scans::{Asked, Cursor, Environment, Known, Scan, drive, may_end, may_see, now_us, reload};
+use super::room::NoRoom;
+use super::scans::{
+    Asked, Cursor, Document, Environment, Known, Scan, TakenOver, drive, may_end, may_see, now_us, reload,
+};
 use crate::durable::RequestMark;
 use crate::planner::ShardSpec;
 use crate::scheduler::Priority;
@@ -40,6 +43,8 @@ const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const LISTED_MAX: usize = 1000;
 /// How long a call waits for a coordinator to lead.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
+/// How long a cancelled scan may take to end.
+const CANCEL_WAIT: Duration = Duration::from_secs(10);
 /// When to come again while too many scans wait.
 const RETRY_AFTER_FULL_S: u64 = 5;
 
@@ -173,7 +178,12 @@ impl CoordinatorService {
     }
 
     /// A scan of the caller's; one that is not its to see is not there.
-    fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
+    async fn find(environment: &Environment, caller: &Caller, name: &str) -> Result<Arc<Scan>, Status> {
+        for stage in [TakenOver::Open, TakenOver::All] {
+            if environment.scans.get(name).is_none() {
+                until_known(environment, stage).await?;
+            }
+        }
         let found = environment.scans.get(name).filter(|scan| may_see(caller, &scan.owner));
         found.ok_or_else(|| {
             let name: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();
@@ -182,7 +192,7 @@ impl CoordinatorService {
         })
     }
 
-    fn submit(
+    async fn submit(
         &self,
         environment: Environment,
         caller: &Caller,
@@ -195,6 +205,11 @@ impl CoordinatorService {
         let keyed = !request.idempotency_key.is_empty();
         let mark = keyed.then(|| RequestMark::new(&caller.name, &request.idempotency_key, &[&digest]));
         if let Some(mark) = &mark {
+            // A new leader that has not read everything yet asks for this one request.
+            let all = *environment.taken_over.borrow() == TakenOver::All;
+            if !all && !matches!(environment.archive.ledger.known_request(mark).await, Ok(None)) {
+                until_known(&environment, TakenOver::All).await?;
+            }
             match environment.scans.known(mark) {
                 Known::Same(scan) => return Ok(scan),
                 Known::Other(name) => {
@@ -204,6 +219,12 @@ impl CoordinatorService {
                 }
                 Known::New => {}
             }
+        }
+        if !request.ephemeral
+            && let Err(NoRoom { why, retry_after }) = environment.archive.room.check(Instant::now())
+        {
+            REFUSALS.of(Refusal::Records).inc();
+            return Err(come_again(&why, retry_after.as_secs().max(1)));
         }
         let number = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", self.boot);
@@ -219,10 +240,7 @@ impl CoordinatorService {
             Arc::new(Scan::new(name, caller.name.clone(), asked(request, as_of, mark), environment.held.clone()));
         environment.scans.add(Arc::clone(&scan)).map_err(|why| {
             REFUSALS.of(Refusal::QueueFull).inc();
-            let message = format!("{why}; try again in {RETRY_AFTER_FULL_S} s");
-            let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
-            status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, RETRY_AFTER_FULL_S.into());
-            status
+            come_again(&why, RETRY_AFTER_FULL_S)
         })?;
         let driven = Arc::clone(&scan);
         tokio::spawn(
@@ -234,6 +252,24 @@ impl CoordinatorService {
         );
         Ok(scan)
     }
+}
+
+/// Waits until this coordinator knows so much of what was recorded before it led.
+async fn until_known(environment: &Environment, wanted: TakenOver) -> Result<(), Status> {
+    let mut taken_over = environment.taken_over.clone();
+    match tokio::time::timeout(LEADER_WAIT, taken_over.wait_for(|stage| *stage >= wanted)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => Err(retry("this coordinator leads no longer")),
+        Err(_) => Err(retry("this coordinator has begun to lead and still reads which scans are recorded")),
+    }
+}
+
+/// There is no room now; there may be in so many seconds.
+fn come_again(why: &str, seconds: u64) -> Status {
+    let message = format!("{why}; try again in {seconds} s");
+    let mut status = status_of(Code::ResourceExhausted, ErrorKind::Retryable, &message);
+    status.metadata_mut().insert(RETRY_AFTER_METADATA_KEY, seconds.into());
+    status
 }
 
 fn retry(message: &str) -> Status {
@@ -277,7 +313,7 @@ fn asked(request: pb::ScanRequest, as_of: AsOf, mark: Option<RequestMark>) -> As
     let allowed = request.deadline_ms.map(Duration::from_millis);
     Asked {
         backend: OnceLock::new(),
-        document_json: request.document_json,
+        document: Document::Here(request.document_json),
         as_of,
         shards: match request.shards.and_then(|s| s.spec) {
             None | Some(pb::shard_spec::Spec::PerSegment(false)) => ShardSpec::Automatic,
@@ -381,7 +417,7 @@ impl pb::coordinator_server::Coordinator for Handle {
             }
             Place::Here(environment) => {
                 let (detached, context) = (request.detached, request.trace.clone());
-                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref())?;
+                let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref()).await?;
                 loaded(&environment, &scan).await?;
                 let ends_it = !scan.asked.durable;
                 let within = carried.as_ref().or(context.as_ref());
@@ -401,7 +437,7 @@ impl pb::coordinator_server::Coordinator for Handle {
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 loaded(&environment, &scan).await?;
                 let have: BTreeSet<u32> = request.have.into_iter().collect();
                 Ok(Response::new(stream(scan, Cursor::with(request.generation, have), false, false, carried.as_ref())))
@@ -415,14 +451,18 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 if !may_end(&call.caller, &scan.owner) {
                     let message =
                         format!("scan {} is not {}'s: that takes the role admin", scan.name, call.caller.name);
                     return Err(status_of(Code::PermissionDenied, ErrorKind::Invalid, &message));
                 }
                 scan.cancel();
-                Ok(Response::new(scan.info()))
+                // It is cancelled once that is recorded: before, a leader that dies would leave it to the next one.
+                match tokio::time::timeout(CANCEL_WAIT, scan.until_ended()).await {
+                    Ok(()) => Ok(Response::new(scan.info())),
+                    Err(_) => Err(retry("the scan is being cancelled; its end is not recorded yet")),
+                }
             }
         }
     }
@@ -433,6 +473,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
+                until_known(&environment, if request.active { TakenOver::Open } else { TakenOver::All }).await?;
                 let mut scans: Vec<pb::ScanInfo> = environment
                     .scans
                     .all()
@@ -458,7 +499,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 Ok(Response::new(scan.info()))
             }
         }
@@ -470,7 +511,7 @@ impl pb::coordinator_server::Coordinator for Handle {
         match self.0.place(&call).await? {
             Place::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
             Place::Here(environment) => {
-                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id)?;
+                let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 // Of a scan that is done it lies beside the answer.
                 loaded(&environment, &scan).await?;
                 let report_json = scan.report_json().unwrap_or_default();

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use tonic::Code;
-use trawl_coordinator::client::ClientError;
+use trawl_coordinator::client::{ClientError, ScanCall};
 use trawl_coordinator::server::ScanLimits;
-use trawl_coordinator::{NoProgress, ShardSpec, client};
+use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
 use trawl_kernels::Precision;
 use trawl_plan::ScanDocument;
 use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
@@ -13,7 +13,7 @@ use trawl_protocol::pb::worker_client::WorkerClient;
 use trawl_protocol::{ErrorKind, Failure, pb};
 use trawl_worker::{execution_class, execution_class_in};
 
-use crate::world::{Oddity, World};
+use crate::world::{BOUND, Oddity, World};
 
 /// Makes a good request a bad one.
 type Spoil = fn(&mut pb::ShardRequest);
@@ -27,12 +27,36 @@ fn request(document: &ScanDocument) -> pb::ScanRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_worker_a_scan_ends_and_says_so() {
+async fn without_a_worker_an_ephemeral_scan_ends_and_says_so() {
     let world = World::new().await;
     let started = Instant::now();
-    let error = world.scan(ShardSpec::Automatic).await.unwrap_err();
+    let error = world.call(ScanCall { ephemeral: true, ..ScanCall::default() }).await.unwrap_err();
     assert!(error.to_string().contains("no worker") && !error.is_users_mistake(), "{error}");
     assert!(started.elapsed() >= Duration::from_millis(700));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_scan_waits_for_a_worker_and_says_for_which() {
+    let mut world = World::new().await;
+    let (url, call) = (world.url.clone(), ScanCall { document: World::document(), ..ScanCall::default() });
+    let scan = tokio::spawn(async move { trawl_coordinator::client::scan(&url, &call, &NoProgress).await });
+    let mut client = world.client().await;
+    let mut told = async |wanted: bool| loop {
+        let scans = client.list_scans(pb::ListScansRequest::default()).await.unwrap().into_inner().scans;
+        if let Some(scan) = scans.first().filter(|scan| scan.waits_for.is_empty() != wanted) {
+            return scan.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let waits = tokio::time::timeout(BOUND, told(true)).await.expect("it says so");
+    assert!(waits.waits_for.contains("cpu") && waits.state() == pb::ScanState::Running, "{waits:?}");
+    // Longer than a scan that does not wait would have lived.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert!(!scan.is_finished());
+    world.real_worker("late").await;
+    let scanned = tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    assert_eq!(tokio::time::timeout(BOUND, told(false)).await.expect("it says so").state(), pb::ScanState::Done);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tonic::Code;
 use trawl_coordinator::client::{Manager, ScanCall};
+use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::server::ScanLimits;
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
 use trawl_protocol::limits::PROTOCOL_VERSION;
@@ -100,7 +101,60 @@ async fn an_ephemeral_scan_gives_the_same_answer_and_leaves_no_record() {
     assert!(world.records().await.is_empty(), "{:?}", world.records().await);
     world.scan(ShardSpec::Automatic).await.unwrap();
     let records = world.records().await;
-    assert!(records.iter().any(|key| key.ends_with("/header")) && records.iter().any(|key| key.ends_with("/end")));
+    assert!(records.len() == 1 && records[0].contains("/ended/"), "{records:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_recording_failed_may_be_made_again_under_its_key() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    let call = || ScanCall { idempotency_key: Some("mine".to_owned()), ..ScanCall::default() };
+    world.control.set_away(true);
+    let error = world.call(call()).await.unwrap_err();
+    world.control.set_away(false);
+    assert!(error.to_string().contains("cannot be recorded"), "{error}");
+    let scanned = world.call(call()).await.unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    // From now on the key is taken: the same request is the same scan, however urgent it is this time.
+    let again = world.call(ScanCall { priority: Priority::High, ..call() }).await.unwrap();
+    assert_eq!(again.report.scan, scanned.report.scan);
+}
+
+/// What 0.1.0 kept by default: 1,000 scans that ended, with documents of 10 KB in their headers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_coordinator_leads_however_much_is_recorded() {
+    let mut world = World::new().await;
+    world.real_worker("w").await;
+    world.wait_for(&["w"]).await;
+    world.scan(ShardSpec::Automatic).await.unwrap();
+    let key = world.records().await.remove(0);
+    let closed: serde_json::Value = serde_json::from_slice(&world.control.peek(&key).unwrap().value).unwrap();
+    for number in 0..1_000 {
+        let scan = format!("old-{number}");
+        let (mut header, mut end) = (closed["header"].clone(), closed["end"].clone());
+        (header["scan"], header["version"], end["version"]) = (scan.clone().into(), 1.into(), 1.into());
+        header["document"] = serde_json::json!({ "inline": format!("{:10000}", World::document().to_json()) });
+        for (part, record) in [("header", header), ("end", end)] {
+            let key = format!("test/scans/{scan}/{part}");
+            world.control.put(&key, record.to_string().into_bytes(), None).await.unwrap();
+        }
+    }
+    let second = world.coordinator("c2", |_| {}).await;
+    world.stop_coordinator();
+    let security = ClientSecurity::default();
+    let known = async {
+        loop {
+            if let Ok(mut manager) = Manager::connect(&second, &security).await
+                && let Ok(list) = manager.list(0, false).await
+            {
+                return list;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let list = tokio::time::timeout(BOUND, known).await.expect("it leads");
+    assert_eq!(list.scans.len(), 1_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -66,7 +66,7 @@ async fn a_worker_whose_connection_broke_is_pinged_and_joins_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permanent_failure_fails_its_symbols_at_once_and_the_scan_still_ends() {
+async fn a_failure_for_good_of_the_only_worker_fails_its_symbols_once_the_data_prove_sound() {
     let mut world = World::new().await;
     let seen = world.odd_worker("odd", Oddity::Fails(ErrorKind::Permanent), |_| {}).await;
     world.wait_for(&["odd"]).await;
@@ -75,6 +75,47 @@ async fn a_permanent_failure_fails_its_symbols_at_once_and_the_scan_still_ends()
     assert_eq!(seen.shards.load(Ordering::SeqCst), 1, "a permanent failure is not tried again");
     assert_eq!(scanned.answer.counts()[Status::Failed as usize], 300);
     assert!(scanned.answer.rows.iter().all(|r| r.row.reason == "as told"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_copy_of_one_worker_changes_no_answer_and_the_worker_is_given_nothing_more() {
+    let mut world = World::new().await;
+    world.worker_with_damaged_files("rotten").await;
+    world.real_worker("sound").await;
+    world.wait_for(&["rotten", "sound"]).await;
+    let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+    assert!(scanned.report.failed.is_empty() && scanned.report.quarantined == ["rotten"], "{:?}", scanned.report);
+    world.wait_for(&["sound"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_copy_of_the_only_worker_gives_no_answer_before_another_comes() {
+    let mut world = World::new().await;
+    world.worker_with_damaged_files("rotten").await;
+    world.wait_for(&["rotten"]).await;
+    let (url, call) = (world.url.clone(), ScanCall { document: World::document(), ..ScanCall::default() });
+    let scan =
+        tokio::spawn(async move { trawl_coordinator::client::scan(&url, &call, &trawl_coordinator::NoProgress).await });
+    world.wait_for(&[]).await;
+    assert!(!scan.is_finished());
+    world.real_worker("sound").await;
+    let scanned = tokio::time::timeout(BOUND, scan).await.expect("in time").unwrap().unwrap();
+    assert_eq!(answer_digest(&scanned.answer), world.expected());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_every_copy_finds_damaged_fails_its_symbols_and_is_counted_in_the_list() {
+    let mut world = World::new().await;
+    for id in ["a", "b"] {
+        world.worker_with_damaged_files(id).await;
+    }
+    world.wait_for(&["a", "b"]).await;
+    let scanned = world.scan(ShardSpec::PerSegment).await.unwrap();
+    let failed = scanned.answer.counts()[Status::Failed as usize] as u64;
+    assert!(failed > 0 && scanned.report.quarantined.is_empty(), "{:?}", scanned.report);
+    let scans = world.client().await.list_scans(pb::ListScansRequest::default()).await.unwrap().into_inner().scans;
+    assert_eq!((scans.len(), scans[0].failed_symbols), (1, failed));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,10 +40,31 @@ pub struct World {
     pub control: Arc<MemoryStore>,
     pub store: Store,
     data: TempDir,
+    /// Of workers that have copies of their own.
+    copies: Vec<TempDir>,
     /// Dropped, it ends the servers.
     stops: Vec<oneshot::Sender<()>>,
     /// Of the first coordinator.
     leader: Option<oneshot::Sender<()>>,
+}
+
+/// Copies a folder; `bars` are the copies of the files of bars.
+fn copy_files(from: &std::path::Path, to: &std::path::Path, bars: &mut Vec<std::path::PathBuf>) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().unwrap().is_dir() {
+            // Results of scans are none of a worker's.
+            if entry.file_name() != ".results" {
+                copy_files(&source, &target, bars);
+            }
+            continue;
+        }
+        std::fs::copy(&source, &target).unwrap();
+        if target.extension().is_some_and(|extension| extension == "arrow") {
+            bars.push(target);
+        }
+    }
 }
 
 impl World {
@@ -59,7 +80,8 @@ impl World {
         let (name, timeframe) = ("market".to_owned(), "1d".to_owned());
         synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe }).unwrap();
         let control = Arc::new(MemoryStore::default());
-        let mut world = Self { url: String::new(), control, store, data, stops: Vec::new(), leader: None };
+        let mut world =
+            Self { url: String::new(), control, store, data, copies: Vec::new(), stops: Vec::new(), leader: None };
         let (url, stop) = world.start("c1", change).await.unwrap();
         (world.url, world.leader) = (url, Some(stop));
         world
@@ -127,8 +149,9 @@ impl World {
 
     /// Keys of what is recorded of scans.
     pub async fn records(&self) -> Vec<String> {
-        let listed = self.control.list(&format!("{CLUSTER}/scans/")).await.unwrap();
-        listed.entries.into_iter().map(|entry| entry.key).collect()
+        let listed = self.control.list(&format!("{CLUSTER}/")).await.unwrap();
+        let keys = listed.entries.into_iter().map(|entry| entry.key);
+        keys.filter(|key| ["/scans/", "/ended/"].iter().any(|part| key.contains(part))).collect()
     }
 
     pub fn document() -> ScanDocument {
@@ -212,9 +235,37 @@ impl World {
         address
     }
 
+    /// A real worker with a copy of the data of its own, in which every second file of bars is damaged.
+    pub async fn worker_with_damaged_files(&mut self, id: &str) {
+        let copy = TempDir::new().unwrap();
+        let mut files = Vec::new();
+        copy_files(self.data.path(), copy.path(), &mut files);
+        files.sort();
+        assert!(files.len() > 3, "{files:?}");
+        for file in files.iter().step_by(2) {
+            let mut bytes = std::fs::read(file).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x40;
+            std::fs::write(file, bytes).unwrap();
+        }
+        let (_, running) = self.worker_at(copy.path().to_owned(), id, Duration::ZERO, Engine::Cpu).await;
+        self.copies.push(copy);
+        tokio::spawn(async move { running.await.unwrap().unwrap() });
+    }
+
     /// A real worker that computes on `engine`: its address, and how it ends.
     pub async fn worker_on(
         &mut self,
+        id: &str,
+        fault_delay: Duration,
+        engine: Engine,
+    ) -> (String, JoinHandle<Result<(), trawl_worker::server::ServerError>>) {
+        self.worker_at(self.data.path().to_owned(), id, fault_delay, engine).await
+    }
+
+    async fn worker_at(
+        &mut self,
+        data_root: std::path::PathBuf,
         id: &str,
         fault_delay: Duration,
         engine: Engine,
@@ -226,13 +277,14 @@ impl World {
             cluster_name: CLUSTER.to_owned(),
             id: id.to_owned(),
             boot: format!("{id}-boot"),
-            data_root: self.data.path().to_owned(),
+            data_root,
             threads: 1,
             cache_bytes: 1 << 20,
             engine,
             lease_ttl: Duration::from_secs(5),
             start_timeout: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
+            stall_timeout: trawl_worker::STALL_TIMEOUT,
             fault_delay,
         };
         let (ready, bound) = oneshot::channel();

@@ -11,7 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use trawl_protocol::control::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, MemoryStore, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, MemoryLimits, MemoryStore, Page, PageRequest, Watch,
+    Write,
 };
 
 /// Of every lease: coordinators' and workers'.
@@ -20,7 +21,7 @@ pub const LEASE_TTL_MS: u64 = 2_000;
 #[derive(Debug, Clone)]
 pub enum Call {
     Get(String),
-    List(String),
+    Page(PageRequest),
     Commit(Vec<Guard>, Vec<Write>),
     Watch(String, i64),
     Grant,
@@ -33,7 +34,7 @@ pub enum Call {
 #[derive(Debug)]
 pub enum Answer {
     Entry(Option<Entry>),
-    Listing(Listing),
+    Page(Page),
     Committed(Committed),
     Watch(Watch),
     Lease(LeaseId),
@@ -110,8 +111,8 @@ impl ControlStore for Handle {
     async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
         answered!(self.ask(Call::Commit(guards.to_vec(), writes)).await, Answer::Committed(committed) => committed)
     }
-    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
-        answered!(self.ask(Call::List(prefix.to_owned())).await, Answer::Listing(listing) => listing)
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        answered!(self.ask(Call::Page(asked.clone())).await, Answer::Page(page) => page)
     }
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
         answered!(self.ask(Call::Watch(prefix.to_owned(), revision)).await, Answer::Watch(watch) => watch)
@@ -136,19 +137,29 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+/// Bytes of an answer: so few that the records of three scans need two pages.
+const ANSWER_BYTES_MAX: usize = 1_500;
+
 /// The store itself.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Control {
     pub store: MemoryStore,
     /// When each lease ends.
     leases: BTreeMap<LeaseId, u64>,
 }
 
+impl Default for Control {
+    fn default() -> Self {
+        let limits = MemoryLimits { answer_bytes: ANSWER_BYTES_MAX, ..MemoryLimits::default() };
+        Self { store: MemoryStore::with_limits(limits), leases: BTreeMap::new() }
+    }
+}
+
 impl Control {
     pub fn make(&mut self, call: Call, now_ms: u64) -> Answer {
         let answer = match call {
             Call::Get(key) => now(self.store.get(&key)).map(Answer::Entry),
-            Call::List(prefix) => now(self.store.list(&prefix)).map(Answer::Listing),
+            Call::Page(asked) => now(self.store.page(&asked)).map(Answer::Page),
             Call::Commit(guards, writes) => now(self.store.commit(&guards, writes)).map(Answer::Committed),
             Call::Watch(prefix, revision) => now(self.store.watch(&prefix, revision)).map(Answer::Watch),
             Call::Grant => now(self.store.grant(Duration::from_millis(LEASE_TTL_MS))).map(|lease| {

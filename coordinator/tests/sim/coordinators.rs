@@ -358,6 +358,9 @@ impl World {
         {
             guards.retain(|guard| !is_guarded(guard, &key));
         }
+        if let (Call::Page(asked), true) = (&mut call, self.sabotaged(Bug::ReadsInOneAnswer)) {
+            asked.limit = asked.limit.max(trawl_protocol::control::PAGE_KEYS_MAX);
+        }
         let leader = self.control.created(&key);
         let answer = self.control.make(call.clone(), self.now_ms);
         if self.traced {

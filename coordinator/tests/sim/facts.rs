@@ -14,6 +14,8 @@ pub struct Asked {
     /// Without shards; its deadline is a span.
     pub request: Request,
     poison: BTreeSet<(u32, u32)>,
+    /// Segments whose file is damaged in every copy.
+    damaged: BTreeSet<u32>,
 }
 
 impl Asked {
@@ -33,11 +35,14 @@ impl Asked {
                 poison.insert((segment, symbol));
             }
         }
+        let random_damage = random.percent(10);
         let priority = Priority::ALL[random.index(3)];
         let class = random.index(classes as usize) as ClassId;
         let within_ms = random.percent(10).then(|| random.within(1, 5_000));
         let deadline_ms = within_ms.filter(|_| !quiet);
-        Self { segments, request: Request { shards: Vec::new(), symbols, class, priority, deadline_ms }, poison }
+        let damaged = segments.iter().copied().filter(|segment| random_damage && segment % 7 == 3).collect();
+        let request = Request { symbols, class, priority, deadline_ms, ..Request::default() };
+        Self { segments, request, poison, damaged }
     }
 }
 
@@ -45,6 +50,8 @@ impl Asked {
 pub struct Facts {
     pub scans: BTreeMap<ScanId, Asked>,
     pub liars: BTreeSet<u64>,
+    /// Machines whose copy of the data is damaged.
+    pub corrupt: BTreeSet<u64>,
 }
 
 /// Of a symbol's row: what an undisturbed run gives.
@@ -83,5 +90,13 @@ impl Truth for Facts {
 
     fn lies(&self, host: HostId) -> bool {
         self.liars.contains(&host)
+    }
+
+    fn is_damaged_at(&self, host: HostId) -> bool {
+        self.corrupt.contains(&host)
+    }
+
+    fn is_damaged(&self, scan: ScanId, segment: u32) -> bool {
+        self.scans.get(&scan).is_some_and(|s| s.damaged.contains(&segment))
     }
 }

@@ -38,6 +38,12 @@ pub enum Kind {
     LoseWorkers,
     /// The result store takes nothing.
     FullResults,
+    /// Some files of a machine's copy of the data are damaged from now on.
+    CorruptCopy,
+    /// A file has not arrived anywhere yet.
+    LateFile,
+    /// A worker's threads are stuck, while it keeps its lease and answers pings.
+    Hang,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +84,7 @@ impl Faults {
     }
 
     pub fn new(random: &mut Random) -> Self {
-        const KINDS: [Kind; 17] = [
+        const KINDS: [Kind; 20] = [
             Kind::Kill,
             Kind::KillMany,
             Kind::Stop,
@@ -96,6 +102,9 @@ impl Faults {
             Kind::LoseLeases,
             Kind::LoseWorkers,
             Kind::FullResults,
+            Kind::CorruptCopy,
+            Kind::LateFile,
+            Kind::Hang,
         ];
         let count = random.within(0, 16);
         let mut fault = |_| {

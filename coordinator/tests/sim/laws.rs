@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trawl_coordinator::durable::records::{End, EndOutcome, Header, Keys, Part, Record as _};
+use trawl_coordinator::durable::records::{Closed, End, EndOutcome, Header, Keys, Part, Record as _};
 use trawl_coordinator::scheduler::ScanId;
 use trawl_protocol::control::{Guard, Write};
 
@@ -91,13 +91,13 @@ impl Laws {
                         format!("scan {scan} was accepted as {names:?}")
                     })?;
                 }
-                Some((name, Part::End)) => {
-                    let end = End::from_bytes(name, value).expect("an end");
-                    let entry = control.store.peek(&keys.part(name, Part::Header)).expect("it was accepted");
-                    let header = Header::from_bytes(name, &entry.value).expect("a header");
-                    self.end(asked_in(&header), end, results.contents(name), facts)?;
-                }
                 _ => {}
+            }
+            if let Some(name) = keys.parse_ended(key) {
+                let Closed { header, end } = Closed::from_bytes(name, value).expect("a closed record");
+                let open = control.store.peek(&keys.part(name, Part::Header));
+                ensure(open.is_none(), Invariant::RecordedAnswer, || format!("{name} is open and has ended"))?;
+                self.end(asked_in(&header), end, results.contents(name), facts)?;
             }
         }
         Ok(())

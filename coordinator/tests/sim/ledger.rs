@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use trawl_coordinator::scheduler::{
-    AttemptId, ClassId, Command, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Purpose, Request, ScanId,
+    AttemptId, Check, ClassId, Command, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Purpose, Request, ScanId,
     VOTES_MAX, WorkerId,
 };
 use trawl_protocol::ErrorKind;
@@ -42,7 +42,16 @@ pub enum Invariant {
     RecordedAnswer,
     /// A request that is made again is no second scan.
     OneScanPerRequest,
+    /// A new leader reads what is recorded, however much that is.
+    LeadersBegin,
+    /// An attempt that says nothing for too long is ended.
+    EveryAttemptEnds,
+    /// What fails for good was failed by two hosts, or by one and the coordinator's own copy.
+    OneHostIsNoProof,
 }
+
+/// No attempt says nothing for longer than so many times the usual time: what is doubled for work that is slow included.
+const SILENCE: u64 = 32;
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone)]
@@ -64,6 +73,10 @@ pub trait Truth {
     /// Whether one of the piece's symbols kills workers.
     fn kills(&self, scan: ScanId, piece: Piece) -> bool;
     fn lies(&self, host: HostId) -> bool;
+    /// Whether some files of the host's own copy are damaged.
+    fn is_damaged_at(&self, host: HostId) -> bool;
+    /// Whether the segment's file is damaged in every copy.
+    fn is_damaged(&self, scan: ScanId, segment: u32) -> bool;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +97,10 @@ struct Seen {
     hedges: BTreeMap<Piece, u32>,
     /// Workers that died with it in hand, of which so many while it ran alone.
     deaths: BTreeMap<Piece, (u32, u32)>,
+    /// Hosts that said of a piece that it fails for good.
+    accused: BTreeMap<Piece, BTreeSet<HostId>>,
+    /// What the coordinator found of its own copy.
+    checked: BTreeMap<Piece, Check>,
     /// Everything that was reported, by whom.
     reported: BTreeMap<Piece, Vec<(HostId, Digest)>>,
     outcome: Option<Outcome>,
@@ -95,6 +112,7 @@ struct Running {
     worker: WorkerId,
     left: BTreeSet<Piece>,
     purpose: Purpose,
+    heard_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -103,11 +121,22 @@ struct Worker {
     class: ClassId,
     slots: usize,
     draining: bool,
+    /// It failed what is sound elsewhere.
+    distrusted: bool,
+}
+
+impl Worker {
+    fn is_given_work(&self) -> bool {
+        !self.draining && !self.distrusted
+    }
 }
 
 /// See the module's header.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    now_ms: u64,
+    /// Hosts whose attempts are called off by what the scheduler is saying.
+    leaving: BTreeSet<HostId>,
     scans: BTreeMap<ScanId, Seen>,
     running: BTreeMap<AttemptId, Running>,
     workers: BTreeMap<WorkerId, Worker>,
@@ -124,11 +153,12 @@ pub fn ensure(holds: bool, invariant: Invariant, what: impl FnOnce() -> String) 
 
 impl Ledger {
     /// Takes an event as it is, before the scheduler sees it.
-    pub fn before(&mut self, event: &Event) {
+    pub fn before(&mut self, event: &Event, now_ms: u64) {
+        self.now_ms = now_ms;
         match event {
             Event::Submitted { scan, request } => self.submitted(*scan, request),
             Event::WorkerJoined { worker, host, class, slots } => {
-                let joined = Worker { host: *host, class: *class, slots: *slots, draining: false };
+                let joined = Worker { host: *host, class: *class, slots: *slots, draining: false, distrusted: false };
                 self.workers.insert(*worker, joined);
             }
             Event::WorkerDraining { worker } => {
@@ -143,8 +173,10 @@ impl Ledger {
                 }
             }
             Event::PieceDone { scan, attempt, host, piece, digest } => {
-                if let Some(running) = self.running.get_mut(attempt) {
-                    running.left.remove(piece);
+                if let Some(running) = self.running.get_mut(attempt)
+                    && running.left.remove(piece)
+                {
+                    running.heard_ms = now_ms;
                 }
                 if let Some(seen) = self.scans.get_mut(scan)
                     && seen.outcome.is_none()
@@ -153,9 +185,22 @@ impl Ledger {
                     seen.reported.entry(*piece).or_default().push((*host, *digest));
                 }
             }
-            Event::PieceFailed { attempt, piece, .. } => {
-                if let Some(running) = self.running.get_mut(attempt) {
-                    running.left.remove(piece);
+            Event::PieceFailed { attempt, piece, kind } => {
+                if let Some(running) = self.running.get_mut(attempt)
+                    && running.left.remove(piece)
+                {
+                    running.heard_ms = now_ms;
+                    let host = self.workers.get(&running.worker).map(|worker| worker.host);
+                    if let (Some(host), false, Some(seen)) =
+                        (host, kind.is_retried(), self.scans.get_mut(&running.scan))
+                    {
+                        seen.accused.entry(*piece).or_default().insert(host);
+                    }
+                }
+            }
+            Event::Checked { scan, piece, found } => {
+                if let Some(seen) = self.scans.get_mut(scan) {
+                    seen.checked.insert(*piece, *found);
                 }
             }
             Event::AttemptEnded { attempt } => drop(self.running.remove(attempt)),
@@ -197,7 +242,15 @@ impl Ledger {
         for command in commands {
             self.obey(event, command, limits, now_ms, truth)?;
         }
+        self.leaving.clear();
         self.check_workers()?;
+        let bound = limits.attempt_timeout_ms * SILENCE;
+        for (attempt, running) in self.running.iter().filter(|_| matches!(event, Event::Tick)) {
+            let silent = !running.left.is_empty() && now_ms.saturating_sub(running.heard_ms) > bound;
+            ensure(!silent, Invariant::EveryAttemptEnds, || {
+                format!("attempt {attempt} has said nothing for {bound} ms and runs")
+            })?;
+        }
         for (id, seen) in &self.scans {
             let late = seen.deadline_ms.is_some_and(|at| at <= now_ms) && matches!(event, Event::Tick);
             ensure(!late || seen.outcome.is_some(), Invariant::Deadlines, || {
@@ -239,7 +292,7 @@ impl Ledger {
                 let Some(running) = stopped else { return ensure(false, Invariant::NothingAfterTheEnd, what) };
                 // Of a host that turned out to lie: nothing it ran is to blame.
                 let host = self.workers.get(&running.worker).map(|w| w.host);
-                if host.is_some_and(|h| self.quarantined.contains(&h))
+                if host.is_some_and(|h| self.quarantined.contains(&h) || self.leaving.contains(&h))
                     && let Some(seen) = self.scans.get_mut(&running.scan)
                 {
                     running.left.iter().for_each(|piece| seen.forgive(*piece, running.purpose));
@@ -268,9 +321,22 @@ impl Ledger {
                 let first = seen.ends.insert(*piece, End::Failed).is_none();
                 ensure(first, Invariant::EverySymbolOnce, || format!("{piece:?} of scan {scan} ends twice"))?;
                 let (_, alone) = seen.deaths.get(piece).copied().unwrap_or_default();
+                let accused = seen.accused.get(piece).map_or(0, BTreeSet::len);
+                let checked = seen.checked.get(piece).copied();
+                let proven = accused >= 2 || checked == Some(Check::Damaged);
+                ensure(*kind != ErrorKind::Permanent || proven, Invariant::OneHostIsNoProof, || {
+                    format!(
+                        "{piece:?} of scan {scan} failed for good by the word of {accused} host, checked: {checked:?}"
+                    )
+                })?;
+                if *kind == ErrorKind::Permanent && !truth.is_damaged(*scan, piece.segment) {
+                    *self.counts.entry("damaged in two copies").or_default() += 1;
+                }
+                let seen = self.alive(*scan)?;
                 let enough = match kind {
                     ErrorKind::Poisoned => piece.count == 1 && alone >= limits.deaths_max,
                     ErrorKind::Permanent => true,
+                    ErrorKind::Retryable if seen.checked.get(piece) == Some(&Check::Unknown) => true,
                     _ => *attempts >= limits.attempts_max,
                 };
                 ensure(enough, Invariant::Reasons, || {
@@ -286,6 +352,15 @@ impl Ledger {
             Command::Contest { .. } => {
                 *self.counts.entry("contested").or_default() += 1;
                 Ok(())
+            }
+            Command::Check { .. } => Ok(()),
+            Command::Distrust { host, .. } => {
+                *self.counts.entry("distrusted").or_default() += 1;
+                self.leaving.insert(*host);
+                self.workers.values_mut().filter(|w| w.host == *host).for_each(|w| w.distrusted = true);
+                ensure(truth.is_damaged_at(*host), Invariant::Reasons, || {
+                    format!("host {host} is distrusted and its copy is sound")
+                })
             }
             Command::Quarantine { host, .. } => {
                 *self.counts.entry("quarantined").or_default() += 1;
@@ -322,7 +397,7 @@ impl Ledger {
             })
             .or_default() += 1;
         let class = self.alive(scan)?.class;
-        let fits = |w: &Worker| w.class == class && !w.draining && !self.quarantined.contains(&w.host);
+        let fits = |w: &Worker| w.class == class && w.is_given_work() && !self.quarantined.contains(&w.host);
         ensure(self.workers.get(&worker).is_some_and(fits), Invariant::RightWorkers, || {
             format!("scan {scan} of class {class} went to worker {worker}, {:?}", self.workers.get(&worker))
         })?;
@@ -350,7 +425,8 @@ impl Ledger {
             })?;
         }
         let left = pieces.iter().copied().collect();
-        let fresh = self.running.insert(attempt, Running { scan, worker, left, purpose }).is_none();
+        let heard_ms = self.now_ms;
+        let fresh = self.running.insert(attempt, Running { scan, worker, left, purpose, heard_ms }).is_none();
         ensure(fresh, Invariant::AttemptsWithinLimits, || format!("attempt {attempt} twice"))
     }
 
@@ -360,7 +436,7 @@ impl Ledger {
         let seen = self.alive(scan)?;
         seen.outcome = Some(outcome);
         let class = seen.class;
-        let serves = |w: &Worker| w.class == class && !w.draining && !quarantined.contains(&w.host);
+        let serves = |w: &Worker| w.class == class && w.is_given_work() && !quarantined.contains(&w.host);
         let fair = match outcome {
             Outcome::NoWorker => !workers.values().any(serves),
             Outcome::Cancelled => matches!(event, Event::Cancelled { .. }),

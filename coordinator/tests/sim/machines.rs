@@ -49,6 +49,8 @@ pub struct Machine {
     pub deaf_until: u64,
     pub stopped_until: u64,
     pub mute_until: u64,
+    /// Until when its threads are stuck; everything else goes on.
+    pub hung_until: u64,
     /// What it has to do, in turns.
     queue: Vec<Work>,
     computing: Option<(Source, AttemptId, ScanId, Piece)>,
@@ -75,6 +77,7 @@ impl World {
         let state = &mut self.machines[machine];
         if !state.alive {
             (state.alive, state.draining, state.lease, state.newest_epoch) = (true, false, None, 0);
+            state.hung_until = 0;
             state.life += 1;
             let life = state.life;
             self.soon(5, Happening::Beat { machine, life });
@@ -231,6 +234,12 @@ impl World {
             self.at(state.stopped_until, Happening::Computed { machine, life });
             return Ok(());
         }
+        if state.hung_until > self.now_ms {
+            if state.hung_until < u64::MAX / 2 {
+                self.at(state.hung_until, Happening::Computed { machine, life });
+            }
+            return Ok(());
+        }
         let Some((from, attempt, scan, piece)) = self.machines[machine].computing.take() else { return Ok(()) };
         if self.facts.kills(scan, piece) {
             self.kill(machine, 200);
@@ -242,7 +251,16 @@ impl World {
             digest[31] ^= 1;
         }
         let failing = self.disturbed() && self.random.percent(self.faults.failing_percent);
-        let event = if failing {
+        // Which files of a copy are damaged is the machine's own.
+        let own = self.facts.is_damaged_at(host) && (u64::from(piece.segment) + host).is_multiple_of(3);
+        let late = self.late_until > self.now_ms && piece.segment.is_multiple_of(4);
+        let event = if own || self.facts.is_damaged(scan, piece.segment) {
+            self.count("damaged reads");
+            Event::PieceFailed { attempt, piece, kind: ErrorKind::Damaged }
+        } else if late {
+            self.count("files that were late");
+            Event::PieceFailed { attempt, piece, kind: ErrorKind::Retryable }
+        } else if failing {
             let kinds = [ErrorKind::Retryable, ErrorKind::OutOfMemory, ErrorKind::Cancelled];
             Event::PieceFailed { attempt, piece, kind: kinds[self.random.index(kinds.len())] }
         } else {

@@ -107,6 +107,10 @@ fn whatever_happens_every_invariant_holds() {
         "existing",
         "suspects",
         "full",
+        "distrusted",
+        "checks",
+        "files that were late",
+        "left by their watchdog",
     ] {
         assert!(counts.contains_key(what), "nothing was ever {what}: {counts:?}");
     }

@@ -12,6 +12,8 @@ use crate::world::{Happening, SLOTS, World};
 pub struct Known {
     pub life: u64,
     draining: bool,
+    /// It is given nothing until it is started anew.
+    pub distrusted: bool,
 }
 
 impl World {
@@ -62,7 +64,7 @@ impl World {
 
     fn meet(&mut self, c: usize, machine: usize, life: u64, draining: bool) -> Checked {
         if let Some(reign) = &mut self.coordinators[c].reign {
-            reign.members.insert(machine, Known { life, draining });
+            reign.members.insert(machine, Known { life, draining, distrusted: false });
         }
         if draining { Ok(()) } else { self.join(c, machine) }
     }
@@ -71,7 +73,8 @@ impl World {
     fn join(&mut self, c: usize, machine: usize) -> Checked {
         let class = self.machines[machine].class;
         let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        if reign.joined.contains_key(&machine) {
+        let distrusted = reign.members.get(&machine).is_some_and(|known| known.distrusted);
+        if distrusted || reign.joined.contains_key(&machine) {
             return Ok(());
         }
         let worker = reign.next_link;

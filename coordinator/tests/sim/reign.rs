@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use trawl_coordinator::durable::ledger::{Ending, Loaded};
 use trawl_coordinator::durable::records::{DocumentPlace, Level, Shards};
-use trawl_coordinator::durable::recovery::unclaimed;
 use trawl_coordinator::durable::{
-    Acceptance, Decision, End, EndOutcome, Header, Ledger as Records, LedgerError, Progress, RequestMark, Situation,
-    Term, decide,
+    Acceptance, Decision, End, EndOutcome, Header, Ledger as Records, LedgerError, Progress, Recorded, RequestMark,
+    Situation, Term, decide,
 };
 use trawl_coordinator::membership::{Event as Registered, Roster};
 use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::scheduler::{
-    ClassId, Command, Digest, Event, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
+    Check, ClassId, Command, Digest, Event, Limits, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
 };
 use trawl_protocol::record::{ExecutionClass, leader_key};
 use trawl_protocol::{ErrorKind, Failure};
@@ -23,7 +22,7 @@ use crate::control::Handle;
 use crate::coordinators::Done;
 use crate::facts::Row;
 use crate::laws::{CLUSTER, asked_in};
-use crate::ledger::{Checked, Invariant, Ledger, ensure};
+use crate::ledger::{Checked, Invariant, Ledger, Truth as _, ensure};
 use crate::machines::{Source, Work};
 use crate::members::Known;
 use crate::results::Group;
@@ -61,6 +60,8 @@ pub struct Reign {
     pub joined: BTreeMap<usize, WorkerId>,
     pub next_link: WorkerId,
     records: Records<Handle>,
+    /// Whether it has read what is recorded.
+    pub begun: bool,
     runs: BTreeMap<ScanId, Run>,
     names: u64,
     groups: u32,
@@ -102,6 +103,8 @@ impl Reign {
 impl World {
     pub fn begin_reign(&mut self, c: usize, epoch: i64) -> Checked {
         let clock = self.clock(c);
+        let never = self.sabotaged(Bug::ForgetsSilentAttempts);
+        let limits = if never { Limits { attempt_timeout_ms: u64::MAX, ..LIMITS } } else { LIMITS };
         self.serial += 1;
         let serial = self.serial;
         let state = &mut self.coordinators[c];
@@ -110,13 +113,14 @@ impl World {
         state.reign = Some(Reign {
             serial,
             epoch,
-            scheduler: Scheduler::new(LIMITS, clock),
+            scheduler: Scheduler::new(limits, clock),
             ledger: Ledger::default(),
             roster: Roster::default(),
             members: BTreeMap::new(),
             joined: BTreeMap::new(),
             next_link: 1,
             records,
+            begun: false,
             runs: BTreeMap::new(),
             names: 0,
             groups: 0,
@@ -162,7 +166,7 @@ impl World {
         }
         let clock = self.clock(c);
         let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        reign.ledger.before(&event);
+        reign.ledger.before(&event, clock);
         let told = match &mut self.sabotage {
             Some(sabotage) => sabotage.event(event.clone()),
             None => Some(event.clone()),
@@ -200,6 +204,22 @@ impl World {
                         run.outcome = Some(outcome);
                     }
                     self.try_end(c, scan)?;
+                }
+                Command::Check { scan, piece } => {
+                    let found = match self.facts.is_damaged(scan, piece.segment) {
+                        _ if self.disturbed() && self.random.percent(5) => Check::Unknown,
+                        true => Check::Damaged,
+                        false => Check::Sound,
+                    };
+                    self.count("checks");
+                    let wait = self.latency();
+                    self.soon(wait, Happening::Checked { coordinator: c, serial, scan, piece, found });
+                }
+                Command::Distrust { host, .. } => {
+                    let members = self.reign(c, serial).map(|reign| &mut reign.members);
+                    if let Some(known) = members.and_then(|members| members.get_mut(&(host as usize))) {
+                        known.distrusted = true;
+                    }
                 }
                 Command::Stop { .. } | Command::Contest { .. } | Command::Quarantine { .. } | Command::Doubt { .. } => {
                 }
@@ -416,18 +436,20 @@ impl World {
         let (records, epoch) = (reign.records.clone(), reign.epoch);
         let job = async move {
             handle.sleep(wait_ms).await;
-            Done::Loaded(records.load().await)
+            Done::Loaded(records.open().await)
         };
         self.spawn(c, Some(epoch), Box::pin(job))
     }
 
     pub fn take_over(&mut self, c: usize, loaded: Result<Loaded, LedgerError>) -> Checked {
         let now_us = self.now_us();
-        let Some(reign) = &self.coordinators[c].reign else { return Ok(()) };
+        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
         let Ok(loaded) = loaded else { return self.load(c, RETRY_MS) };
+        reign.begun = true;
         let running: BTreeSet<String> = reign.runs.values().map(|run| run.name.clone()).collect();
         let forgets = self.sabotaged(Bug::ForgetsToTakeOver);
-        for recorded in unclaimed(&loaded.scans, &running).into_iter().filter(|_| !forgets) {
+        let unclaimed = |recorded: &&Recorded| recorded.is_open() && !running.contains(&recorded.scan);
+        for recorded in loaded.scans.iter().filter(unclaimed).filter(|_| !forgets) {
             let header = recorded.header.as_ref().expect("it is open");
             let (scan, name) = (asked_in(header), recorded.scan.clone());
             let asked = &self.facts.scans[&scan];

@@ -56,10 +56,16 @@ pub enum Bug {
     EndsBeforeItStored,
     /// What a client calls its request is not recorded.
     ForgetsTheRequest,
+    /// Everything that is recorded is read in one answer.
+    ReadsInOneAnswer,
+    /// An attempt that says nothing is waited for.
+    ForgetsSilentAttempts,
+    /// What one host says of a file is believed when there is nobody else to ask.
+    BelievesOneHost,
 }
 
 impl Bug {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::LosesAResult,
         Self::CountsTwice,
         Self::NeverGivesUp,
@@ -80,6 +86,9 @@ impl Bug {
         Self::ForgetsToTakeOver,
         Self::EndsBeforeItStored,
         Self::ForgetsTheRequest,
+        Self::ReadsInOneAnswer,
+        Self::ForgetsSilentAttempts,
+        Self::BelievesOneHost,
     ];
 
     /// What has to notice it.
@@ -99,6 +108,9 @@ impl Bug {
             Self::ForgetsToTakeOver => Invariant::AcceptedScansEnd,
             Self::EndsBeforeItStored => Invariant::RecordedAnswer,
             Self::ForgetsTheRequest => Invariant::OneScanPerRequest,
+            Self::ReadsInOneAnswer => Invariant::LeadersBegin,
+            Self::ForgetsSilentAttempts => Invariant::EveryAttemptEnds,
+            Self::BelievesOneHost => Invariant::OneHostIsNoProof,
         }
     }
 }
@@ -189,6 +201,13 @@ impl Sabotage {
                     }
                 }
             }
+            Bug::BelievesOneHost => {
+                for command in commands.iter_mut() {
+                    if let Command::Check { scan, piece } = *command {
+                        *command = Command::Fail { scan, piece, kind: ErrorKind::Permanent, attempts: 1 };
+                    }
+                }
+            }
             Bug::QuarantinesTheHonest => {
                 for command in commands.iter_mut() {
                     if let Command::Quarantine { host, .. } = command {
@@ -210,7 +229,9 @@ impl Sabotage {
             | Bug::WorkersTakeAnyEpoch
             | Bug::ForgetsToTakeOver
             | Bug::EndsBeforeItStored
-            | Bug::ForgetsTheRequest => {}
+            | Bug::ForgetsTheRequest
+            | Bug::ReadsInOneAnswer
+            | Bug::ForgetsSilentAttempts => {}
         }
         // A scan that ends for another reason than the bug is no concern of it.
         if commands.iter().any(|c| matches!(c, Command::End { outcome: Outcome::Cancelled, .. })) {

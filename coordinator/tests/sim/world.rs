@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_coordinator::durable::EndOutcome;
 use trawl_coordinator::election;
-use trawl_coordinator::scheduler::{ClassId, Event, Limits, ScanId};
+use trawl_coordinator::scheduler::{Check, ClassId, Event, Limits, Piece, ScanId};
 use trawl_protocol::record::leader_key;
 
 use crate::control::{Answer, Call, Control};
@@ -30,7 +30,10 @@ pub const LIMITS: Limits = Limits {
     poisoned_max: 3,
     hedge_min_ms: 50,
     dispute_timeout_ms: 5_000,
+    attempt_timeout_ms: 6_000,
 };
+/// A worker whose threads are stuck for so long leaves and is started anew.
+const WATCHDOG_MS: u64 = 12_000;
 pub const SLOTS: usize = 2;
 /// Faults happen until then.
 pub const FAULTS_UNTIL_MS: u64 = 10_000;
@@ -149,6 +152,19 @@ pub enum Happening {
         machine: usize,
         life: u64,
     },
+    /// A coordinator has read its own copy of a piece's data.
+    Checked {
+        coordinator: usize,
+        serial: u64,
+        scan: ScanId,
+        piece: Piece,
+        found: Check,
+    },
+    /// A stuck worker's watchdog has waited long enough.
+    Watchdog {
+        machine: usize,
+        life: u64,
+    },
 }
 
 pub struct World {
@@ -162,6 +178,8 @@ pub struct World {
     /// Until when the control store stands still, and the result store is full.
     pub frozen_until: u64,
     pub full_until: u64,
+    /// Until when a file of the dataset is on its way, so that nobody finds it.
+    pub late_until: u64,
     pub results: Results,
     pub laws: Laws,
     pub facts: Facts,
@@ -204,9 +222,10 @@ impl World {
             control: Control::default(),
             frozen_until: 0,
             full_until: 0,
+            late_until: 0,
             results: Results::default(),
             laws: Laws::default(),
-            facts: Facts { scans, liars },
+            facts: Facts { scans, liars, corrupt: BTreeSet::new() },
             faults,
             sabotage,
             agenda: BTreeMap::new(),
@@ -299,6 +318,12 @@ impl World {
     }
 
     fn stuck(&self) -> Violation {
+        let mut leading =
+            self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.reign.as_ref()?)));
+        if let Some((c, reign)) = leading.find(|(_, reign)| !reign.begun) {
+            let what = format!("c{c} leads in epoch {} and has never read what is recorded", reign.epoch);
+            return Violation { invariant: Invariant::LeadersBegin, what };
+        }
         let open = self.laws.open();
         let nobody_runs =
             |scan: &ScanId| !self.coordinators.iter().any(|c| c.reign.as_ref().is_some_and(|r| r.runs(*scan)));
@@ -358,6 +383,19 @@ impl World {
             Happening::Said { machine, to, event } => self.said(machine, to, event),
             Happening::Detect { from, machine, life } => self.detect(from, machine, life),
             Happening::Ping { coordinator, serial, machine, life } => self.ping(coordinator, serial, machine, life),
+            Happening::Checked { coordinator, serial, scan, piece, found } => {
+                match self.reign(coordinator, serial).is_some() {
+                    true => self.step(coordinator, Event::Checked { scan, piece, found }),
+                    false => Ok(()),
+                }
+            }
+            Happening::Watchdog { machine, life } => {
+                if self.machines[machine].alive && self.machines[machine].life == life {
+                    self.count("left by their watchdog");
+                    self.kill(machine, 300);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -439,6 +477,23 @@ impl World {
                 self.poke();
             }
             Kind::FullResults => self.full_until = until,
+            Kind::CorruptCopy => {
+                self.facts.corrupt.insert(machine as u64);
+            }
+            Kind::LateFile => self.late_until = until,
+            Kind::Hang => {
+                let (life, forever) = (self.machines[machine].life, self.sabotaged(Bug::ForgetsSilentAttempts));
+                let state = &mut self.machines[machine];
+                if forever || fault.lasts_ms.is_multiple_of(2) {
+                    // It ends with the process, which is started anew unless nobody looks.
+                    state.hung_until = u64::MAX / 2;
+                    if !forever {
+                        self.soon(WATCHDOG_MS, Happening::Watchdog { machine, life });
+                    }
+                } else {
+                    state.hung_until = self.now_ms + 3 * fault.lasts_ms;
+                }
+            }
         }
         Ok(())
     }

@@ -4,12 +4,13 @@
 use trawl_plan::graph::{Binary, Op};
 use trawl_plan::{Program, Schema, compile_expressions};
 
-use super::fuse::{Work, fuse, separate};
+use super::fuse::{fuse, separate};
 use super::lanes::{Isa, LANES};
-use super::program::{Workspace, column_begins};
+use super::program::Workspace;
 use super::real::Real;
-use super::tasks::Tasks;
+use super::tasks::Schedule;
 use super::tile::Tile;
+use super::work::Work;
 use crate::{NoCancel, SymbolInput};
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
@@ -128,7 +129,7 @@ fn market(symbols: usize, dirt: u64) -> Vec<Vec<Vec<f64>>> {
 }
 
 /// The bits of every output at every visible bar, NaNs canonical.
-fn bits<T: Real>(isa: Isa, program: &Program, tasks: Tasks, market: &[Vec<Vec<f64>>]) -> Vec<u64> {
+fn bits<T: Real>(isa: Isa, program: &Program, schedule: &Schedule, market: &[Vec<Vec<f64>>]) -> Vec<u64> {
     let at =
         |input: &trawl_plan::Input| COLUMNS.iter().position(|c| *input == trawl_plan::Input::Column((*c).to_owned()));
     let columns: Vec<usize> = program.inputs.iter().filter_map(at).collect();
@@ -141,9 +142,9 @@ fn bits<T: Real>(isa: Isa, program: &Program, tasks: Tasks, market: &[Vec<Vec<f6
         })
         .collect();
     let identity: Vec<usize> = (0..columns.len()).collect();
-    let tile = Tile::<T>::load(&inputs.iter().collect::<Vec<_>>(), column_begins(program, 0));
+    let tile = Tile::<T>::load(&inputs.iter().collect::<Vec<_>>(), schedule.whole.inputs(0));
     let mut bits = Vec::new();
-    let mut workspace = Workspace::<T>::on(isa, program, tasks);
+    let mut workspace = Workspace::<T>::on(isa, schedule);
     let ran = workspace.run(&tile, &identity, 0, &NoCancel, |w, rows| {
         for (lane, visible) in tile.visible.iter().enumerate() {
             for row in rows.start..rows.end.min(*visible) {
@@ -158,11 +159,12 @@ fn bits<T: Real>(isa: Isa, program: &Program, tasks: Tasks, market: &[Vec<Vec<f6
 
 fn instruction_sets_agree<T: Real>() {
     let program = program(EXPRESSIONS);
+    let schedule = Schedule::new(&program);
     for dirt in [0, 4] {
         let market = market(LANES - 1, dirt);
-        let portable = bits::<T>(Isa::Portable, &program, Tasks::new(&program), &market);
+        let portable = bits::<T>(Isa::Portable, &program, &schedule, &market);
         for isa in Isa::all() {
-            let got = bits::<T>(isa, &program, Tasks::new(&program), &market);
+            let got = bits::<T>(isa, &program, &schedule, &market);
             let differs = portable.iter().zip(&got).position(|(a, b)| a != b);
             let output = differs.map(|at| EXPRESSIONS[at % EXPRESSIONS.len()]);
             assert_eq!(output, None, "{isa:?} differs from the portable code");
@@ -191,10 +193,10 @@ fn groups_have_the_bits_of_their_primitives() {
         let program = program(items);
         for dirt in [0, 4, 60] {
             let market = market(LANES, dirt);
-            let apart = Tasks::of(&program, separate(&program));
+            let (grouped, apart) = (Schedule::new(&program), Schedule::of(&program, separate(&program)));
             let isa = Isa::detect();
             let (grouped, apart) =
-                (bits::<f64>(isa, &program, Tasks::new(&program), &market), bits::<f64>(isa, &program, apart, &market));
+                (bits::<f64>(isa, &program, &grouped, &market), bits::<f64>(isa, &program, &apart, &market));
             let differs = grouped.iter().zip(&apart).position(|(a, b)| a != b);
             assert_eq!(
                 differs,

@@ -1,72 +1,19 @@
 //! Which nodes are run together: frequent groups, told by the shape of the graph.
 //!
+//! What stands beside a node (the other bands of a mean, the signal of a line) is found in an index that is made in one pass:
+//! fusing takes time in proportion to the nodes, however many settings a sweep has.
+//!
 //! A group reads the series at its edge and makes its outputs; what lies between is made again by whoever else needs it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use trawl_plan::Program;
 use trawl_plan::ast::CompareOp;
-use trawl_plan::family::Trend;
 use trawl_plan::graph::{Binary, Bits, Node, NodeId, Op, Unary};
 use trawl_plan::scalar::TALIB_EPSILON;
 
-use super::steps::reads_back;
-use super::trend::{self, TrendMean};
-
-/// What a task computes. See `composite` for the groups.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Work {
-    /// One primitive.
-    Op(Op),
-    TrueRange,
-    SumOver(Bits),
-    PairOver(Bits),
-    Apart,
-    PlusScaled(Bits),
-    MinusScaled(Bits),
-    Within,
-    Standing(Bits),
-    Flows,
-    Share,
-    Bands {
-        up: Bits,
-        down: Bits,
-    },
-    AverageRange(u32),
-    Strength(u32),
-    Convergence {
-        fast: u32,
-        delay: u32,
-        slow: u32,
-        signal: u32,
-    },
-    Directional(u32),
-    Weighed,
-    /// Averages of one series that are made in one pass, in the order of the outputs.
-    TrendMeans(Arc<[TrendMean]>),
-}
-
-impl Work {
-    /// Whether it runs from the first bar.
-    pub fn is_recursive(&self) -> bool {
-        match self {
-            Self::Op(op) => op.is_recursive(),
-            Self::TrendMeans(means) => means.iter().any(|m| m.op().is_recursive()),
-            Self::AverageRange(_) | Self::Strength(_) | Self::Convergence { .. } | Self::Directional(_) => true,
-            Self::Weighed => true,
-            _ => false,
-        }
-    }
-
-    /// Rows before the current one that it reads of its inputs.
-    pub fn reads_back(&self) -> usize {
-        match self {
-            Self::Op(op) => reads_back(*op),
-            Self::TrendMeans(means) => trend::reads_back(means),
-            _ => 0,
-        }
-    }
-}
+use super::trend::{self, Pass, TrendMean};
+use super::work::Work;
 
 /// Work with the nodes that it reads and makes.
 #[derive(Debug, Clone)]
@@ -78,18 +25,17 @@ pub(crate) struct Part {
 
 /// The program as parts, in an order in which they can be run.
 pub(crate) fn fuse(program: &Program) -> Vec<Part> {
-    parts(program, |shapes, id| shapes.part(id, program))
+    parts(program, &Shapes::of(program), Shapes::part)
 }
 
 /// The program as parts of one node each.
 #[cfg(test)]
 pub(crate) fn separate(program: &Program) -> Vec<Part> {
-    parts(program, Shapes::alone)
+    parts(program, &Shapes::of(program), Shapes::alone)
 }
 
-fn parts<'p>(program: &'p Program, of: impl Fn(&Shapes<'p>, NodeId) -> Part) -> Vec<Part> {
-    let shapes = Shapes(program.nodes());
-    let mut made = vec![false; shapes.0.len()];
+fn parts<'p>(program: &'p Program, shapes: &Shapes<'p>, of: impl Fn(&Shapes<'p>, NodeId) -> Part) -> Vec<Part> {
+    let mut made = vec![false; shapes.nodes.len()];
     let mut parts = Vec::new();
     // Depth first with a stack of its own: graphs can be deeper than a thread's stack.
     let mut open: Vec<(NodeId, Option<Part>)> = program.outputs.iter().rev().map(|id| (*id, None)).collect();
@@ -100,27 +46,83 @@ fn parts<'p>(program: &'p Program, of: impl Fn(&Shapes<'p>, NodeId) -> Part) -> 
                 parts.push(part);
             }
         } else if !made[id.index()] {
-            let node = &shapes.0[id.index()];
-            match node.op {
-                Op::Column(_) | Op::Constant(_) => {}
-                Op::Lag(_) => open.push((node.inputs[0], None)),
-                _ => {
-                    let part = of(&shapes, id);
-                    let inputs = part.inputs.clone();
-                    open.push((id, Some(part)));
-                    open.extend(inputs.into_iter().rev().map(|id| (id, None)));
-                }
+            let node = &shapes.nodes[id.index()];
+            if let Op::Lag(_) = node.op {
+                open.push((node.inputs[0], None));
+            } else if !node.op.facts().is_leaf() {
+                let part = of(shapes, id);
+                let inputs = part.inputs.clone();
+                open.push((id, Some(part)));
+                open.extend(inputs.into_iter().rev().map(|id| (id, None)));
             }
         }
     }
     parts
 }
 
-struct Shapes<'a>(&'a [Node]);
+/// A band's side, mean and deviation.
+type Band = (Binary, [NodeId; 2]);
 
-impl Shapes<'_> {
+/// An average and the node that it is.
+type Mean = (NodeId, TrendMean);
+
+/// The nodes of a program, and those among them that are asked for by what they are made of: of equals the first.
+struct Shapes<'a> {
+    nodes: &'a [Node],
+    /// Which are outputs of the program.
+    wanted: Vec<bool>,
+    /// Gates and differences, by what they are of.
+    pairs: HashMap<(Binary, [NodeId; 2]), NodeId>,
+    flows: HashMap<[NodeId; 4], NodeId>,
+    bands: HashMap<Band, NodeId>,
+    /// Averages that are made in one pass, and the place of each among them.
+    means: HashMap<(Pass, &'a [NodeId]), Vec<Mean>>,
+    place_of_mean: HashMap<NodeId, usize>,
+    /// How often a node was looked at.
+    #[cfg(test)]
+    looks: std::cell::Cell<usize>,
+}
+
+impl<'a> Shapes<'a> {
+    fn of(program: &'a Program) -> Self {
+        let nodes = program.nodes();
+        let mut shapes = Self {
+            nodes,
+            wanted: vec![false; nodes.len()],
+            pairs: HashMap::new(),
+            flows: HashMap::new(),
+            bands: HashMap::new(),
+            means: HashMap::new(),
+            place_of_mean: HashMap::new(),
+            #[cfg(test)]
+            looks: std::cell::Cell::new(0),
+        };
+        program.outputs.iter().for_each(|id| shapes.wanted[id.index()] = true);
+        for (id, node) in (0u32..).map(NodeId).zip(nodes) {
+            if let Op::Binary(op @ (Binary::Gate | Binary::Subtract)) = node.op
+                && let Ok(of) = <[NodeId; 2]>::try_from(node.inputs.as_slice())
+            {
+                shapes.pairs.entry((op, of)).or_insert(id);
+            }
+            if let Some(flow) = shapes.flow(id) {
+                shapes.flows.entry(flow).or_insert(id);
+            }
+            for side in [Binary::Add, Binary::Subtract] {
+                if let Some((base, _)) = shapes.band(id, side) {
+                    shapes.bands.entry((side, base)).or_insert(id);
+                }
+            }
+            if let Op::TrendMean { family, len } = node.op {
+                let means = shapes.means.entry((trend::pass_of(family), node.inputs.as_slice())).or_default();
+                shapes.place_of_mean.insert(id, means.len());
+                means.push((id, TrendMean { family, len }));
+            }
+        }
+        shapes
+    }
+
     /// The largest group that makes `id`, or its node alone.
-    fn part(&self, id: NodeId, program: &Program) -> Part {
+    fn part(&self, id: NodeId) -> Part {
         let group = |(work, inputs): (Work, Vec<NodeId>)| Part { work, inputs, outputs: vec![id] };
         let one = || {
             self.strength(id)
@@ -135,7 +137,7 @@ impl Shapes<'_> {
                 .or_else(|| self.sum_over(id))
                 .or_else(|| self.scaled(id))
         };
-        self.convergence(id, program)
+        self.convergence(id)
             .or_else(|| self.trend_means(id))
             .or_else(|| self.flows(id))
             .or_else(|| self.bands(id))
@@ -144,28 +146,38 @@ impl Shapes<'_> {
     }
 
     fn alone(&self, id: NodeId) -> Part {
-        Part { work: Work::Op(self.op(id)), inputs: self.0[id.index()].inputs.clone(), outputs: vec![id] }
+        Part { work: Work::Op(self.op(id)), inputs: self.nodes[id.index()].inputs.clone(), outputs: vec![id] }
     }
 
     fn op(&self, id: NodeId) -> Op {
-        self.0[id.index()].op
+        self.look();
+        self.nodes[id.index()].op
+    }
+
+    /// Tests count them.
+    fn look(&self) {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
     }
 
     fn constant(&self, id: NodeId) -> Option<Bits> {
-        match self.op(id) {
-            Op::Constant(bits) => Some(bits),
-            _ => None,
-        }
+        if let Op::Constant(bits) = self.op(id) { Some(bits) } else { None }
     }
 
     /// The inputs of a node that is `op`.
     fn inputs<const K: usize>(&self, id: NodeId, op: Op) -> Option<[NodeId; K]> {
-        let node = &self.0[id.index()];
+        self.look();
+        let node = &self.nodes[id.index()];
         if node.op == op { <[NodeId; K]>::try_from(node.inputs.as_slice()).ok() } else { None }
     }
 
     fn two(&self, id: NodeId, op: Binary) -> Option<[NodeId; 2]> {
         self.inputs(id, Op::Binary(op))
+    }
+
+    /// The node that is `op` of these two.
+    fn pair(&self, op: Binary, of: [NodeId; 2]) -> Option<NodeId> {
+        self.pairs.get(&(op, of)).copied()
     }
 
     fn greater(&self, id: NodeId) -> Option<[NodeId; 2]> {
@@ -284,10 +296,7 @@ impl Shapes<'_> {
     fn flows(&self, id: NodeId) -> Option<Part> {
         let [a, b, price, volume] = self.flow(id)?;
         let before = if a == price { b } else { a };
-        let find = |a, b| {
-            let fits = |i: &usize| self.flow(NodeId(*i as u32)) == Some([a, b, price, volume]);
-            (0..self.0.len()).find(fits).map(|i| NodeId(i as u32))
-        };
+        let find = |a, b| self.flows.get(&[a, b, price, volume]).copied();
         let outputs = vec![find(price, before)?, find(before, price)?];
         let fits = outputs.contains(&id) && price != before;
         fits.then(|| Part { work: Work::Flows, inputs: vec![price, before, volume], outputs })
@@ -306,10 +315,9 @@ impl Shapes<'_> {
             Some([_, upper]) => self.band(upper, Binary::Add)?,
             None => self.band(id, Binary::Add).or_else(|| self.band(id, Binary::Subtract))?,
         };
-        let all = || (0..self.0.len()).map(|i| NodeId(i as u32));
-        let find = |side| all().find(|id| self.band(*id, side).is_some_and(|(inputs, _)| inputs == base));
+        let find = |side| self.bands.get(&(side, base)).copied();
         let (upper, lower) = (find(Binary::Add)?, find(Binary::Subtract)?);
-        let middle = all().find(|id| self.two(*id, Binary::Gate) == Some([base[0], upper]))?;
+        let middle = self.pair(Binary::Gate, [base[0], upper])?;
         let ((_, up), (_, down)) = (self.band(upper, Binary::Add)?, self.band(lower, Binary::Subtract)?);
         let outputs = vec![upper, middle, lower];
         let fits = outputs.contains(&id);
@@ -318,18 +326,11 @@ impl Shapes<'_> {
 
     /// The averages that are made in one pass with `id`: those of the same series, so many at a time.
     fn trend_means(&self, id: NodeId) -> Option<Part> {
-        let mean = |node: &Node| match node.op {
-            Op::TrendMean { family, len } => Some(TrendMean { family, len }),
-            _ => None,
-        };
-        let (this, inputs) = (mean(&self.0[id.index()])?, &self.0[id.index()].inputs);
-        let together = |a: Trend, b: Trend| trend::pass_of(a) == trend::pass_of(b);
-        let all: Vec<(NodeId, TrendMean)> = (0u32..)
-            .zip(self.0)
-            .filter(|(_, node)| node.inputs == *inputs)
-            .filter_map(|(i, node)| Some((NodeId(i), mean(node).filter(|m| together(m.family, this.family))?)))
-            .collect();
-        let chunk = all.chunks(trend::TOGETHER_MAX).find(|chunk| chunk.iter().any(|(other, _)| *other == id))?;
+        let Op::TrendMean { family, .. } = self.op(id) else { return None };
+        let inputs = &self.nodes[id.index()].inputs;
+        let all = self.means.get(&(trend::pass_of(family), inputs.as_slice()))?;
+        let first = self.place_of_mean.get(&id)? / trend::TOGETHER_MAX * trend::TOGETHER_MAX;
+        let chunk = &all[first..all.len().min(first + trend::TOGETHER_MAX)];
         let (outputs, means): (Vec<NodeId>, Vec<TrendMean>) = chunk.iter().copied().unzip();
         Some(Part { work: Work::TrendMeans(means.into()), inputs: inputs.clone(), outputs })
     }
@@ -356,25 +357,22 @@ impl Shapes<'_> {
         fits.then(|| (Work::Strength(p), vec![x, before]))
     }
 
-    fn convergence(&self, id: NodeId, program: &Program) -> Option<Part> {
+    fn convergence(&self, id: NodeId) -> Option<Part> {
         let gated = self.two(id, Binary::Gate).map(|[_, signal]| signal);
         let hist = self.two(id, Binary::Subtract).map(|[_, signal]| signal);
         let signal = gated.or(hist).unwrap_or(id);
-        let exponential = |id: NodeId| match self.op(id) {
-            Op::Exponential { p, delay } => Some((p, delay, self.0[id.index()].inputs[0])),
-            _ => None,
+        let exponential = |id: NodeId| {
+            let Op::Exponential { p, delay } = self.op(id) else { return None };
+            Some((p, delay, self.nodes[id.index()].inputs[0]))
         };
         let (signal_bars, 0, line) = exponential(signal)? else { return None };
         let [fast, slow] = self.two(line, Binary::Subtract)?;
         let ((fast, delay, x), (slow, 0, also_x)) = (exponential(fast)?, exponential(slow)?) else { return None };
-        let find = |op| {
-            let fits = |node: &Node| node.op == Op::Binary(op) && node.inputs == [line, signal];
-            self.0.iter().position(fits).map(|i| NodeId(i as u32))
-        };
-        let (gated, hist) = (find(Binary::Gate)?, find(Binary::Subtract)?);
+        let [gated, hist] = [Binary::Gate, Binary::Subtract].map(|op| self.pair(op, [line, signal]));
+        let (gated, hist) = (gated?, hist?);
         // Whoever needs the line ungated makes it alone.
         let outputs = vec![gated, signal, hist];
-        let fits = x == also_x && outputs.contains(&id) && !program.outputs.contains(&line);
+        let fits = x == also_x && outputs.contains(&id) && !self.wanted[line.index()];
         let work = Work::Convergence { fast, delay, slow, signal: signal_bars };
         fits.then(|| Part { work, inputs: vec![x], outputs })
     }
@@ -423,5 +421,41 @@ impl Shapes<'_> {
         let ([raw, by], [of, gate]) = (self.two(value, Binary::Gate)?, self.two(volume, Binary::Gate)?);
         let [price, weight] = self.two(raw, Binary::Multiply)?;
         (raw == by && gate == value && weight == of).then(|| (Work::Weighed, vec![price, of]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trawl_plan::{ScanDocument, Schema, compile_scan};
+
+    use super::*;
+
+    /// How often nodes are looked at when a sweep of so many settings is fused, for each of its nodes.
+    fn looks_a_node(condition: &str, settings: usize) -> f64 {
+        let text = format!("where = '{condition}'\n[sweep]\nn = {{ from = 2, to = {} }}\n", settings + 1);
+        let document = ScanDocument::from_toml(&text).expect("a document");
+        let schema = Schema::of_columns(["high", "low", "close", "volume"].map(str::to_owned).to_vec());
+        let plan = compile_scan(&document, &schema).expect("a plan");
+        let shapes = Shapes::of(plan.program());
+        assert!(shapes.nodes.len() > settings, "{condition}: a node for each setting");
+        parts(plan.program(), &shapes, Shapes::part);
+        shapes.looks.get() as f64 / shapes.nodes.len() as f64
+    }
+
+    #[test]
+    fn fusing_looks_at_each_node_as_often_however_many_there_are() {
+        for condition in [
+            "close > bbands(close, n).upper",
+            "close > bbands(close, 20, n).lower",
+            "mfi(n) > 50",
+            "macd(close, n, 2 * n, 9).hist > 0",
+            "atc(close, n + 6).signal > 0",
+        ] {
+            let [few, many] = [40, 320].map(|settings| looks_a_node(condition, settings));
+            assert!(
+                many < 1.5 * few + 10.0,
+                "{condition}: {few} looks a node, and {many} in a sweep eight times as wide"
+            );
+        }
     }
 }

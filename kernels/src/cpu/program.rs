@@ -2,15 +2,12 @@
 
 use std::ops::Range;
 
-use trawl_plan::Program;
-use trawl_plan::graph::Op;
-
 use super::carry::Carrier;
 use super::lanes::{AnyStep, Isa, Out, RowOf, View};
 use super::real::Real;
 use super::resume::{Course, Cut, Saved};
 use super::steps::{step_bytes, step_for};
-use super::tasks::{Place, Slot, Source, Task, Tasks, begins};
+use super::tasks::{Place, Schedule, Slot, Source, Tasks};
 use super::tile::Tile;
 use super::trend::{TOGETHER_MAX, Tables};
 use crate::{Cancel, Cancelled};
@@ -27,9 +24,8 @@ pub(super) const OUTPUTS_MAX: usize = TOGETHER_MAX;
 
 /// Buffers that tiles of one program use one after another.
 pub(crate) struct Workspace<'p, T: Real = f64> {
-    program: &'p Program,
+    pub schedule: &'p Schedule,
     isa: Isa,
-    pub plan: Tasks,
     pub slots: Vec<Vec<RowOf<T>>>,
     tables: Tables,
 }
@@ -63,42 +59,30 @@ fn prefetch<T>(row: &RowOf<T>) {
     let _ = row;
 }
 
-/// Bytes that one thread needs beside the bars to run `program` over histories of up to `bars` bars.
-pub(crate) fn workspace_bytes<T: Real>(program: &Program, bars: usize) -> u64 {
-    let plan = Tasks::new(program);
+/// Bytes that one thread needs beside the bars to run these tasks over histories of up to `bars` bars.
+pub(crate) fn workspace_bytes<T: Real>(plan: &Tasks, bars: usize) -> u64 {
     let rings: usize = plan.slots.iter().map(|slot| slot_rows::<T>(*slot, bars)).sum();
     let kept: usize = plan.tasks.iter().map(|task| step_bytes::<T>(&task.work, task.inputs.len(), bars)).sum();
     (rings * size_of::<RowOf<T>>() + kept) as u64
 }
 
-/// The first bar that each of the program's inputs must hold when all outputs are wanted from `wanted_from` on.
-pub(crate) fn column_begins(program: &Program, wanted_from: usize) -> Vec<usize> {
-    let mut columns = vec![wanted_from; program.inputs.len()];
-    for (node, begin) in program.nodes().iter().zip(begins(program, wanted_from)) {
-        if let Op::Column(column) = node.op {
-            columns[usize::from(column)] = begin.min(wanted_from);
-        }
-    }
-    columns
-}
-
 impl<'p, T: Real> Workspace<'p, T> {
-    pub fn new(program: &'p Program) -> Self {
-        Self::on(Isa::detect(), program, Tasks::new(program))
+    pub fn new(schedule: &'p Schedule) -> Self {
+        Self::on(Isa::detect(), schedule)
     }
 
-    /// With the code of one instruction set, which this machine must have, and the program's tasks.
-    pub fn on(isa: Isa, program: &'p Program, plan: Tasks) -> Self {
+    /// With the code of one instruction set, which this machine must have.
+    pub fn on(isa: Isa, schedule: &'p Schedule) -> Self {
         let constant = |slot: &Slot| match slot {
             Slot::Constant(value) => vec![RowOf::splat(T::of(*value)); T::STRIP_BARS],
             Slot::Ring(_) => Vec::new(),
         };
-        let slots = plan.slots.iter().map(constant).collect();
-        Self { program, isa, plan, slots, tables: Tables::default() }
+        let slots = schedule.tasks.slots.iter().map(constant).collect();
+        Self { schedule, isa, slots, tables: Tables::default() }
     }
 
     fn reserve(&mut self, bars: usize) {
-        for (slot, buffer) in self.plan.slots.iter().zip(&mut self.slots) {
+        for (slot, buffer) in self.schedule.tasks.slots.iter().zip(&mut self.slots) {
             let rows = slot_rows::<T>(*slot, bars);
             if buffer.len() < rows {
                 buffer.resize(rows, RowOf::NA);
@@ -127,12 +111,7 @@ impl<'p, T: Real> Workspace<'p, T> {
         cancel: &dyn Cancel,
         take: impl FnMut(&Self, Range<usize>),
     ) -> Result<(), Cancelled> {
-        let begins = begins(self.program, wanted_from);
-        let begin = |task: &Task| {
-            let wanted = task.nodes.iter().map(|node| begins[node.index()]).min();
-            if task.work.is_recursive() { 0 } else { wanted.unwrap_or(0) }
-        };
-        let begins = self.plan.tasks.iter().map(begin).collect();
+        let begins = self.schedule.whole.tasks(wanted_from);
         self.run_course(tile, columns, Course { wanted_from, begins, cuts: Vec::new() }, cancel, take).map(|_| ())
     }
 
@@ -182,9 +161,13 @@ impl<'p, T: Real> Workspace<'p, T> {
     /// What a tile's strips repeat.
     fn calls(&mut self, tile: &Tile<T>, columns: &[usize], begins: &[usize], cuts: Vec<Vec<Cut>>) -> Vec<Call<T>> {
         let bars = tile.rows();
-        let mut calls = Vec::with_capacity(self.plan.tasks.len());
+        let tasks = &self.schedule.tasks.tasks;
+        let mut calls = Vec::with_capacity(tasks.len());
         let mut cuts = cuts.into_iter();
-        for (task, begin) in self.plan.tasks.iter().zip(begins) {
+        // One pointer a slot, for all that read and write it: another borrow of the slot would end those before it.
+        let slot = |slot: &mut Vec<RowOf<T>>| std::ptr::slice_from_raw_parts_mut(slot.as_mut_ptr(), slot.len());
+        let slots: Vec<*mut [RowOf<T>]> = self.slots.iter_mut().map(slot).collect();
+        for (task, begin) in tasks.iter().zip(begins) {
             let mut cuts = cuts.next().unwrap_or_default();
             // The next one last.
             cuts.reverse();
@@ -195,13 +178,13 @@ impl<'p, T: Real> Workspace<'p, T> {
                     Feed { rows, base, ring: false, column: columns[column], lag: source.lag }
                 }
                 Place::Slot(slot) => {
-                    let rows: *const [RowOf<T>] = self.slots[slot].as_slice();
+                    let rows: *const [RowOf<T>] = slots[slot];
                     Feed { rows, base: 0, ring: true, column: usize::MAX, lag: source.lag }
                 }
             };
             let inputs = task.inputs.iter().map(feed).collect();
-            let outputs = task.outputs.iter().map(|slot| std::ptr::from_mut(self.slots[*slot].as_mut_slice()));
-            calls.push(Call { step, begin: *begin, inputs, outputs: outputs.collect(), cuts, saved: Saved::new() });
+            let outputs = task.outputs.iter().map(|slot| slots[*slot]).collect();
+            calls.push(Call { step, begin: *begin, inputs, outputs, cuts, saved: Saved::new() });
         }
         calls
     }
@@ -209,7 +192,7 @@ impl<'p, T: Real> Workspace<'p, T> {
     /// The rows of the columns that steps read, where these begin with the first bar.
     fn columns_read<'a>(&self, tile: &'a Tile<T>, columns: &[usize]) -> Vec<&'a [RowOf<T>]> {
         let mut read: Vec<usize> = Vec::new();
-        for source in self.plan.tasks.iter().flat_map(|task| &task.inputs) {
+        for source in self.schedule.tasks.tasks.iter().flat_map(|task| &task.inputs) {
             if let Place::Column(column) = source.place {
                 read.push(columns[column]);
             }
@@ -222,7 +205,7 @@ impl<'p, T: Real> Workspace<'p, T> {
 
     /// The value of the program's output `output` at a row of the strip that was just taken. NaNs are canonical.
     pub fn value(&self, tile: &Tile<T>, columns: &[usize], output: usize, lane: usize, row: usize) -> f64 {
-        let x = self.view(tile, columns, self.plan.outputs[output], row).row(row).0[lane].wide();
+        let x = self.view(tile, columns, self.schedule.tasks.outputs[output], row).row(row).0[lane].wide();
         if x.is_nan() { f64::NAN } else { x }
     }
 }

@@ -3,19 +3,16 @@
 //! Columns are rings as computed series are, so that memory does not grow with time. Series that nobody reads later are
 //! made in rows that all tiles of a thread share, and stay in cache.
 
-use trawl_plan::Program;
-use trawl_plan::graph::Op;
-
 use super::carry::Carrier;
-use super::fuse::Work;
 use super::lanes::{AnyStep, Isa, LANES, Out, RowOf, View};
 use super::program::{INPUTS_MAX, INPUTS_USUAL, OUTPUTS_MAX, OUTPUTS_USUAL, Workspace};
 use super::real::Real;
 use super::resume::carried;
 use super::steps::{UNLIMITED, step_for};
-use super::tasks::{Place, Slot, Source, Tasks};
+use super::tasks::{Place, Slot, Source, Tasks, least_common_multiple};
 use super::tile::PADDING;
 use super::trend::Tables;
+use super::work::Work;
 
 /// Where a series lies.
 #[derive(Debug, Clone, Copy)]
@@ -68,36 +65,14 @@ const CYCLE_BARS_MAX: usize = 1 << 12;
 
 /// The number of bars after which a step's blocks begin anew; `None` when it never repeats.
 fn cycle(work: &Work) -> Option<usize> {
+    // No group is cut into blocks.
     let Work::Op(op) = work else { return Some(1) };
-    match *op {
-        Op::MaxIndex(_) | Op::MinIndex(_) => None,
-        Op::Sum(p)
-        | Op::Mean(p)
-        | Op::WeightedMean(p)
-        | Op::Deviation(p)
-        | Op::Max(p)
-        | Op::Min(p)
-        | Op::Slope(p)
-        | Op::SinceMax(p)
-        | Op::SinceMin(p)
-        | Op::Correlation(p)
-        | Op::Beta(p) => Some(p as usize),
-        _ => Some(1),
-    }
-}
-
-fn least_common_multiple(a: usize, b: usize) -> usize {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    (a / x.max(1)).saturating_mul(b)
+    op.facts().blocks.repeats_after().map(|bars| bars as usize)
 }
 
 impl Layout {
-    pub fn new<T: Real>(program: &Program) -> Self {
-        let plan = Tasks::new(program);
-        let mut columns = vec![0usize; program.inputs.len()];
+    pub fn new<T: Real>(plan: &Tasks, inputs: usize) -> Self {
+        let mut columns = vec![0usize; inputs];
         let mut furthest = 0;
         let mut see = |source: &Source, back: usize| {
             furthest = furthest.max(source.lag.saturating_add(back));
@@ -141,7 +116,7 @@ impl Layout {
             Place::Column(column) => Feed { home: columns[column], lag: source.lag, column: Some(column) },
             Place::Slot(slot) => Feed { home: slots[slot], lag: source.lag, column: None },
         };
-        let words = carried::<T>(&plan);
+        let words = carried::<T>(plan);
         let task = |(task, words): (&super::tasks::Task, usize)| TaskLayout {
             work: task.work.clone(),
             words,

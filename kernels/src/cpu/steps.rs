@@ -1,6 +1,7 @@
 //! Which step runs a primitive and how far back it reads.
 
-use trawl_plan::Program;
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use trawl_plan::ast::CompareOp;
 use trawl_plan::graph::{Binary, Op, Unary};
 use trawl_plan::scalar;
@@ -11,7 +12,6 @@ use super::composite::*;
 use super::cycle::{Adaptive, Hilbert};
 use super::elementwise::*;
 use super::extremes::{Extreme, Fold};
-use super::fuse::Work;
 use super::index::{ExtremeIndex, SinceExtreme};
 use super::joint::{Beta, Correlation, Joint, SUMS};
 use super::lane::PerLane;
@@ -31,6 +31,7 @@ use super::trend::{
 };
 use super::widened::widened_bytes;
 use super::window::{Blocks, Deviation, Mean, MeanDeviation, Plain, Short, Sum, Weighted, is_short, tail_bars};
+use super::work::Work;
 
 /// Histories that nothing limits.
 pub(crate) const UNLIMITED: usize = usize::MAX;
@@ -45,14 +46,52 @@ pub(crate) fn step_for<T: Real>(
     let op = match work {
         Work::Op(op) => *op,
         Work::TrendMeans(means) => return Some(trend_means(means, bars)),
-        group => return Some(group_for(group)),
+        Work::TrueRange
+        | Work::SumOver(_)
+        | Work::PairOver(_)
+        | Work::Apart
+        | Work::PlusScaled(_)
+        | Work::MinusScaled(_)
+        | Work::Within
+        | Work::Standing(_)
+        | Work::Flows
+        | Work::Share
+        | Work::Bands { .. }
+        | Work::AverageRange(_)
+        | Work::Strength(_)
+        | Work::Convergence { .. }
+        | Work::Directional(_)
+        | Work::Weighed => return Some(group_for(work)),
     };
-    direct(op, inputs, bars, tables).or_else(|| Some(T::narrow(wide_step_for(op, bars)?, reads_back(op), bars)))
+    match step_of(op, inputs, bars, tables) {
+        Made::Any(step) => Some(step),
+        Made::Wide(step) => Some(T::narrow(step, op.facts().reads_back, bars)),
+        Made::InPlace => None,
+    }
 }
 
-/// Steps that are there in every precision.
-fn direct<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> Option<Box<dyn AnyStep<T>>> {
-    Some(match op {
+/// The step of a primitive.
+enum Made<T: Real> {
+    /// One that is there in every precision.
+    Any(Box<dyn AnyStep<T>>),
+    /// One that is there in `f64` alone.
+    Wide(Box<dyn AnyStep>),
+    /// None: what is read in place. Programs hold inputs in their places, so a plan's own leaves never reach the kernels.
+    InPlace,
+}
+
+/// A fresh step for a primitive: what every [`Op`] is run by, without a default.
+fn step_of<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> Made<T> {
+    let wide = |step: Box<dyn AnyStep>| Made::Wide(step);
+    Made::Any(match op {
+        Op::Column(_)
+        | Op::Constant(_)
+        | Op::Label(_)
+        | Op::Window
+        | Op::Begins(_)
+        | Op::Cross(_)
+        | Op::Read(_)
+        | Op::Lag(_) => return Made::InPlace,
         Op::Unary(u) => unary(u),
         Op::Binary(b) => binary(b),
         Op::Compare(c) => compare(c),
@@ -88,45 +127,38 @@ fn direct<T: Real>(op: Op, inputs: usize, bars: usize, tables: &mut Tables) -> O
             along(SignalEquity { start: start.value(), decay: decay.value(), cutout: f64::from(cutout) })
         }
         Op::TrendVote { long, short } => map(TrendVote { long: long.value(), short: short.value() }),
-        _ => return None,
-    })
-}
 
-/// Steps that are there in `f64` alone.
-fn wide_step_for(op: Op, bars: usize) -> Option<Box<dyn AnyStep>> {
-    Some(match op {
-        Op::Skip(p) => Box::new(PerLane::new(Skip(p))),
-        Op::Hilbert(result) => Box::new(PerLane::new(Hilbert(result))),
+        Op::Skip(p) => return wide(Box::new(PerLane::new(Skip(p)))),
+        Op::Hilbert(result) => return wide(Box::new(PerLane::new(Hilbert(result)))),
         Op::Mesa { fast, slow, result } => {
-            Box::new(PerLane::new(Adaptive { fast: fast.value(), slow: slow.value(), result }))
+            return wide(Box::new(PerLane::new(Adaptive { fast: fast.value(), slow: slow.value(), result })));
         }
-        Op::Parabolic(constants) => Box::new(PerLane::new(Parabolic::new(constants))),
-        Op::SuperTrend(result) => Box::new(PerLane::new(Super(result))),
-        Op::HeikinAshi => Box::new(PerLane::new(HeikinAshi)),
-        Op::VariableMean { least, most } => Box::new(VariableMean { least, most }),
-        Op::AnchoredMean { anchor, previous } => Box::new(PerLane::new(AnchoredMean { anchor, previous })),
-        Op::CrossesAbove => Box::new(Crosses { above: true }),
-        Op::CrossesBelow => Box::new(Crosses { above: false }),
-        Op::Within(p) => Box::new(Fold::within(p)),
-        Op::Streak(p) => Box::new(Fold::streak(p)),
-        Op::Since => Box::new(Since::new()),
-        Op::ValueWhen => Box::new(ValueWhen::new()),
-        Op::Ever => Box::new(Ever::new()),
-        Op::EverSince => Box::new(Ever::since()),
-        Op::SinceMax(p) => Box::new(SinceExtreme::new(p, 1.0, bars)),
-        Op::SinceMin(p) => Box::new(SinceExtreme::new(p, -1.0, bars)),
-        Op::MaxIndex(p) => Box::new(ExtremeIndex::new(p, 1.0)),
-        Op::MinIndex(p) => Box::new(ExtremeIndex::new(p, -1.0)),
-        Op::Slope(p) => Box::new(Slope::new(p, bars)),
-        Op::Beta(p) => Box::new(Packed(Joint::<f64, Beta>::new(p, bars))),
-        Op::Ranked { p, rank } => Box::new(Ranked::new(p, rank)),
-        Op::WilderTotal(p) => Box::new(PerLane::new(WilderTotal(p))),
-        Op::Product => Box::new(PerLane::new(Product)),
-        Op::Previous => Box::new(PerLane::new(Previous)),
-        Op::Correlation(p) => Box::new(Packed(Joint::<f64, Correlation>::new(p, bars))),
-        // Columns and constants are read in place; programs hold inputs in their places, so a plan's own leaves never
-        // reach the kernels.
-        _ => return None,
+        Op::Parabolic(constants) => return wide(Box::new(PerLane::new(Parabolic::new(constants)))),
+        Op::SuperTrend(result) => return wide(Box::new(PerLane::new(Super(result)))),
+        Op::HeikinAshi => return wide(Box::new(PerLane::new(HeikinAshi))),
+        Op::VariableMean { least, most } => return wide(Box::new(VariableMean { least, most })),
+        Op::AnchoredMean { anchor, previous } => {
+            return wide(Box::new(PerLane::new(AnchoredMean { anchor, previous })));
+        }
+        Op::CrossesAbove => return wide(Box::new(Crosses { above: true })),
+        Op::CrossesBelow => return wide(Box::new(Crosses { above: false })),
+        Op::Within(p) => return wide(Box::new(Fold::within(p))),
+        Op::Streak(p) => return wide(Box::new(Fold::streak(p))),
+        Op::Since => return wide(Box::new(Since::new())),
+        Op::ValueWhen => return wide(Box::new(ValueWhen::new())),
+        Op::Ever => return wide(Box::new(Ever::new())),
+        Op::EverSince => return wide(Box::new(Ever::since())),
+        Op::SinceMax(p) => return wide(Box::new(SinceExtreme::new(p, 1.0, bars))),
+        Op::SinceMin(p) => return wide(Box::new(SinceExtreme::new(p, -1.0, bars))),
+        Op::MaxIndex(p) => return wide(Box::new(ExtremeIndex::new(p, 1.0))),
+        Op::MinIndex(p) => return wide(Box::new(ExtremeIndex::new(p, -1.0))),
+        Op::Slope(p) => return wide(Box::new(Slope::new(p, bars))),
+        Op::Beta(p) => return wide(Box::new(Packed(Joint::<f64, Beta>::new(p, bars)))),
+        Op::Ranked { p, rank } => return wide(Box::new(Ranked::new(p, rank))),
+        Op::WilderTotal(p) => return wide(Box::new(PerLane::new(WilderTotal(p)))),
+        Op::Product => return wide(Box::new(PerLane::new(Product))),
+        Op::Previous => return wide(Box::new(PerLane::new(Previous))),
+        Op::Correlation(p) => return wide(Box::new(Packed(Joint::<f64, Correlation>::new(p, bars)))),
     })
 }
 
@@ -240,78 +272,98 @@ fn compare<T: Real>(op: CompareOp) -> Box<dyn AnyStep<T>> {
     }
 }
 
-/// Rows before the current one that a step reads of its inputs.
-pub(crate) fn reads_back(op: Op) -> usize {
-    match op {
-        Op::MaxIndex(_) | Op::MinIndex(_) => op.look_back(),
-        Op::TrendMean { family, len } => TrendMean { family, len }.reads_back(),
-        op if op.is_recursive() => 0,
-        op => op.look_back(),
-    }
-}
-
-/// Bars of the blocks that a window's sums begin with: its bits depend on the bar's number modulo this. Extremes are cut at
-/// blocks too, but selecting does not round.
-fn block_bars(op: Op) -> Option<u32> {
-    match op {
-        Op::Sum(p) | Op::Mean(p) if is_short(p) => None,
-        Op::Sum(p)
-        | Op::Mean(p)
-        | Op::WeightedMean(p)
-        | Op::Deviation(p)
-        | Op::Slope(p)
-        | Op::Beta(p)
-        | Op::Correlation(p) => Some(p),
-        _ => None,
-    }
-}
-
-/// The last bar at or before `bar` at which a block of every window of the program begins.
-pub(crate) fn blocks_begin(program: &Program, bar: usize) -> usize {
-    let mut common = 1usize;
-    for p in program.nodes().iter().filter_map(|node| block_bars(node.op)) {
-        let p = p as usize;
-        // More than there are bars: blocks begin together at the first bar alone.
-        common = match (common / common_divisor(common, p)).checked_mul(p).filter(|common| *common <= bar) {
-            Some(common) => common,
-            None => return 0,
-        };
-    }
-    bar - bar % common
-}
-
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
-}
-
 /// Bytes that a step of `inputs` inputs keeps for itself, beyond a few rows, over `bars` bars.
 pub(crate) fn step_bytes<T: Real>(work: &Work, inputs: usize, bars: usize) -> usize {
     let rows = tail_rows(work, bars);
-    match work {
-        Work::Op(op) if T::SHORT && direct::<T>(*op, inputs, 1, &mut Tables::default()).is_none() => {
-            rows * size_of::<Row>() + widened_bytes(inputs, reads_back(*op), bars)
-        }
-        _ => rows * size_of::<RowOf<T>>(),
+    let is_wide = |op: Op| matches!(step_of::<T>(op, inputs, 1, &mut Tables::default()), Made::Wide(_));
+    if let Work::Op(op) = work
+        && T::SHORT
+        && is_wide(*op)
+    {
+        return rows * size_of::<Row>() + widened_bytes(inputs, op.facts().reads_back, bars);
     }
+    rows * size_of::<RowOf<T>>()
 }
 
 /// Rows that a step keeps for itself, beyond a few, over `bars` bars.
 fn tail_rows(work: &Work, bars: usize) -> usize {
-    let work = match work {
+    let op = match work {
         Work::TrendMeans(means) => return trend::rows(means, bars),
-        Work::Op(Op::TrendMean { family, len }) => {
-            return trend::rows(&[TrendMean { family: *family, len: *len }], bars);
-        }
         Work::Op(op) => *op,
-        _ => return 0,
+        Work::TrueRange
+        | Work::SumOver(_)
+        | Work::PairOver(_)
+        | Work::Apart
+        | Work::PlusScaled(_)
+        | Work::MinusScaled(_)
+        | Work::Within
+        | Work::Standing(_)
+        | Work::Flows
+        | Work::Share
+        | Work::Bands { .. }
+        | Work::AverageRange(_)
+        | Work::Strength(_)
+        | Work::Convergence { .. }
+        | Work::Directional(_)
+        | Work::Weighed => return 0,
     };
-    match work {
+    match op {
+        Op::TrendMean { family, len } => trend::rows(&[TrendMean { family, len }], bars),
         Op::Max(p) | Op::Min(p) | Op::Sum(p) | Op::Mean(p) | Op::Ranked { p, .. } => tail_bars(p as usize, bars),
         // Two sums; a value and its bar.
         Op::Deviation(p) | Op::WeightedMean(p) | Op::Slope(p) | Op::SinceMax(p) | Op::SinceMin(p) => {
             2 * tail_bars(p as usize, bars)
         }
         Op::Correlation(p) | Op::Beta(p) => SUMS * tail_bars(p as usize, bars),
-        _ => 0,
+        Op::Column(_)
+        | Op::Constant(_)
+        | Op::Label(_)
+        | Op::Window
+        | Op::Begins(_)
+        | Op::Cross(_)
+        | Op::Read(_)
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::And
+        | Op::Or
+        | Op::Not
+        | Op::Select
+        | Op::Lag(_)
+        | Op::Skip(_)
+        | Op::MeanDeviation(_)
+        | Op::PercentRank(_)
+        | Op::Exponential { .. }
+        | Op::ExponentialBy { .. }
+        | Op::Wilder(_)
+        | Op::WilderSum(_)
+        | Op::WilderTotal(_)
+        | Op::WilderRatio(_)
+        | Op::Kaufman
+        | Op::Hilbert(_)
+        | Op::Mesa { .. }
+        | Op::Parabolic(_)
+        | Op::SuperTrend(_)
+        | Op::HeikinAshi
+        | Op::VariableMean { .. }
+        | Op::Cumulative
+        | Op::AnchoredMean { .. }
+        | Op::Product
+        | Op::Previous
+        | Op::MaxIndex(_)
+        | Op::MinIndex(_)
+        | Op::OnBalance
+        | Op::GrownReturn { .. }
+        | Op::FamilySignal { .. }
+        | Op::SignalEquity { .. }
+        | Op::TrendVote { .. }
+        | Op::CrossesAbove
+        | Op::CrossesBelow
+        | Op::Within(_)
+        | Op::Streak(_)
+        | Op::Since
+        | Op::ValueWhen
+        | Op::Ever
+        | Op::EverSince => 0,
     }
 }

@@ -3,8 +3,8 @@
 use trawl_plan::Program;
 use trawl_plan::graph::{Node, NodeId, Op};
 
-use super::fuse::{Part, Work, fuse};
-use super::steps::reads_back;
+use super::fuse::{Part, fuse};
+use super::work::Work;
 
 /// Where a node's values are read.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +44,7 @@ pub(crate) enum Slot {
 }
 
 /// The tasks of a program, and its slots. Series that nobody reads back share slots, so that they stay in cache.
+#[derive(Debug)]
 pub(crate) struct Tasks {
     pub tasks: Vec<Task>,
     pub slots: Vec<Slot>,
@@ -62,10 +63,6 @@ fn origin(nodes: &[Node], id: NodeId) -> (NodeId, usize) {
 }
 
 impl Tasks {
-    pub fn new(program: &Program) -> Self {
-        Self::of(program, fuse(program))
-    }
-
     /// Of a program that is cut into `parts`.
     pub fn of(program: &Program, fused: Vec<Part>) -> Self {
         let nodes = program.nodes();
@@ -97,14 +94,16 @@ impl Tasks {
         for (i, part) in fused.into_iter().enumerate() {
             for id in &part.outputs {
                 let ring = history[id.index()];
-                slot_of[id.index()] = free.pop().filter(|_| ring == 0).unwrap_or_else(|| {
+                // A freed slot has no room for history: it waits for the next series that needs none.
+                let freed = if ring == 0 { free.pop() } else { None };
+                slot_of[id.index()] = freed.unwrap_or_else(|| {
                     slots.push(Slot::Ring(ring));
                     slots.len() - 1
                 });
             }
             let source = |id: &NodeId| source(nodes, &slot_of, *id);
             let inputs = part.inputs.iter().map(source).collect();
-            // What is read for the last time makes room, unless older bars of it stand there.
+            // Slots are freed after their last use, unless later tasks still need their history.
             let mut read: Vec<NodeId> =
                 part.inputs.iter().chain(&part.outputs).map(|id| origin(nodes, *id).0).collect();
             read.sort_unstable();
@@ -125,32 +124,169 @@ impl Tasks {
 
 fn source(nodes: &[Node], slot_of: &[usize], id: NodeId) -> Source {
     let (of, lag) = origin(nodes, id);
-    let place = match nodes[of.index()].op {
-        Op::Column(column) => Place::Column(usize::from(column)),
-        _ => Place::Slot(slot_of[of.index()]),
+    let place = if let Op::Column(column) = nodes[of.index()].op {
+        Place::Column(usize::from(column))
+    } else {
+        Place::Slot(slot_of[of.index()])
     };
     Source { of, place, lag }
 }
 
-/// First row to run of every node when all outputs are wanted from `wanted_from` on; `usize::MAX` for those that
-/// nothing needs.
-pub(crate) fn begins(program: &Program, wanted_from: usize) -> Vec<usize> {
-    let nodes = program.nodes();
-    let mut needed = vec![usize::MAX; nodes.len()];
-    for node in &program.outputs {
-        needed[node.index()] = wanted_from;
+/// How many bars before the first wanted one something begins that begins with the first bar of all.
+const EVERY_BAR: usize = usize::MAX;
+
+/// How far before the first wanted bar tasks run and inputs are read: told once, for every bar that can be wanted.
+#[derive(Debug)]
+pub(crate) struct Backs {
+    pub tasks: Vec<usize>,
+    pub inputs: Vec<usize>,
+}
+
+/// Bars from which tasks run and inputs are read.
+pub(crate) struct Starts {
+    pub tasks: Vec<usize>,
+    pub inputs: Vec<usize>,
+}
+
+impl Backs {
+    /// Told by the program's nodes: recursive ones run from the first bar.
+    pub fn of_nodes(program: &Program, plan: &Tasks) -> Self {
+        let nodes = program.nodes();
+        let mut needed: Vec<Option<usize>> = vec![None; nodes.len()];
+        program.outputs.iter().for_each(|id| needed[id.index()] = Some(0));
+        for (i, node) in nodes.iter().enumerate().rev() {
+            let Some(back) = needed[i] else { continue };
+            let facts = node.op.facts();
+            let back = if facts.is_recursive() { EVERY_BAR } else { back };
+            needed[i] = Some(back);
+            for input in &node.inputs {
+                needed[input.index()] = needed[input.index()].max(Some(back.saturating_add(facts.reads_back)));
+            }
+        }
+        let task = |task: &Task| match task.nodes.iter().filter_map(|node| needed[node.index()]).max() {
+            Some(back) if !task.work.is_recursive() => back,
+            _ => EVERY_BAR,
+        };
+        Self { tasks: plan.tasks.iter().map(task).collect(), inputs: inputs_of(program, &needed) }
     }
-    for (i, node) in nodes.iter().enumerate().rev() {
-        if needed[i] == usize::MAX {
-            continue;
+
+    /// Told by the program's tasks: recursive ones run from the first bar, or if they are `resumed` from where they are needed.
+    pub fn of_tasks(program: &Program, plan: &Tasks, resumed: bool) -> Self {
+        let mut needed: Vec<Option<usize>> = vec![None; program.nodes().len()];
+        let want = |needed: &mut Vec<Option<usize>>, source: &Source, back: usize| {
+            let known = &mut needed[source.of.index()];
+            *known = (*known).max(Some(back.saturating_add(source.lag)));
+        };
+        plan.outputs.iter().for_each(|source| want(&mut needed, source, 0));
+        let mut tasks = vec![0; plan.tasks.len()];
+        for (back, task) in tasks.iter_mut().zip(&plan.tasks).rev() {
+            let wanted = task.nodes.iter().filter_map(|node| needed[node.index()]).max().unwrap_or(0);
+            *back = if task.work.is_recursive() && !resumed { EVERY_BAR } else { wanted };
+            let read = back.saturating_add(task.work.reads_back());
+            task.inputs.iter().for_each(|source| want(&mut needed, source, read));
         }
-        if node.op.is_recursive() {
-            needed[i] = 0;
-        }
-        let read = needed[i].saturating_sub(reads_back(node.op));
-        for input in &node.inputs {
-            needed[input.index()] = needed[input.index()].min(read);
+        Self { tasks, inputs: inputs_of(program, &needed) }
+    }
+
+    /// Where each task begins when the outputs are wanted from bar `wanted_from` on.
+    pub fn tasks(&self, wanted_from: usize) -> Vec<usize> {
+        self.tasks.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
+    }
+
+    /// The first bar that each of the program's inputs must hold when the outputs are wanted from bar `wanted_from` on.
+    pub fn inputs(&self, wanted_from: usize) -> Vec<usize> {
+        self.inputs.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
+    }
+
+    /// Both.
+    pub fn starts(&self, wanted_from: usize) -> Starts {
+        Starts { tasks: self.tasks(wanted_from), inputs: self.inputs(wanted_from) }
+    }
+}
+
+/// Of each of a program's inputs how far back it is read; an input that nothing reads from the wanted bar on.
+fn inputs_of(program: &Program, needed: &[Option<usize>]) -> Vec<usize> {
+    let mut inputs = vec![0; program.inputs.len()];
+    for (node, needed) in program.nodes().iter().zip(needed) {
+        if let Op::Column(column) = node.op {
+            let input = &mut inputs[usize::from(column)];
+            *input = (*input).max(needed.unwrap_or(0));
         }
     }
-    needed
+    inputs
+}
+
+/// A program as the CPU runs it: its tasks, and where they begin.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    pub tasks: Tasks,
+    /// Over whole histories.
+    pub whole: Backs,
+    /// From the first bar on, saving states.
+    pub restarted: Backs,
+    /// From saved states on.
+    pub resumed: Backs,
+    /// Bars at which the blocks of every window begin together (see [`Self::blocks_begin`]).
+    blocks: usize,
+}
+
+impl Schedule {
+    pub fn new(program: &Program) -> Self {
+        Self::of(program, fuse(program))
+    }
+
+    /// Of a program that is cut into `parts`.
+    pub fn of(program: &Program, parts: Vec<Part>) -> Self {
+        let tasks = Tasks::of(program, parts);
+        Self {
+            whole: Backs::of_nodes(program, &tasks),
+            restarted: Backs::of_tasks(program, &tasks, false),
+            resumed: Backs::of_tasks(program, &tasks, true),
+            blocks: common_blocks(program),
+            tasks,
+        }
+    }
+
+    /// The last bar at or before `bar` at which a block of every window of the program begins.
+    pub fn blocks_begin(&self, bar: usize) -> usize {
+        bar - bar % self.blocks
+    }
+}
+
+/// The least number that all blocks of a program's windows divide; more than there can be bars counts as the largest number.
+fn common_blocks(program: &Program) -> usize {
+    let blocks = program.nodes().iter().filter_map(|node| node.op.facts().blocks.rounding_bars());
+    blocks.fold(1, |common, p| least_common_multiple(common, p as usize))
+}
+
+/// Saturating.
+pub(crate) fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x.max(1)).saturating_mul(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use trawl_plan::{Schema, compile_expressions};
+
+    use super::*;
+
+    fn slots(items: &[&str]) -> usize {
+        let schema = Schema::of_columns(vec!["close".to_owned()]);
+        let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
+        let plan = compile_expressions(&items, "test", &schema).expect("legal");
+        let tasks = Schedule::new(plan.program()).tasks;
+        tasks.slots.iter().filter(|slot| matches!(slot, Slot::Ring(_))).count()
+    }
+
+    #[test]
+    fn a_series_with_history_leaves_freed_slots_to_those_without() {
+        // One root after another: each is read once, by the next.
+        assert_eq!(slots(&["sqrt(sqrt(sqrt(sqrt(close))))"]), 2);
+        // The window's input has a slot with history of its own; the two others go on taking turns.
+        assert_eq!(slots(&["sqrt(sqrt(sma(sqrt(sqrt(sqrt(close))), 30)))"]), 3);
+    }
 }

@@ -11,13 +11,12 @@
 
 use std::ops::Range;
 
+use trawl_plan::graph::SHORT_WINDOW_BARS;
+
 use super::carry::carries_nothing;
 use super::lanes::{Kernel, Out, RowOf, View};
 use super::pack::Pack;
 use super::real::Real;
-
-/// Windows of up to so many bars are added up anew at every bar.
-const SHORT_BARS: usize = 4;
 
 /// First bar of the window that ends at `t`, cut off at the first bar of all.
 #[inline(always)]
@@ -204,7 +203,7 @@ impl<T: Real, K: Total> Moments<T, 1> for Plain<K> {
 
 /// Whether a window is so short that [`Short`] is the cheaper way.
 pub(crate) fn is_short(p: u32) -> bool {
-    p as usize <= SHORT_BARS
+    p <= SHORT_WINDOW_BARS
 }
 
 /// Sum or mean of a few bars; the anchor is the current one.

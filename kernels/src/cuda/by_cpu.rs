@@ -9,7 +9,7 @@ use super::launch::{GROUP_LANES, Launch, Wanted};
 use super::lower::Lowered;
 use super::simulated::{Bound, Launcher};
 use super::steps::{Source, Steps};
-use crate::{NoCancel, SymbolInput, evaluate_from};
+use crate::{Executable, NoCancel, Precision, SymbolInput};
 
 /// The CPU engine in place of kernels.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,7 +17,7 @@ pub struct ByCpu;
 
 impl Launcher for ByCpu {
     fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
-        let program = program_of(&lowered.steps);
+        let program = Executable::new(&program_of(&lowered.steps), Precision::F64);
         if let Some(chunks) = &launch.chunks {
             // Nobody reads maps here: values of chunks are those of the whole history.
             return if lowered.gives_maps { Ok(()) } else { over_chunks(&program, chunks, launch, memory) };
@@ -35,7 +35,7 @@ impl Launcher for ByCpu {
                 let columns: Vec<Vec<f64>> = memory.columns.iter().map(series).collect();
                 let symbol = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: bars };
                 let from = if launch.wanted() == Wanted::All { 0 } else { bars - 1 };
-                let made = evaluate_from(&program, std::slice::from_ref(&symbol), &[from], &NoCancel);
+                let made = program.evaluate_from(std::slice::from_ref(&symbol), &[from], &NoCancel);
                 let made = made.map_err(|e| e.to_string())?.pop().unwrap_or_default();
                 for (output, values) in made.into_iter().enumerate() {
                     let row = if launch.wanted() == Wanted::All { first } else { group };
@@ -51,7 +51,7 @@ impl Launcher for ByCpu {
 }
 
 /// Puts each symbol's chunks together, computes, and gives every lane its rows.
-fn over_chunks(program: &Program, chunks: &Chunks, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
+fn over_chunks(program: &Executable, chunks: &Chunks, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
     let all = launch.wanted() == Wanted::All;
     let first_row = |lane: usize| usize::try_from(memory.first_row[lane / GROUP_LANES]).unwrap_or(0);
     let cell = |lane: usize, row: usize| (first_row(lane) + row) * GROUP_LANES + lane % GROUP_LANES;
@@ -73,7 +73,7 @@ fn over_chunks(program: &Program, chunks: &Chunks, launch: &Launch, memory: Boun
         };
         let columns: Vec<Vec<f64>> = memory.columns.iter().take(program.inputs.len()).map(series).collect();
         let symbol = SymbolInput { columns: columns.iter().map(Vec::as_slice).collect(), visible: bars };
-        let made = evaluate_from(program, std::slice::from_ref(&symbol), &[0], &NoCancel).map_err(|e| e.to_string())?;
+        let made = program.evaluate_from(std::slice::from_ref(&symbol), &[0], &NoCancel).map_err(|e| e.to_string())?;
         for (output, values) in made.into_iter().flatten().enumerate() {
             let base = output * launch.output_stride();
             for lane in lanes.clone() {

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 
-use super::chunks::words_of;
 use super::form::Form;
 use super::lower::{LowerError, Lowered, forms, kernel};
 use super::steps::{Source, Steps};
@@ -30,7 +29,7 @@ pub(super) fn lower_walks(steps: &Steps, right_from: &[usize]) -> Result<Lowered
 
 fn lower(steps: &Steps, right_from: &[usize], gives: Gives) -> Result<Lowered, LowerError> {
     let forms = forms(steps)?;
-    let words: Vec<usize> = steps.steps.iter().map(|step| words_of(step.op).unwrap_or(0)).collect();
+    let words: Vec<usize> = steps.steps.iter().map(|step| step.op.facts().chunk_words().unwrap_or(0)).collect();
     let all: usize = words.iter().sum();
     let (map_columns, outputs) = match gives {
         Gives::Maps => (0, all),

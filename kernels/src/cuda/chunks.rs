@@ -2,11 +2,8 @@
 //! steps, the frame of kernels, batches and transfers are those of symbols; see docs/adr/0019.
 //!
 //! A lane begins some rows before its chunk (its *lead*), so that steps that look back a bounded number of bars have what they
-//! look at: their bits are the CPU's. What a chunk does to the state of a recursive step is told by a map ([`words_of`] numbers,
+//! look at: their bits are the CPU's. What a chunk does to the state of a recursive step is told by a map (`OpFacts::chunk_words` numbers,
 //! `kernels/cuda/chunked.cuh`); a plan with a recursive step that has none is not cut.
-
-use trawl_plan::family::Anchor;
-use trawl_plan::graph::Op;
 
 use super::form::Table;
 use super::launch::{GROUP_LANES, Market};
@@ -143,20 +140,6 @@ impl Cut {
     }
 }
 
-/// Numbers of the map of a recursive step; none where it has no map. As `ChunkMap` of chunked.cuh.
-pub(super) fn words_of(op: Op) -> Option<usize> {
-    Some(match op {
-        Op::Exponential { .. } | Op::ExponentialBy { .. } | Op::Wilder(_) | Op::WilderRatio(_) => 6,
-        Op::WilderSum(_) | Op::WilderTotal(_) => 4,
-        Op::Kaufman | Op::HeikinAshi | Op::OnBalance => 5,
-        Op::Cumulative => 3,
-        Op::AnchoredMean { anchor: Anchor::Start, previous: false } => 9,
-        Op::Since | Op::ValueWhen | Op::EverSince => 2,
-        Op::Previous | Op::Skip(_) | Op::Ever => 1,
-        _ => return None,
-    })
-}
-
 /// Steps in an order in which they are computed over chunks: what hangs on no recursive step, the recursive steps over that, what
 /// hangs on those, and so on.
 pub(super) struct Levels {
@@ -173,7 +156,7 @@ impl Levels {
     /// [`LowerError::Primitive`]; [`LowerError::Serial`] for a step that has no map, or when the plan looks back too far.
     pub fn of(steps: &Steps) -> Result<Self, LowerError> {
         let found = forms(steps)?;
-        if let Some(step) = steps.steps.iter().find(|s| s.op.is_recursive() && words_of(s.op).is_none()) {
+        if let Some(step) = steps.steps.iter().find(|s| s.is_recursive() && s.op.facts().chunk_words().is_none()) {
             return Err(LowerError::Serial(format!("{} goes through bars one after another", step.op.canonical())));
         }
         if found.iter().any(|form| matches!(form.table, Some(Table::Growth { .. }))) {
@@ -182,11 +165,11 @@ impl Levels {
         let mut level = vec![0usize; steps.steps.len()];
         for (at, step) in steps.steps.iter().enumerate() {
             // What a recursive step of a level makes is there from the next level on.
-            let from = |read: usize| level[read] + usize::from(steps.steps[read].op.is_recursive());
+            let from = |read: usize| level[read] + usize::from(steps.steps[read].is_recursive());
             level[at] = step.inputs.iter().filter_map(|input| input.step()).map(from).max().unwrap_or(0);
         }
         let mut order: Vec<usize> = (0..steps.steps.len()).collect();
-        order.sort_by_key(|at| (level[*at], steps.steps[*at].op.is_recursive()));
+        order.sort_by_key(|at| (level[*at], steps.steps[*at].is_recursive()));
         let mut place = vec![0; order.len()];
         order.iter().enumerate().for_each(|(new, old)| place[*old] = new);
         let moved = |source: &Source| match *source {
@@ -200,7 +183,7 @@ impl Levels {
         let sorted: Vec<Step> = order.iter().map(step).collect();
         let back = |at: usize| found[order[at]].back;
         let ends = (0..=level.iter().copied().max().unwrap_or(0)).map(|wanted| {
-            let others = order.partition_point(|o| (level[*o], steps.steps[*o].op.is_recursive()) <= (wanted, false));
+            let others = order.partition_point(|o| (level[*o], steps.steps[*o].is_recursive()) <= (wanted, false));
             (others, order.partition_point(|old| level[*old] <= wanted))
         });
         let ends = ends.collect();

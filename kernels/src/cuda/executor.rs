@@ -20,7 +20,7 @@ use super::programs::Programs;
 use super::resident::ResidentColumns;
 use super::transfer::{Budget, Lent, Pool};
 use crate::stages::Stages;
-use crate::{Cancel, SymbolInput};
+use crate::{Cancel, Executable, SymbolInput};
 
 /// Batches of one call that are under way at once: one goes in, one is computed, one comes out.
 const UNDER_WAY_MAX: usize = 3;
@@ -148,7 +148,7 @@ impl Executor {
     }
 
     /// Whether the fused kernels of a program answer.
-    pub fn is_fused(&self, program: &Program) -> bool {
+    pub fn is_fused(&self, program: &Executable) -> bool {
         self.programs.ready(program, Lowering::Serial, false).is_ok_and(|ready| ready.fused)
     }
 
@@ -159,13 +159,13 @@ impl Executor {
     }
 
     /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`, as
-    /// [`crate::evaluate_from`]. Bars of a known `source` stay on the device.
+    /// [`Executable::evaluate_from`]. Bars of a known `source` stay on the device.
     ///
     /// # Errors
     /// [`Fault`].
     pub fn evaluate_from(
         &self,
-        program: &Program,
+        program: &Executable,
         symbols: &[SymbolInput<'_>],
         from: &[usize],
         source: Option<&Source<'_>>,
@@ -182,7 +182,7 @@ impl Executor {
     /// [`Fault`].
     pub fn compute_only(
         &self,
-        program: &Program,
+        program: &Executable,
         symbols: &[SymbolInput<'_>],
         from: &[usize],
         source: Option<&Source<'_>>,
@@ -194,7 +194,7 @@ impl Executor {
 
     fn evaluate_one(
         &self,
-        program: &Program,
+        program: &Executable,
         part: &Part<'_>,
         cancel: &dyn Cancel,
         stages: &mut Stages,
@@ -213,7 +213,7 @@ impl Executor {
     /// go on. Which parts share a call shows in no value.
     pub fn evaluate_parts(
         &self,
-        program: &Program,
+        program: &Executable,
         parts: &[Part<'_>],
         cancel: &dyn Cancel,
         told: &mut dyn FnMut(Told<'_>),
@@ -223,7 +223,7 @@ impl Executor {
 
     fn evaluate(
         &self,
-        program: &Program,
+        program: &Executable,
         parts: &[Part<'_>],
         cancel: &dyn Cancel,
         fetch: bool,

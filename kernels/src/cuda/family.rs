@@ -2,7 +2,7 @@
 //! side (`kernels/cuda/family.cuh`). Recognised here, in the steps of a program; an average that somebody else wants too
 //! stays a step of its own beside it. A primitive at a time nothing is folded.
 
-use trawl_plan::family::Trend;
+use trawl_plan::family::{Trend, hull_half};
 use trawl_plan::graph::Op;
 
 use super::form::RingSlots;
@@ -11,9 +11,6 @@ use super::steps::{Source, Step, Steps};
 /// Signals that may read the same averages: beyond that, as in a sweep over growth or decay, averages that are made
 /// once and passed on cost less than walks that each signal makes for itself.
 const SIGNALS_MAX: usize = 4;
-
-/// Hull's shorter window of an average of one bar.
-const HULL_HALF_OF_ONE: u32 = 10;
 
 /// The averages of a family over one series, in the order in which they are added up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,11 +105,6 @@ impl Averages {
     }
 }
 
-/// Hull's shorter window. Of one bar pandas_ta takes ten.
-pub(super) fn hull_half(len: u32) -> u32 {
-    if len < 2 { HULL_HALF_OF_ONE } else { len / 2 }
-}
-
 fn int(x: u32) -> i32 {
     i32::try_from(x).unwrap_or(i32::MAX)
 }
@@ -183,13 +175,14 @@ fn arranged(steps: &Steps) -> Steps {
         // Marked by a later one meanwhile, or wanted itself.
         mark(all, &mut wanted, at);
     }
-    let follows = |at: usize| match (all[at].op, all[at].inputs.first()) {
-        (Op::SignalEquity { .. }, Some(Source::Step(signal))) if all[*signal].averages.is_some() => {
-            // What it reads beside is read by the signal too.
-            let known = |input: &Source| input.step().is_none_or(|step| step < *signal);
-            all[at].inputs[1..].iter().all(known).then_some(*signal)
-        }
-        _ => None,
+    let follows = |at: usize| {
+        let (Op::SignalEquity { .. }, Some(Source::Step(signal))) = (all[at].op, all[at].inputs.first()) else {
+            return None;
+        };
+        // What it reads beside is read by the signal too.
+        let known = |input: &Source| input.step().is_none_or(|step| step < *signal);
+        let all_known = || all[at].inputs[1..].iter().all(known);
+        (all[*signal].averages.is_some() && all_known()).then_some(*signal)
     };
     let mut order: Vec<usize> = Vec::with_capacity(all.len());
     for at in (0..all.len()).filter(|at| wanted[*at] && follows(*at).is_none()) {

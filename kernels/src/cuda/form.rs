@@ -4,14 +4,13 @@
 //! Every step is called alike: inputs, the bar's number where it asks for it, whole numbers, numbers, table, rings. The
 //! state of those that have one begins with `start(bar, first whole number)`.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use trawl_plan::ast::CompareOp;
-use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend};
-use trawl_plan::graph::{Binary, Bits, Op, Unary};
+use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend, hull_half};
+use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
 
-use super::family::{Averages, Means, hull_half};
-
-/// Windows of up to so many bars are added up anew at every bar, as on the CPU.
-const SHORT_BARS: u32 = 4;
+use super::family::{Averages, Means};
 
 /// Longest period of a dominant cycle: the length of the rings that it is found in.
 const CYCLE_BARS: usize = 50;
@@ -164,7 +163,7 @@ impl Form {
                     ("WindowTotal<false>", "WindowShort<false>")
                 };
                 let few = || Self::state(short, 6).ints([p]).back(p as usize - 1);
-                let form = if p <= SHORT_BARS { few() } else { Self::window(long, 5, p, 1) };
+                let form = if p <= SHORT_WINDOW_BARS { few() } else { Self::window(long, 5, p, 1) };
                 form.doubles([share(p)])
             }
             Op::WeightedMean(p) => {

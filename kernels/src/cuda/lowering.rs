@@ -54,7 +54,7 @@ impl Lowering {
     }
 
     /// As few kernels as there can be.
-    pub(super) fn fused(self, program: &Program) -> Result<Sequence, LowerError> {
+    pub(crate) fn fused(self, program: &Program) -> Result<Sequence, LowerError> {
         match self {
             Self::Serial => Sequence::fused(program),
             Self::Chunks => Sequence::in_chunks(program, false),

@@ -16,7 +16,7 @@ use super::lowering::Lowering;
 use super::programs::Ready;
 use super::resident::ColumnKey;
 use crate::stages::Stages;
-use crate::{Cancel, SymbolInput};
+use crate::{Cancel, Executable, SymbolInput};
 
 /// One call, and what came of it so far.
 struct Call<'a> {
@@ -40,7 +40,7 @@ impl Executor {
     #[allow(clippy::too_many_arguments)]
     pub fn evaluate_in_chunks(
         &self,
-        program: &Program,
+        program: &Executable,
         symbols: &[SymbolInput<'_>],
         from: &[usize],
         source: Option<&Source<'_>>,

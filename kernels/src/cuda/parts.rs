@@ -182,7 +182,7 @@ fn passed(steps: &Steps, parts: &[Part]) -> Vec<Passed> {
 }
 
 fn whole(steps: &Steps) -> Vec<bool> {
-    let mut whole: Vec<bool> = steps.steps.iter().map(|step| step.op.is_recursive()).collect();
+    let mut whole: Vec<bool> = steps.steps.iter().map(Step::is_recursive).collect();
     for at in (0..whole.len()).rev().filter(|at| whole[*at]).collect::<Vec<_>>() {
         mark(steps, &mut whole, at);
     }

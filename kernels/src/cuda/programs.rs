@@ -4,20 +4,19 @@
 //! primitives are few, shared by all programs, and compiled where they are wanted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use trawl_plan::graph::{Node, NodeId};
-use trawl_plan::{Input, Program};
+use trawl_plan::Program;
 
 use super::cache::{Cache, Key};
 use super::device::{Device, Fault, Function};
 use super::lower::{Kernel, Lowered};
 use super::lowering::Lowering;
 use super::sequence::{Sequence, Uses, identity};
+use crate::Executable;
 
 /// Programs whose kernels are remembered; then all are forgotten.
 const PROGRAMS_MAX: usize = 256;
@@ -42,9 +41,7 @@ pub(super) struct Ready {
 
 /// A program as it was lowered.
 struct Known {
-    nodes: Vec<Node>,
-    outputs: Vec<NodeId>,
-    inputs: Vec<Input>,
+    executable: Executable,
     lowering: Lowering,
     fused: Arc<Sequence>,
     /// What is run now.
@@ -201,8 +198,8 @@ impl Programs {
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn ready(&self, program: &Program, lowering: Lowering, wait: bool) -> Result<Arc<Ready>, Fault> {
-        let hash = hash_of(program);
+    pub fn ready(&self, program: &Executable, lowering: Lowering, wait: bool) -> Result<Arc<Ready>, Fault> {
+        let hash = program.program_hash();
         let (fused, ready) = self.lowered(hash, program, lowering)?;
         if let Some(ready) = ready.filter(|ready| ready.fused || !wait && !self.at_hand(&fused)) {
             return Ok(ready);
@@ -265,21 +262,19 @@ impl Programs {
     fn lowered(
         &self,
         hash: u64,
-        program: &Program,
+        program: &Executable,
         lowering: Lowering,
     ) -> Result<(Arc<Sequence>, Option<Arc<Ready>>), Fault> {
         if let Some(found) = locked(&self.known).get(&hash).into_iter().flatten().find(|k| k.is(program, lowering)) {
             return Ok((Arc::clone(&found.fused), found.ready.clone()));
         }
-        let fused = Arc::new(lowering.fused(program)?);
+        let fused = program.sequence(lowering)?;
         let mut known = locked(&self.known);
         if known.len() >= PROGRAMS_MAX {
             known.clear();
         }
         known.entry(hash).or_default().push(Known {
-            nodes: program.nodes().to_vec(),
-            outputs: program.outputs.clone(),
-            inputs: program.inputs.clone(),
+            executable: program.clone(),
             lowering,
             fused: Arc::clone(&fused),
             ready: None,
@@ -289,17 +284,7 @@ impl Programs {
 }
 
 impl Known {
-    fn is(&self, program: &Program, lowering: Lowering) -> bool {
-        self.lowering == lowering
-            && self.nodes == program.nodes()
-            && self.outputs == program.outputs
-            && self.inputs == program.inputs
+    fn is(&self, program: &Executable, lowering: Lowering) -> bool {
+        self.lowering == lowering && self.executable.runs_as(program)
     }
-}
-
-fn hash_of(program: &Program) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    program.nodes().hash(&mut hasher);
-    program.outputs.hash(&mut hasher);
-    hasher.finish()
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use trawl_plan::Program;
 
 use super::chunk_text::{lower_maps, lower_walks};
-use super::chunks::{Levels, words_of};
+use super::chunks::Levels;
 use super::family::fold;
 use super::launch::{GROUP_LANES, Limits, Market, Wanted};
 use super::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
@@ -194,7 +194,7 @@ impl InChunks<'_> {
         let from = &self.right_from[cut.clone()];
         let maps = self.calls.len();
         self.calls.push(Call { lowered: lower_maps(&piece, from)?, reads: reads.clone() });
-        let words: usize = self.steps.steps[cut.clone()].iter().filter_map(|step| words_of(step.op)).sum();
+        let words: usize = self.steps.steps[cut.clone()].iter().filter_map(|step| step.op.facts().chunk_words()).sum();
         reads.extend((0..words).map(|output| Series::Made { call: maps, output }));
         self.told(cut, &told);
         self.calls.push(Call { lowered: lower_walks(&piece, from)?, reads });

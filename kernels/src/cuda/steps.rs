@@ -2,7 +2,7 @@
 //! an argument of its own, so that which of them happen to be equal does not show in a plan's shape.
 
 use trawl_plan::Program;
-use trawl_plan::graph::{NodeId, Op};
+use trawl_plan::graph::{Leaf, NodeId, Op};
 
 use super::family::Averages;
 
@@ -20,7 +20,7 @@ impl Source {
     pub fn step(self) -> Option<usize> {
         match self {
             Self::Step(step) => Some(step),
-            _ => None,
+            Self::Column(_) | Self::Constant(_) => None,
         }
     }
 }
@@ -31,6 +31,12 @@ pub(crate) struct Step {
     pub inputs: Vec<Source>,
     /// Of a family's signal that makes its averages itself: inputs are then their series, price, return, bar number.
     pub averages: Option<Averages>,
+}
+
+impl Step {
+    pub fn is_recursive(&self) -> bool {
+        self.op.facts().is_recursive()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -47,10 +53,13 @@ impl Steps {
         let nodes = program.nodes();
         let mut place: Vec<Option<Source>> = nodes
             .iter()
-            .map(|node| match node.op {
-                Op::Column(column) => Some(Source::Column(usize::from(column))),
-                Op::Constant(bits) => Some(Source::Constant(bits.value())),
-                _ => None,
+            .map(|node| {
+                node.op.facts().leaf().and_then(|leaf| match leaf {
+                    Leaf::Column(column) => Some(Source::Column(usize::from(column))),
+                    Leaf::Constant(bits) => Some(Source::Constant(bits.value())),
+                    // A program has inputs in their places; were one to have it, lowering refuses it.
+                    Leaf::Label(_) | Leaf::Window | Leaf::Begins(_) | Leaf::Cross(_) | Leaf::Read(_) => None,
+                })
             })
             .collect();
         let mut steps = Vec::new();

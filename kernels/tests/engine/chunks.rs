@@ -15,7 +15,7 @@ use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::graph::{Binary, Op};
 
 use crate::emulator::{Emulator, OnDemand, Order};
-use crate::fused::{inputs, market, program};
+use crate::fused::{inputs, lowered, market, program};
 
 /// Promised for recursive steps, relative to the value.
 const TOLERANCE: f64 = 1e-12;
@@ -42,13 +42,13 @@ fn of_terms(name: &str, program: &Program) -> bool {
     for node in program.nodes() {
         let of_recursive = node.inputs.iter().any(|input| recursive[input.index()]);
         differs |= of_recursive && node.op == Op::Binary(Binary::Subtract);
-        recursive.push(of_recursive || node.op.is_recursive());
+        recursive.push(of_recursive || node.op.facts().is_recursive());
     }
     differs
 }
 
 fn is_recursive(program: &Program) -> bool {
-    program.nodes().iter().any(|node| node.op.is_recursive())
+    program.nodes().iter().any(|node| node.op.facts().is_recursive())
 }
 
 /// Where a plan's chunks differ most from the CPU.
@@ -374,8 +374,15 @@ impl World {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let source = BarsSource { bars: Arc::from("bars"), group: 0, symbols: &names };
         let source = stays.then_some(&source);
-        let done =
-            self.executor.evaluate_in_chunks(program, symbols, from, source, &NoCancel, &mut Stages::default(), true);
+        let done = self.executor.evaluate_in_chunks(
+            &lowered(program),
+            symbols,
+            from,
+            source,
+            &NoCancel,
+            &mut Stages::default(),
+            true,
+        );
         done.expect("a healthy device")
     }
 }
@@ -435,7 +442,7 @@ fn a_symbol_that_finds_no_memory_is_told_with_bytes() {
     assert!(bits(&got) == bits(&want));
     let small = self::world(simulated(900_000), waits());
     let (cancel, stages) = (&NoCancel, &mut Stages::default());
-    let failed = small.executor.evaluate_in_chunks(&program, &symbols, &from, None, cancel, stages, true);
+    let failed = small.executor.evaluate_in_chunks(&lowered(&program), &symbols, &from, None, cancel, stages, true);
     assert!(matches!(failed, Err(Fault::OutOfMemory { needed_bytes, .. }) if needed_bytes > 900_000), "{failed:?}");
     assert_eq!(small.device.counts().used_bytes, 0);
 }
@@ -466,7 +473,7 @@ fn an_engine_over_chunks_says_so_in_its_numerics() {
     let bars = market(&[3_000], 8);
     let symbols = inputs(&program, &bars, &[]);
     let mut stages = Stages::default();
-    let got = engine.evaluate_from(Precision::F64, &program, &symbols, &[0], None, &NoCancel, &mut stages);
+    let got = engine.evaluate_from(&lowered(&program), &symbols, &[0], None, &NoCancel, &mut stages);
     assert_eq!(bits(&got.expect("it runs"))[0].len(), 2);
     // Maps, values and what is left of the plan.
     assert_eq!(device.device.counts().launches, 3);

@@ -179,9 +179,8 @@ fn averages(series: &[Vec<f64>]) -> (Vec<Trend>, Vec<Vec<f64>>) {
     let plan = compile(&["atc(28).signal".to_owned()]);
     let program = plan.program();
     let ids = (0..program.nodes().len() as u32).map(NodeId);
-    let family = |id: &NodeId| match program.nodes()[id.index()].op {
-        Op::TrendMean { family, .. } => Some(family),
-        _ => None,
+    let family = |id: &NodeId| {
+        if let Op::TrendMean { family, .. } = program.nodes()[id.index()].op { Some(family) } else { None }
     };
     let means: Vec<NodeId> = ids.filter(|id| family(id).is_some()).collect();
     let inputs: Vec<SymbolInput<'_>> = series

@@ -9,11 +9,13 @@ use trawl_kernels::cuda::{
     BarsSource, Cache, Executor, ExecutorOptions, Fault, Launcher, Sequence, Simulated, Simulation,
 };
 use trawl_kernels::stages::{Stage, StageSpan, Stages};
-use trawl_kernels::{Cancel, Cancelled, Engine, EngineError, NoCancel, Precision, SymbolInput, evaluate_from};
+use trawl_kernels::{
+    Cancel, Cancelled, Engine, EngineError, Executable, NoCancel, Precision, SymbolInput, evaluate_from,
+};
 use trawl_plan::Program;
 
 use crate::emulator::OnDemand;
-use crate::fused::{inputs, market, program};
+use crate::fused::{inputs, lowered, market, program};
 
 /// Longest that something in the background may take.
 const BOUND: Duration = Duration::from_secs(20);
@@ -78,7 +80,7 @@ impl World {
         symbols: &[SymbolInput<'_>],
         from: &[usize],
     ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
-        self.executor.evaluate_from(program, symbols, from, None, &NoCancel, &mut Stages::default())
+        self.executor.evaluate_from(&lowered(program), symbols, from, None, &NoCancel, &mut Stages::default())
     }
 
     /// Holds the values of a plan at the last bar and at all of them to the CPU's.
@@ -128,7 +130,7 @@ fn kernels_run_on_the_device_as_they_are_written() {
     held.for_each(|kernel| device.hold(kernel.fingerprint));
     let world = on(Arc::clone(&device), ExecutorOptions::default());
     world.agrees(&program, &bars);
-    assert!(!world.executor.is_fused(&program));
+    assert!(!world.executor.is_fused(&lowered(&program)));
     // Else its executor would wait for its compiler for ever.
     device.let_go();
 }
@@ -158,7 +160,10 @@ fn one_batch_goes_in_while_another_is_computed() {
     let symbols = inputs(&program, &bars, &[]);
     let mut stages = Stages::default();
     let from = vec![0; symbols.len()];
-    world.executor.evaluate_from(&program, &symbols, &from, None, &NoCancel, &mut stages).expect("a healthy device");
+    world
+        .executor
+        .evaluate_from(&lowered(&program), &symbols, &from, None, &NoCancel, &mut stages)
+        .expect("a healthy device");
     let [inward, kernels, outward] =
         [Stage::HostToDevice, Stage::Kernel, Stage::DeviceToHost].map(|stage| spans(&stages, stage));
     assert!(kernels.len() >= 3, "{} batches overlap little", kernels.len());
@@ -189,7 +194,7 @@ fn bars_of_a_known_source_stay_on_the_device_until_others_need_the_room() {
         let source = BarsSource { bars: Arc::from(bars), group, symbols: names };
         let stages = &mut Stages::default();
         let from = last_of(symbols);
-        let values = world.executor.evaluate_from(&program, symbols, &from, Some(&source), &NoCancel, stages);
+        let values = world.executor.evaluate_from(&lowered(&program), symbols, &from, Some(&source), &NoCancel, stages);
         (bits(&values.expect("a healthy device")), world.device.counts().copied_in_bytes - before)
     };
     let (values, first) = run("a@1", 0, &symbols, &names);
@@ -311,7 +316,7 @@ fn a_cancelled_call_ends_between_batches() {
     let world = world(Simulation::default(), small());
     let from = vec![0; symbols.len()];
     let cancel = Asked(AtomicUsize::new(3));
-    let told = world.executor.evaluate_from(&program, &symbols, &from, None, &cancel, &mut Stages::default());
+    let told = world.executor.evaluate_from(&lowered(&program), &symbols, &from, None, &cancel, &mut Stages::default());
     assert_eq!(told, Err(Fault::Cancelled));
     assert!((1..=2).contains(&world.device.counts().launches));
     assert_eq!(world.device.counts().used_bytes, 0);
@@ -325,11 +330,11 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
     fused.calls.iter().for_each(|call| world.device.hold(call.lowered.kernel.fingerprint));
     world.agrees(&program, &bars);
     let apart = world.device.counts().launches;
-    assert!(!world.executor.is_fused(&program));
+    assert!(!world.executor.is_fused(&lowered(&program)));
     assert!(apart > 10 * 3, "{apart} launches");
     world.device.let_go();
     let until = Instant::now() + BOUND;
-    while !world.executor.is_fused(&program) {
+    while !world.executor.is_fused(&lowered(&program)) {
         assert!(Instant::now() < until, "the fused kernel was not compiled");
         std::thread::yield_now();
     }
@@ -382,7 +387,14 @@ fn an_engine_of_a_device_gives_what_only_the_cpu_can_do_to_it() {
     let World { device, executor } = world(Simulation::default(), waits());
     let engine = Engine::Device(Arc::new(executor));
     let run = |engine: &Engine, precision: Precision, cancel: &dyn Cancel| {
-        engine.evaluate_from(precision, &program, &symbols, &from, None, cancel, &mut Stages::default())
+        engine.evaluate_from(
+            &Executable::new(&program, precision),
+            &symbols,
+            &from,
+            None,
+            cancel,
+            &mut Stages::default(),
+        )
     };
     for precision in Precision::ALL {
         let [one, other] = [&engine, &Engine::Cpu].map(|e| bits(&run(e, precision, &NoCancel).expect("it runs")));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
-use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput, evaluate_all};
 use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::{Input, Program, compile_expressions};
 
@@ -30,6 +30,11 @@ const RANDOM_FUSED: usize = 16;
 
 /// Functions that the GPU does not run, and why. The list may not grow unseen, nor name what runs.
 const MISSING: &[(&str, &str)] = &[];
+
+/// A program as it is run.
+pub fn lowered(program: &Program) -> Executable {
+    Executable::new(program, Precision::F64)
+}
 
 pub fn program(items: &[String]) -> Program {
     let named: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();

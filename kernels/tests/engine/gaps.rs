@@ -216,7 +216,7 @@ fn every_function_is_na_after_a_missing_bar_for_as_long_as_its_page_says() {
         checked += 1;
         // What began anew behind the missing bar would have the values of a history that begins there.
         let keeps = |op: Op| {
-            op.is_recursive()
+            op.facts().is_recursive()
                 && !matches!(op, Op::Skip(_) | Op::MaxIndex(_) | Op::MinIndex(_) | Op::Since | Op::ValueWhen)
         };
         if program.nodes().iter().any(|node| keeps(node.op)) {

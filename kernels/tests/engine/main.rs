@@ -10,6 +10,7 @@ mod double_tests;
 mod edges;
 mod emulator;
 mod emulator_tests;
+mod facts;
 mod families;
 mod fused;
 mod gaps;

@@ -2,6 +2,8 @@
 //! code with the engine but the functions of single values (`trawl_plan::scalar`). Over `f64` it says what the engine must
 //! give, over `Double` how far that is from the exact value.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 use trawl_plan::family::Anchor;
 use trawl_plan::graph::Op;
 use trawl_plan::scalar;

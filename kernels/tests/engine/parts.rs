@@ -17,7 +17,7 @@ use trawl_plan::{Input, Program};
 
 use crate::device::{Asked, World, bits, last_of, plan, waits, world};
 use crate::emulator::Emulator;
-use crate::fused::{inputs, market};
+use crate::fused::{inputs, lowered, market};
 
 /// Segments of one shard.
 const PARTS: usize = 24;
@@ -84,7 +84,7 @@ impl Shard {
             })
             .collect();
         let mut came = Came::default();
-        world.executor.evaluate_parts(program, &given, cancel, &mut |told| match told {
+        world.executor.evaluate_parts(&lowered(program), &given, cancel, &mut |told| match told {
             Told::Stages(stages) => came.stages.extend(stages),
             Told::Part { part, values, took } => {
                 came.took += took;

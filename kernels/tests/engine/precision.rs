@@ -1,6 +1,6 @@
 //! `f32` against `f64`: the errors that docs/precision.md publishes.
 
-use trawl_kernels::{Bars, NoCancel, Precision, SymbolInput, Tiles, evaluate_tiles};
+use trawl_kernels::{Bars, Executable, NoCancel, Precision, SymbolInput, Tiles};
 use trawl_plan::{Input, Schema, compile_expressions};
 
 use crate::calls::{INDICATORS, WINDOWS};
@@ -51,6 +51,7 @@ fn what_is_computed_beside_does_not_change_a_bit_of_f32() {
     let plan = compile_expressions(&items, "test", &Schema::of_columns(COLUMNS.map(str::to_owned).to_vec()));
     let plan = plan.unwrap_or_else(|d| panic!("{}", d[0]));
     let program = plan.program();
+    let narrow = Executable::new(program, Precision::F32);
     let market: Vec<Vec<Vec<f64>>> = (0..20).map(|i| walk(i, 90 + 37 * i as usize)).collect();
     let column = |bars: &'_ [Vec<f64>], input: &Input| match input {
         Input::Column(name) => COLUMNS.iter().position(|c| c == name).map(|c| bars[c].clone()).expect("a column"),
@@ -62,11 +63,11 @@ fn what_is_computed_beside_does_not_change_a_bit_of_f32() {
         .iter()
         .map(|c| SymbolInput { columns: c.iter().map(Vec::as_slice).collect(), visible: c[0].len() })
         .collect();
-    let together = Precision::F32.evaluate_last(program, &inputs, &NoCancel).expect("not cancelled");
-    let wide = Precision::F64.evaluate_last(program, &inputs, &NoCancel).expect("not cancelled");
+    let together = narrow.evaluate_last(&inputs, &NoCancel).expect("not cancelled");
+    let wide = Executable::new(program, Precision::F64).evaluate_last(&inputs, &NoCancel).expect("not cancelled");
     assert_ne!(together, wide, "it is another precision");
     for (input, got) in inputs.iter().zip(&together) {
-        let whole = Precision::F32.evaluate_from(program, std::slice::from_ref(input), &[0], &NoCancel);
+        let whole = narrow.evaluate_from(std::slice::from_ref(input), &[0], &NoCancel);
         for ((item, series), got) in items.iter().zip(&whole.expect("not cancelled")[0]).zip(got) {
             let last = series.last().expect("a bar");
             assert!(last.to_bits() == got.to_bits(), "{item}: {last} of the whole history, {got} among others");
@@ -90,8 +91,9 @@ fn f32_is_off_by_no_more_than_is_published() {
     let mut wrong = Vec::new();
     for (expression, unit, published) in rows {
         let plan = compile_expressions(std::slice::from_ref(&expression), "test", &schema).expect("legal");
+        let executable = Executable::new(plan.program(), Precision::F64);
         let [exact, short] = [&tiles[0], &tiles[1]]
-            .map(|tiles| evaluate_tiles(plan.program(), tiles, Bars::All, &NoCancel).expect("not cancelled"));
+            .map(|tiles| executable.evaluate_tiles(tiles, Bars::All, &NoCancel).expect("not cancelled"));
         let mut most = 0.0f64;
         for ((exact, short), bars) in exact.iter().zip(&short).zip(&market) {
             let scale = match unit.as_str() {

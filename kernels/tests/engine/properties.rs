@@ -3,14 +3,13 @@
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use trawl_kernels::{
-    NoCancel, Precision, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last, workspace_bytes,
-};
+use trawl_kernels::{NoCancel, SymbolInput, WORKSPACE_BYTES_MAX, evaluate_all, evaluate_last};
 use trawl_plan::catalogue::functions;
 use trawl_plan::graph::{Kind, NodeId, Op};
 use trawl_plan::{Input, Program, ScanDocument, Schema, compile_expressions, compile_scan};
 
 use crate::calls::{INDICATORS, TRANSFORMS, WINDOWS};
+use crate::fused::lowered;
 use crate::oracle;
 
 const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
@@ -456,14 +455,14 @@ fn periods_longer_than_the_history_give_na_and_cost_no_memory() {
         let got = evaluate_all(plan, &input(plan, &data, bars), &NoCancel).expect("not cancelled");
         assert!(got.iter().all(|s| s.len() == bars && s.iter().all(|x| x.is_nan())));
         assert!(
-            workspace_bytes(plan, bars, Precision::F64) < 200 << 20,
+            lowered(plan).workspace_bytes(bars) < 200 << 20,
             "{bars} bars: {} bytes",
-            workspace_bytes(plan, bars, Precision::F64)
+            lowered(plan).workspace_bytes(bars)
         );
     }
     let plan = compile_expressions(&items[..200], "test", &schema()).expect("legal");
     let plan = plan.program();
-    assert!(workspace_bytes(plan, 1_000_000, Precision::F64) > WORKSPACE_BYTES_MAX);
+    assert!(lowered(plan).workspace_bytes(1_000_000) > WORKSPACE_BYTES_MAX);
 }
 
 #[test]

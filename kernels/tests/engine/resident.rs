@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use trawl_kernels::{NoCancel, Resident, ResidentError, SymbolInput, evaluate_last};
 use trawl_plan::{Program, ScanDocument, compile_scan};
 
+use crate::fused::lowered;
 use crate::properties::{bars, condition, input, number, schema};
 use crate::resume::{Random, catalogue, classifications, market, program};
 
@@ -19,7 +20,7 @@ fn differs(program: &Program, market: &[Vec<Vec<f64>>], random: &mut Random) -> 
     let at = |bars: &[usize]| -> Vec<SymbolInput<'_>> {
         market.iter().zip(bars).map(|(symbol, visible)| input(program, symbol, *visible)).collect()
     };
-    let mut resident = Resident::new(program, &at(&bars), &NoCancel).expect("not cancelled");
+    let mut resident = Resident::new(&lowered(program), &at(&bars), &NoCancel).expect("not cancelled");
     let mut idle = 1;
     for day in 0.. {
         if day % 7 == 0 || bars.iter().zip(&whole).all(|(n, s)| *n == s.visible) {
@@ -97,14 +98,14 @@ fn symbols_of_many_ages_share_tiles() {
     let mut ages: Vec<usize> = whole.iter().map(|s| s.visible).collect();
     ages.sort_unstable();
     ages.dedup();
-    let resident = Resident::new(&program, &whole, &NoCancel).expect("not cancelled");
+    let resident = Resident::new(&lowered(&program), &whole, &NoCancel).expect("not cancelled");
     assert!(ages.len() > 300, "{}", ages.len());
     // Blocks of 10 and of 4 bars begin together at every 20th bar.
     assert!(resident.tiles() < 70, "{}", resident.tiles());
     // A classification counts each symbol's bars in its lane, so that any of age stand together.
     let (_, program) = classifications().remove(0);
     let whole: Vec<SymbolInput<'_>> = market.iter().map(|bars| input(&program, bars, bars[0].len())).collect();
-    let resident = Resident::new(&program, &whole, &NoCancel).expect("not cancelled");
+    let resident = Resident::new(&lowered(&program), &whole, &NoCancel).expect("not cancelled");
     assert!(resident.tiles() < 80, "{}", resident.tiles());
 }
 
@@ -113,7 +114,7 @@ fn bars_of_another_shape_are_refused_and_change_nothing() {
     let program = program(&["ema(close, 5)".to_owned()]);
     let market = market(3, 50, &mut Random(5));
     let whole: Vec<SymbolInput<'_>> = market.iter().map(|bars| input(&program, bars, bars[0].len())).collect();
-    let mut resident = Resident::new(&program, &whole, &NoCancel).expect("not cancelled");
+    let mut resident = Resident::new(&lowered(&program), &whole, &NoCancel).expect("not cancelled");
     let before = resident.value(1, 0);
     let (two, three) = ([1.0, 2.0], [1.0, 2.0, 3.0]);
     assert_eq!(resident.push(&[], None), Err(ResidentError::Columns { found: 0, expected: 1 }));

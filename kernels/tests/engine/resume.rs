@@ -2,15 +2,13 @@
 //! at any cut, in other company.
 
 use proptest::prelude::*;
-use trawl_kernels::{
-    NoCancel, Precision, Resuming, State, SymbolInput, carried_inputs, carried_layout, evaluate_resuming,
-    resumed_begins,
-};
+use trawl_kernels::{Executable, NoCancel, Precision, Resuming, State, SymbolInput};
 use trawl_plan::catalogue::{ParamDefault, ParamType, functions};
 use trawl_plan::graph::Kind;
 use trawl_plan::{Input, Program, ScanDocument, compile_expressions, compile_scan};
 
 use crate::calls::{INDICATORS, TRANSFORMS, WINDOWS};
+use crate::fused::lowered;
 use crate::properties::{bars, condition, input, number, schema};
 
 /// What is told of bars that are not to be looked at.
@@ -161,6 +159,7 @@ fn differs_in_parts(
     market: &[Vec<Vec<f64>>],
     random: &mut Random,
 ) -> Option<(usize, usize, usize)> {
+    let executable = Executable::new(program, precision);
     let symbols = market.len();
     let last: Vec<usize> = market.iter().map(|bars| bars[0].len()).collect();
     let whole: Vec<Vec<Vec<f64>>> = market
@@ -168,7 +167,7 @@ fn differs_in_parts(
         .zip(&last)
         .map(|(bars, visible)| {
             let one = input(program, bars, *visible);
-            precision.evaluate_from(program, &[one], &[0], &NoCancel).expect("not cancelled").remove(0)
+            executable.evaluate_from(&[one], &[0], &NoCancel).expect("not cancelled").remove(0)
         })
         .collect();
     let mut states: Vec<Option<State>> = vec![None; symbols];
@@ -186,7 +185,7 @@ fn differs_in_parts(
             let whole = input(program, &market[i], last[i]);
             let mut columns: Vec<Vec<f64>> = whole.columns.iter().map(|column| column[..visible].to_vec()).collect();
             if states[i].is_some() {
-                for (column, begin) in columns.iter_mut().zip(resumed_begins(program, begun)) {
+                for (column, begin) in columns.iter_mut().zip(executable.resumed_begins(begun)) {
                     column[..begin.min(visible)].fill(POISON);
                 }
             }
@@ -203,7 +202,7 @@ fn differs_in_parts(
                 save: Some(*save),
             })
             .collect();
-        let results = precision.evaluate_resuming(program, &resuming, &NoCancel).expect("not cancelled");
+        let results = executable.evaluate_resuming(&resuming, &NoCancel).expect("not cancelled");
         for ((&i, result), [visible, from, save]) in order.iter().zip(results).zip(&bounds) {
             assert_eq!(result.resumed, states[i].is_some(), "the state of symbol {i} was taken");
             for (output, series) in result.series.iter().enumerate() {
@@ -229,7 +228,7 @@ fn every_function_goes_on_with_the_bits_of_the_whole_history() {
     let mut carrying = 0;
     for items in calls.chunks(12) {
         let program = program(items);
-        carrying += usize::from(!carried_layout(&program).is_empty());
+        carrying += usize::from(!lowered(&program).carried_layout().is_empty());
         for (precision, symbols) in Precision::ALL.into_iter().flat_map(|p| [(p, 3), (p, 19)]) {
             let market = market(symbols, 330, &mut random);
             let differs = differs_in_parts(precision, &program, &market, &mut random);
@@ -256,10 +255,11 @@ fn classifications_go_on_with_the_bits_of_the_whole_history() {
 #[test]
 fn a_state_that_does_not_fit_is_not_taken() {
     let program = program(&["ema(close, 5)".to_owned(), "rsi(close, 7)".to_owned()]);
+    let executable = lowered(&program);
     let bars = market(1, 90, &mut Random(3)).remove(0);
     let run = |from, state: Option<&State>, save| {
         let one = Resuming { input: input(&program, &bars, bars[0].len()), from, state, save };
-        evaluate_resuming(&program, &[one], &NoCancel).expect("not cancelled").remove(0)
+        executable.evaluate_resuming(&[one], &NoCancel).expect("not cancelled").remove(0)
     };
     let whole = run(40, None, Some(30));
     let state = whole.state.clone().expect("was asked for");
@@ -280,9 +280,10 @@ fn words_of_any_value_are_taken_without_a_panic() {
     let market = market(2, 120, &mut random);
     let programs = catalogue().chunks(40).map(program).collect::<Vec<_>>();
     for program in programs.into_iter().chain(classifications().into_iter().map(|(_, program)| program)) {
+        let executable = lowered(&program);
         let run = |state: Option<&State>| {
             let one = Resuming { input: input(&program, &market[0], 120), from: 60, state, save: Some(60) };
-            evaluate_resuming(&program, &[one], &NoCancel).expect("not cancelled").remove(0)
+            executable.evaluate_resuming(&[one], &NoCancel).expect("not cancelled").remove(0)
         };
         let saved = run(None).state;
         let mut state = saved.expect("was asked for");
@@ -297,8 +298,8 @@ fn words_of_any_value_are_taken_without_a_panic() {
 fn inputs_enter_states_through_recursive_steps_alone() {
     let enters = |items: &[&str]| {
         let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
-        let program = program(&items);
-        let names = program.inputs.iter().zip(carried_inputs(&program)).filter(|(_, enters)| *enters);
+        let executable = lowered(&program(&items));
+        let names = executable.inputs.iter().zip(executable.carried_inputs()).filter(|(_, enters)| **enters);
         let mut names: Vec<String> = names
             .map(|(input, _)| match input {
                 Input::Column(name) => name.clone(),

@@ -103,6 +103,16 @@ impl AsOf {
         }))
     }
 
+    /// The instant of a date or a time, whatever the bars are.
+    ///
+    /// # Errors
+    /// [`MarketError::Refused`] where it depends on the bars; [`MarketError::BadName`] for a time zone abbreviation that
+    /// the exchange's zone does not use.
+    pub(crate) fn fixed(&self, calendar: Calendar, clock: TimeMicros) -> Result<TimeMicros, MarketError> {
+        let refused = || MarketError::Refused(format!("'{self}' is not a date or a time"));
+        self.instant(calendar, clock)?.ok_or_else(refused)
+    }
+
     /// The as-of as the user wrote it, with the exchange's zone if it is a time.
     pub(super) fn shown(&self, calendar: Calendar, at: TimeMicros) -> String {
         match self {

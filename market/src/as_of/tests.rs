@@ -41,7 +41,7 @@ fn resolved(dataset: &Dataset, text: &str) -> Option<ResolvedAsOf> {
 }
 
 /// Start of the bar, then its as-of as shown to people and as in files.
-fn labels_of(dataset: &Dataset, text: &str) -> [String; 3] {
+fn shown(dataset: &Dataset, text: &str) -> [String; 3] {
     let bar = resolved(dataset, text).unwrap().bar;
     [format_time(bar), dataset.manifest.shown_as_of(bar), dataset.manifest.as_of_text(bar)]
 }
@@ -49,16 +49,16 @@ fn labels_of(dataset: &Dataset, text: &str) -> [String; 3] {
 #[test]
 fn in_the_middle_of_a_session_the_newest_closed_bar_is_selected() {
     let live = market("1m", "XNYS", sessions(&["2024-06-27", "2024-06-28"], "2024-06-28 14:31"), None);
-    assert_eq!(labels_of(&live, ""), ["2024-06-28T14:30:00Z", "2024-06-28 10:31 EDT", "2024-06-28T14:31:00Z"]);
+    assert_eq!(shown(&live, ""), ["2024-06-28T14:30:00Z", "2024-06-28 10:31 EDT", "2024-06-28T14:31:00Z"]);
     assert_eq!(resolved(&live, "").unwrap().warning, None);
     // The minute in progress has not closed.
     let forming = market("1m", "XNYS", sessions(&["2024-06-28"], "2024-06-28 14:32"), Some("2024-06-28 14:31"));
-    assert_eq!(labels_of(&forming, "now")[0], "2024-06-28T14:30:00Z");
+    assert_eq!(shown(&forming, "now")[0], "2024-06-28T14:30:00Z");
     for text in ["now", "today", "2024-06-28 10:31", "2024-06-28T14:31:00Z", "2024-06-28 10:31 EDT"] {
-        assert_eq!(labels_of(&live, text)[0], "2024-06-28T14:30:00Z", "{text}");
+        assert_eq!(shown(&live, text)[0], "2024-06-28T14:30:00Z", "{text}");
     }
     // A time selects by the end of bars: the minute that starts then is not seen.
-    assert_eq!(labels_of(&live, "2024-06-28 10:30")[0], "2024-06-28T14:29:00Z");
+    assert_eq!(shown(&live, "2024-06-28 10:30")[0], "2024-06-28T14:29:00Z");
     let last = resolved(&live, "last-session").unwrap();
     assert_eq!(format_time(last.bar), "2024-06-27T19:59:00Z");
     let warning = last.warning.unwrap();
@@ -81,7 +81,7 @@ fn a_date_means_the_end_of_that_day_on_the_exchanges_clock() {
         ("2024-11-29 13:00", "2024-11-29T17:59:00Z"),
         ("2024-12-01", "2024-11-30T00:59:00Z"),
     ] {
-        assert_eq!(labels_of(&dataset, text)[0], bar, "{text}");
+        assert_eq!(shown(&dataset, text)[0], bar, "{text}");
     }
     assert_eq!(resolved(&dataset, "2024-11-26"), None);
     let warned = resolved(&dataset, "2024-11-28").unwrap().warning.unwrap();
@@ -107,16 +107,16 @@ fn an_as_of_follows_local_days_across_clock_changes_and_in_markets_that_never_cl
     let around: Vec<_> = (0..4 * 24).map(|hour| at("2024-11-01") + hour * HOUR).collect();
     let crypto = market("1h", "24/7", around.clone(), None);
     assert_eq!(
-        labels_of(&crypto, "2024-11-02"),
+        shown(&crypto, "2024-11-02"),
         ["2024-11-02T23:00:00Z", "2024-11-03 00:00 UTC", "2024-11-03T00:00:00Z"]
     );
-    assert_eq!(labels_of(&crypto, "2024-11-03T00:00:00Z")[0], "2024-11-02T23:00:00Z");
+    assert_eq!(shown(&crypto, "2024-11-03T00:00:00Z")[0], "2024-11-02T23:00:00Z");
     // The same hours on New York's clock, in the night when it is set back.
     let hours = market("1h", "XNYS", around, None);
-    assert_eq!(labels_of(&hours, "2024-11-02")[1], "2024-11-03 00:00 EDT");
-    assert_eq!(labels_of(&hours, "2024-11-03")[1], "2024-11-04 00:00 EST");
-    assert_eq!(labels_of(&hours, "2024-11-03 01:00 EDT")[0], "2024-11-03T04:00:00Z");
-    assert_eq!(labels_of(&hours, "2024-11-03 01:00 EST")[0], "2024-11-03T05:00:00Z");
+    assert_eq!(shown(&hours, "2024-11-02")[1], "2024-11-03 00:00 EDT");
+    assert_eq!(shown(&hours, "2024-11-03")[1], "2024-11-04 00:00 EST");
+    assert_eq!(shown(&hours, "2024-11-03 01:00 EDT")[0], "2024-11-03T04:00:00Z");
+    assert_eq!(shown(&hours, "2024-11-03 01:00 EST")[0], "2024-11-03T05:00:00Z");
     let error = hours.resolve_as_of(&AsOf::parse("2024-11-01 10:00 CET").unwrap(), false, 0).unwrap_err();
     assert!(error.to_string().contains("America/New_York"), "{error}");
 }
@@ -124,9 +124,9 @@ fn an_as_of_follows_local_days_across_clock_changes_and_in_markets_that_never_cl
 #[test]
 fn a_week_is_named_by_its_last_day_and_visible_after_it() {
     let weeks = market("1w", "XNYS", ["2024-06-17", "2024-06-24"].map(at).to_vec(), None);
-    assert_eq!(labels_of(&weeks, ""), ["2024-06-24", "2024-06-28", "2024-06-28"]);
-    assert_eq!(labels_of(&weeks, "2024-06-27")[0], "2024-06-17");
-    assert_eq!(labels_of(&weeks, "2024-06-28")[0], "2024-06-24");
+    assert_eq!(shown(&weeks, ""), ["2024-06-24", "2024-06-28", "2024-06-28"]);
+    assert_eq!(shown(&weeks, "2024-06-27")[0], "2024-06-17");
+    assert_eq!(shown(&weeks, "2024-06-28")[0], "2024-06-24");
     let forming = weeks.resolve_as_of(&AsOf::parse("2024-06-25").unwrap(), true, 0).unwrap().unwrap();
     assert_eq!(format_time(forming.bar), "2024-06-24");
 }

@@ -190,14 +190,15 @@ impl Calendar {
     /// The instant from which trading counts towards a date: where a split or a dividend takes effect. The start of
     /// early trading where the calendar has it (04:00 in New York: after-hours bars of the evening before are before
     /// it, even when they are after midnight UTC), else midnight local time, or the open if that comes first; for a
-    /// date without a session, that of the next one. Beyond the calendar's range 00:00 UTC.
+    /// date without a session, that of the next one. Beyond the calendar's range midnight local time.
     pub fn trading_day_start(&self, date: TimeMicros) -> TimeMicros {
         let (date, table) = (day(date), self.table());
+        let midnight = table.rules.zone.to_utc(date);
         if table.is_weekly() || !table.covers(date) {
-            return date;
+            return midnight;
         }
         let session = table.on(date).or_else(|| table.after(date));
-        session.map_or(date, |s| table.rules.zone.to_utc(s.date + table.rules.day_start).min(s.open))
+        session.map_or(midnight, |s| table.rules.zone.to_utc(s.date + table.rules.day_start).min(s.open))
     }
 }
 

@@ -107,12 +107,16 @@ fn a_bar_ends_with_its_session_at_the_latest() {
     assert_eq!(end("1h", "2024-11-29 17:30"), "2024-11-29T18:00:00Z");
     assert_eq!(end("1h", "2024-11-29 18:00"), "2024-11-29T19:00:00Z");
     assert_eq!(end("1d", "2024-11-29"), "2024-11-29T18:00:00Z");
-    assert_eq!(end("1d", "2024-11-28"), "2024-11-29");
+    // A date without a session ends at midnight in New York.
+    assert_eq!(end("1d", "2024-11-28"), "2024-11-29T05:00:00Z");
     assert_eq!(end("2d", "2024-11-27"), "2024-11-29T18:00:00Z");
     // The Thursday before Good Friday ends the week, and the month.
     assert_eq!(end("1w", "2024-03-25"), "2024-03-28T20:00:00Z");
     assert_eq!(end("1mo", "2024-03-01"), "2024-03-28T20:00:00Z");
-    assert_eq!(end("1d", "1960-01-04"), "1960-01-05");
+    assert_eq!(end("1d", "1960-01-04"), "1960-01-05T05:00:00Z");
+    // Weeks and months are those that hold the label, whatever day vendors choose.
+    assert_eq!((end("1w", "2024-03-29"), end("1w", "2024-03-31")), (end("1w", "2024-03-25"), end("1w", "2024-03-25")));
+    assert_eq!(end("1mo", "2024-03-29"), end("1mo", "2024-03-01"));
     assert_eq!(end("1mo", "2024-12-01"), "2024-12-31T21:00:00Z");
 }
 
@@ -189,8 +193,8 @@ fn new_york_is_as_it_was_with_the_table_of_utc_hours() {
         date = s.date;
     }
     assert_eq!(Calendar::XNYS.trading_day_start(at("2024-11-30")), at("2024-12-02 09:00"));
-    // Beyond the years the result is the date, not the first session of the calendar.
-    assert_eq!(Calendar::XNYS.trading_day_start(at("1960-01-04")), at("1960-01-04"));
+    // Beyond the years the result is midnight of the date, not the first session of the calendar.
+    assert_eq!(Calendar::XNYS.trading_day_start(at("1960-01-04")), at("1960-01-04 05:00"));
 }
 
 #[test]
@@ -210,6 +214,24 @@ fn a_bar_in_the_lunch_break_is_not_regular_and_none_spans_it() {
     // A half day in Hong Kong has none.
     let eve = Calendar::named("XHKG").unwrap().session_on(at("2024-12-24")).unwrap();
     assert_eq!((eve.close, eve.pause), (at("2024-12-24 04:00"), None));
+}
+
+#[test]
+fn a_date_without_a_session_ends_where_the_next_one_begins() {
+    for (name, date) in [
+        // Before the years of the calendar, a holiday in Tokyo, and after the years.
+        ("XETR", "1995-06-07"),
+        ("XTKS", "2024-07-15"),
+        ("XBOM", "2027-01-08"),
+        ("XASX", "1995-01-02"),
+        ("XLON", "1960-07-01"),
+    ] {
+        let calendar = Calendar::named(name).unwrap();
+        let end = calendar.bar_end("1d".parse().unwrap(), at(date));
+        let last = day(calendar.zone().wall(end - 1));
+        assert_eq!(format_time(last), date, "{name} ends {}", format_time(end));
+        assert!(end <= calendar.trading_day_start(at(date) + DAY), "{name} {date}");
+    }
 }
 
 #[test]

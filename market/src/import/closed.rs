@@ -1,5 +1,7 @@
 //! Up to when imported bars are complete: a bar that ends after the import's clock is not closed.
 
+use std::collections::BTreeMap;
+
 use super::ImportOptions;
 use crate::calendar::Calendar;
 use crate::manifest::Manifest;
@@ -16,18 +18,27 @@ pub(super) struct Closed {
     first: Option<TimeMicros>,
     /// Bars that end after the clock.
     forming: usize,
+    /// Symbols whose last bar was forming in the dataset and has not come again: the least, and how many there are.
+    open: Option<(String, usize)>,
 }
 
 impl Closed {
-    /// From the ascending times of each symbol.
+    /// From the ascending times of each imported symbol, and what the dataset held before.
     pub fn of<'a>(
-        symbols: impl Iterator<Item = &'a [TimeMicros]>,
+        symbols: impl Iterator<Item = (&'a str, &'a [TimeMicros])>,
         clock: Option<TimeMicros>,
+        old: Option<&Manifest>,
         (calendar, timeframe): (Calendar, Timeframe),
     ) -> Self {
         let clock = clock.unwrap_or(TimeMicros::MAX);
-        let mut found = Self { last: None, closed: None, first: None, forming: 0 };
-        for times in symbols {
+        let mut found = Self { last: None, closed: None, first: None, forming: 0, open: None };
+        let was_forming = |last| old.is_some_and(|old| old.bar_end(last) > old.complete_to());
+        let entries = old.iter().flat_map(|old| &old.symbols).filter(|entry| was_forming(entry.last_time));
+        let mut open: BTreeMap<&str, TimeMicros> = entries.map(|e| (e.symbol.as_str(), e.last_time)).collect();
+        for (symbol, times) in symbols {
+            if open.get(symbol).is_some_and(|last| times.binary_search(last).is_ok()) {
+                open.remove(symbol);
+            }
             let ends = || times.iter().rev().map(|&start| calendar.bar_end(timeframe, start));
             let forming = ends().take_while(|end| *end > clock).count();
             found.last = found.last.max(ends().next());
@@ -35,22 +46,36 @@ impl Closed {
             found.first = [found.first, times.first().copied()].into_iter().flatten().min();
             found.forming += forming;
         }
+        found.open = open.keys().next().map(|symbol| ((*symbol).to_owned(), open.len()));
         found
     }
 
-    /// The requested time, else the dataset's as long as no imported bar ends later, else the one by the clock: `None`
-    /// where that is the end of the last bar. The result is the end of a bar and never the clock itself, so that the
+    /// The requested time; else the dataset's as long as no imported bar ends later or a bar that was forming has not
+    /// come again, since its values are not final; else the one by the clock: `None` where that is the end of the last bar. The result is the end of a bar and never the clock itself, so that the
     /// same file imported a second later gives the same snapshot.
     pub fn complete_to(&self, requested: Option<TimeMicros>, old: Option<&Manifest>) -> Option<TimeMicros> {
         let kept = || {
             let kept = old?.complete_to?;
-            (self.last.is_none_or(|end| end <= kept)).then_some(kept)
+            (self.open.is_some() || self.last.is_none_or(|end| end <= kept)).then_some(kept)
         };
         let by_clock = || {
             let before = old.map(Manifest::complete_to);
             (self.forming > 0).then(|| self.closed.max(before).or(self.first)).flatten()
         };
         requested.or_else(kept).or_else(by_clock)
+    }
+
+    /// A note that the time up to which the dataset is complete stays where it was, and why.
+    pub fn open_note(&self, options: &ImportOptions, old: Option<&Manifest>) -> Option<String> {
+        let ((symbol, count), old) = (self.open.as_ref()?, old?);
+        (options.complete_to.is_none() && self.last.is_some_and(|end| end > old.complete_to())).then(|| {
+            let others = if *count > 1 { format!(" and {} other symbols", count - 1) } else { String::new() };
+            format!(
+                "the last bar of {symbol}{others} was forming at an earlier import and has not come again: the dataset stays \
+                 complete to {}; import it, or say --complete-to",
+                old.calendar().zone().format(old.complete_to())
+            )
+        })
     }
 
     /// A note that bars are still forming, unless the user gave the time up to which they are complete.

@@ -1,7 +1,7 @@
 //! The files of one import: sorted, read in parallel, their dates interpreted together. A file that cannot be read is
 //! left out and reported; it is an error only if no file can be read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
@@ -9,7 +9,7 @@ use super::ImportOptions;
 use crate::error::MarketError;
 use crate::limits::IMPORT_ROWS_MAX;
 use crate::quarantine::{BadRow, Reason};
-use crate::reading::{DateOrderKey, OrderEvidence, Policy, ReadOptions, Rows, read_rows};
+use crate::reading::{DateOrderKey, LEAN_STORES, OrderEvidence, Policy, ReadOptions, RowBudget, Rows, read_rows};
 use crate::sources::{Input, OpenOptions, open};
 use crate::time::DateOrder;
 
@@ -29,11 +29,14 @@ pub(super) struct ReadFiles {
     pub notes: Vec<String>,
 }
 
-pub(super) fn read_all(inputs: &[Input], options: &ImportOptions) -> Result<ReadFiles, MarketError> {
+/// Reads the files. `adds`: to a dataset that exists, whose earlier files are not known.
+pub(super) fn read_all(inputs: &[Input], options: &ImportOptions, adds: bool) -> Result<ReadFiles, MarketError> {
+    let budget = RowBudget::new(IMPORT_ROWS_MAX);
     let read = |input: &Input, order: Option<DateOrder>| {
         let how = ReadOptions { date_order: order, ..options.read.clone() };
-        let rows = read_rows(&input.shown, &input.name, input.content()?, &how, Policy::Quarantine)?;
+        let rows = read_rows(&input.shown, &input.name, input.content()?, &how, Policy::Quarantine, &budget)?;
         if rows.of.is_empty() {
+            budget.give_back(rows.rows_read);
             let why = match &rows.complaint {
                 None => "it has a header but no rows".to_owned(),
                 Some((_, complaint)) => format!("none of its {} rows is usable ({complaint})", rows.rows_read),
@@ -45,6 +48,8 @@ pub(super) fn read_all(inputs: &[Input], options: &ImportOptions) -> Result<Read
     };
     let order = options.read.date_order;
     let all: Vec<Result<Rows, MarketError>> = inputs.par_iter().map(|input| read(input, order)).collect();
+    // That there are too many rows is no fault of the file that had the last of them.
+    budget.check()?;
     let (mut files, mut skipped, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     let mut first = None;
     for (at, one) in all.into_iter().enumerate() {
@@ -63,15 +68,19 @@ pub(super) fn read_all(inputs: &[Input], options: &ImportOptions) -> Result<Read
         return Err(error);
     }
     if order.is_none() {
-        settle_date_order(inputs, &mut files, &mut notes, |input| read(input, Some(DateOrder::DayFirst)))?;
+        settle_date_order(inputs, &mut files, &mut notes, adds, |input, rows| {
+            budget.give_back(rows.rows_read);
+            *rows = read(input, Some(DateOrder::DayFirst))?;
+            Ok(())
+        })?;
     }
     let commas = files.iter().filter(|(_, rows)| rows.decimal_comma).count();
     if commas > 0 {
         notes.push(format!("numbers of {commas} of {} files were read with a decimal comma", inputs.len()));
     }
-    let rows: u64 = files.iter().map(|(_, rows)| rows.rows_read).sum();
-    if rows > IMPORT_ROWS_MAX {
-        return Err(MarketError::Limit { what: "rows of one import".to_owned(), found: rows, limit: IMPORT_ROWS_MAX });
+    let scaled = files.iter().filter(|(_, rows)| rows.scaled).count();
+    if scaled > 0 {
+        notes.push(format!("prices of {scaled} of {} files were divided by 10,000, {LEAN_STORES}", inputs.len()));
     }
     Ok(ReadFiles { files, skipped, notes })
 }
@@ -89,7 +98,8 @@ fn settle_date_order(
     inputs: &[Input],
     files: &mut [(usize, Rows)],
     notes: &mut Vec<String>,
-    read_day_first: impl Fn(&Input) -> Result<Rows, MarketError>,
+    adds: bool,
+    read_day_first: impl Fn(&Input, &mut Rows) -> Result<(), MarketError>,
 ) -> Result<(), MarketError> {
     let find = |wanted: OrderEvidence| files.iter().find(|(_, rows)| rows.evidence == wanted).map(|(at, _)| *at);
     if let Some(mixed) = find(OrderEvidence::Mixed) {
@@ -106,13 +116,28 @@ fn settle_date_order(
         (Some(_), None, Some(_)) => {
             notes.push("dates such as 1/4/1999 were read day first".to_owned());
             for (at, rows) in files.iter_mut().filter(|(_, rows)| rows.evidence == OrderEvidence::Silent) {
-                *rows = read_day_first(&inputs[*at])?;
+                read_day_first(&inputs[*at], rows)?;
             }
             Ok(())
         }
         (Some(_), None, None) => {
             notes.push("dates such as 1/4/1999 were read day first".to_owned());
             Ok(())
+        }
+        (Some(day), Some(month), None) => {
+            let (day, month) = (&inputs[day].name, &inputs[month].name);
+            notes.push(format!(
+                "dates such as 1/4/1999 were read as each file shows: day first in {day}, month first in {month}"
+            ));
+            Ok(())
+        }
+        (None, None, Some(silent)) if adds => {
+            let date = files.iter().find(|(at, _)| *at == silent).map_or("", |(_, rows)| rows.open_date.as_str());
+            Err(MarketError::Refused(format!(
+                "{}: '{date}' may have its day or its month first, and no date of these files shows which; the dataset \
+                 exists, and the order of its earlier files is not known: name it with --day-first or --month-first",
+                inputs[silent].shown
+            )))
         }
         (_, _, Some(_)) | (_, Some(_), _) => {
             notes.push("dates such as 1/4/1999 were read month first".to_owned());
@@ -127,10 +152,12 @@ fn settle_date_order(
 pub(super) fn reread(
     inputs: &[Input],
     options: &ReadOptions,
-    late: BTreeMap<usize, BTreeSet<(u64, Reason)>>,
+    late: BTreeMap<usize, Vec<(u64, Reason)>>,
 ) -> Result<Vec<(usize, BadRow)>, MarketError> {
     let mut bad = Vec::new();
-    for (file, rows) in late {
+    for (file, mut rows) in late {
+        // A line of a table of several symbols has several rows, and may come more than once.
+        rows.sort_unstable();
         let input = &inputs[file];
         let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
         let source = open(&input.shown, &input.name, input.content()?, how)?;

@@ -12,6 +12,7 @@ mod inputs;
 mod prepare;
 mod settle;
 mod tables;
+mod zones;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use self::prepare::{Prepared, by_reason, prepare};
 use self::settle::other_timeframe;
 pub(crate) use self::settle::{Labels, label_rows};
 use self::tables::{NewTables, read_tables, store_tables};
+use crate::as_of::AsOf;
 use crate::bundled::is_bundled;
 use crate::dataset::{Dataset, Files};
 use crate::error::MarketError;
@@ -35,7 +37,7 @@ use crate::quarantine::write_quarantine;
 use crate::reading::ReadOptions;
 use crate::snapshot::{Heading, Sink, WriteLock, assemble, publish};
 use crate::store::Store;
-use crate::time::TimeMicros;
+use crate::time::{TimeMicros, now};
 
 /// Origin of imported bars in a manifest.
 pub(crate) const ORIGIN_IMPORT: &str = "import";
@@ -57,8 +59,9 @@ pub struct ImportOptions {
     /// Name of the exchange calendar; `None` keeps the dataset's; for a new one it is that of the files' format, or
     /// `XNYS`.
     pub calendar: Option<String>,
-    /// The instant up to which the bars are complete; `None` means the end of the last bar (see [`import_files`]).
-    pub complete_to: Option<TimeMicros>,
+    /// The date (its end) or the time up to which the bars are complete, on the exchange's clock; `None` means the end of
+    /// the last bar (see [`import_files`]).
+    pub complete_to: Option<AsOf>,
     /// The current time: bars that end later are forming, unless `complete_to` is set. `None`: no bar is treated as
     /// forming.
     pub clock: Option<TimeMicros>,
@@ -161,8 +164,9 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
 /// Imports files of bars as one new snapshot of `options.dataset`. A file that cannot be read is left out and reported,
 /// unless `strict` is set or none can be read.
 ///
-/// Without `complete_to` the dataset's own is kept as long as none of the imported bars ends after it; otherwise the
-/// bars are taken to be complete up to the end of the last one that ends no later than `clock`.
+/// Without `complete_to` the dataset's own is kept as long as none of the imported bars ends after it, and as long as a
+/// bar that was forming then has not come again; otherwise the bars are taken to be complete up to the end of the last
+/// one that ends no later than `clock`.
 ///
 /// # Errors
 /// [`MarketError::BadCsv`] for a file without a usable header or without a single good row,
@@ -197,11 +201,17 @@ pub fn import_files(store: &Store, options: &ImportOptions) -> Result<ImportRepo
     }
     let symbols_imported = imported.len() as u64;
     let old = existing.as_ref().map(|d| &*d.manifest);
-    let closed = Closed::of(imported.values().map(|b| b.times.as_slice()), options.clock, (calendar, timeframe));
+    let requested = match &options.complete_to {
+        Some(time) => Some(time.fixed(calendar, options.clock.unwrap_or_else(now))?),
+        None => None,
+    };
+    let times = || imported.iter().map(|(symbol, bars)| (&**symbol, bars.times.as_slice()));
+    let closed = Closed::of(times(), options.clock, old, (calendar, timeframe));
     let sink = Sink::Directory { path: directory.clone(), name: name.clone() };
     let mut merged = merge_into(&sink, existing.as_ref(), columns, imported)?;
-    let complete_to = closed.complete_to(options.complete_to, old);
+    let complete_to = closed.complete_to(requested, old);
     notes.extend(closed.note(options, calendar));
+    notes.extend(closed.open_note(options, old));
     let NewTables { factors, listing } = new_tables;
     let stored = store_tables(&sink, existing.as_ref(), factors, listing, &merged.columns)?;
     let heading = Heading {

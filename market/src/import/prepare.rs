@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::fit::Fit;
 use super::groups::{spread, united_columns};
 use super::inputs::{SkippedFile, read_all, reread};
-use super::settle::{Labels, check_calendar, choose_timeframe, choose_zone, label_all};
+use super::settle::{Labels, check_calendar, choose_timeframe, label_all};
+use super::zones::choose_zone;
 use super::{ImportOptions, check_writable_name};
 use crate::arrow_file::SymbolBars;
 use crate::calendar::Calendar;
@@ -17,7 +18,7 @@ use crate::limits::{PREVIEW_BAD_ROWS_MAX, PREVIEW_BARS_MAX};
 use crate::merge::{SymbolRows, combine_files};
 use crate::name::Timeframe;
 use crate::quarantine::{QuarantinedRow, Reason};
-use crate::reading::Rows;
+use crate::reading::{Rows, map_symbol};
 use crate::sources::expand;
 use crate::store::Store;
 use crate::time::TimeMicros;
@@ -126,6 +127,33 @@ fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a Rows)>) -> Vec<Layout> 
     layouts
 }
 
+/// Share of rows with the time of another one from which a file without a column of symbols is taken to have several.
+const JOINED_SHARE: f64 = 0.1;
+
+/// A file of one symbol with columns that may name several.
+struct Suspect {
+    rows: u64,
+    columns: Vec<String>,
+}
+
+impl Suspect {
+    /// A symbol that the user takes from the file's name is not doubted.
+    fn of(file: usize, rows: &Rows, options: &ImportOptions) -> Option<(usize, Self)> {
+        let one = rows.symbol_heading.is_none() && options.read.symbol_from.is_none() && !rows.text_columns.is_empty();
+        one.then(|| (file, Self { rows: rows.rows_read, columns: rows.text_columns.clone() }))
+    }
+
+    /// Refuses to join symbols: `doubled` rows have the time of another one, or come before it.
+    fn check(&self, file: &str, doubled: usize) -> Result<(), MarketError> {
+        if doubled as f64 <= JOINED_SHARE * self.rows as f64 {
+            return Ok(());
+        }
+        let why = format!("{doubled} of its {} rows have the time of another row or are out of order", self.rows);
+        let expected = format!("one row for each time, or {}", map_symbol(&self.columns));
+        Err(MarketError::BadCsv { file: file.to_owned(), why, expected })
+    }
+}
+
 /// The requested calendar, else the dataset's, else that of the files' format, else New York's.
 fn choose_calendar(
     options: &ImportOptions,
@@ -144,14 +172,19 @@ fn choose_calendar(
 /// Reads the files of an import. Without files only reference data of the dataset change.
 pub(super) fn prepare(options: &ImportOptions, existing: Option<&Dataset>) -> Result<Prepared, MarketError> {
     let inputs = expand(&options.files)?;
-    let read = read_all(&inputs, options)?;
+    let read = read_all(&inputs, options, existing.is_some())?;
     let (files, mut notes) = (read.files, read.notes);
     let calendar = choose_calendar(options, existing, &files)?;
     let chosen = choose_timeframe(&inputs, &files, options, existing, calendar)?;
     let timeframe = chosen.timeframe;
+    if chosen.by_date {
+        notes.push(
+            "one bar of each symbol: dates were taken for daily bars; --timeframe sets another length".to_owned(),
+        );
+    }
     let zone = match timeframe.is_dated() {
         true => options.read.zone,
-        false => choose_zone(&files, options, calendar, &mut notes)?,
+        false => choose_zone(&files, options, calendar, existing, &mut notes)?,
     };
     let layouts = layouts(files.iter().map(|(at, rows)| (inputs[*at].shown.as_str(), rows)));
     let rows_read: u64 = files.iter().map(|(_, rows)| rows.rows_read).sum();
@@ -163,11 +196,16 @@ pub(super) fn prepare(options: &ImportOptions, existing: Option<&Dataset>) -> Re
         bad.extend(rows.bad.drain(..).map(|row| QuarantinedRow { file: file.clone(), row }));
     }
     let read_files = files.len();
-    let mut late: BTreeMap<usize, BTreeSet<(u64, Reason)>> = BTreeMap::new();
+    let suspects: BTreeMap<usize, Suspect> =
+        files.iter().filter_map(|(at, rows)| Suspect::of(*at, rows, options)).collect();
+    let mut late: BTreeMap<usize, Vec<(u64, Reason)>> = BTreeMap::new();
     let mut by_symbol: BTreeMap<Arc<str>, Vec<(usize, SymbolRows)>> = BTreeMap::new();
     let mut turned = 0;
     for (file, own, (symbols, unordered, reversed)) in label_all(files, Labels { timeframe, zone, calendar }) {
         turned += usize::from(reversed);
+        if let Some(suspect) = suspects.get(&file) {
+            suspect.check(&inputs[file].shown, unordered.len())?;
+        }
         if !unordered.is_empty() {
             late.entry(file).or_default().extend(unordered);
         }

@@ -1,31 +1,26 @@
-//! Interprets the times of an import once all its files are known: the length of a bar, the zone of times without one,
-//! and which bars are duplicates or out of order. Contradictions are refused with advice.
+//! Interprets the times of an import once all its files are known: the length of a bar, and which bars are duplicates or
+//! out of order. Contradictions are refused with advice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use super::ImportOptions;
-use super::fit::{Fit, percent, share_outside};
+use super::fit::Fit;
 use crate::arrow_file::SymbolBars;
 use crate::calendar::Calendar;
 use crate::dataset::Dataset;
 use crate::error::MarketError;
-use crate::limits::FIT_BARS_MAX;
 use crate::merge::SymbolRows;
 use crate::name::{TimeUnit, Timeframe};
 use crate::quarantine::Reason;
-use crate::reading::{Inferred, NAIVE, Rows, Spacing, length, newest_first};
+use crate::reading::{DATED_STEPS, Inferred, MANY_STEPS, NAIVE, Rows, SURE_STEPS, Spacing, length, newest_first};
 use crate::sources::Input;
-use crate::time::{DAY, SECOND, TimeMicros};
+use crate::time::{DAY, SECOND, TimeMicros, format_time};
 use crate::zone::Zone;
 
 const DAILY: Timeframe = Timeframe { count: 1, unit: TimeUnit::Day };
-/// Zones that are tried for times without one, besides the calendar's own.
-const ZONES_TRIED: [&str; 5] = ["America/New_York", "Europe/London", "Europe/Berlin", "Europe/Athens", "Asia/Tokyo"];
-/// Least number of bars to conclude that another zone fits better.
-const ZONE_BARS_MIN: usize = 20;
 
 /// The timeframe of an import, and how it was chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +28,8 @@ pub(super) struct Chosen {
     pub timeframe: Timeframe,
     /// Neither requested nor that of the dataset, but inferred from the spacing of the bars.
     pub inferred: bool,
+    /// Not inferred from any spacing: bars with a date alone were taken for days.
+    pub by_date: bool,
 }
 
 /// Instants of a file's rows, times without a zone taken as UTC.
@@ -85,10 +82,10 @@ pub(super) fn choose_timeframe(
     if spacing.count() == 0 {
         spacing = across(files);
     }
-    let inferred = spacing.timeframe();
-    let chosen = match (requested.or(held), inferred) {
-        (Some(timeframe), _) => Chosen { timeframe, inferred: false },
-        (None, Some(Inferred::Timeframe(timeframe, _))) => Chosen { timeframe, inferred: true },
+    let plain = |timeframe| Chosen { timeframe, inferred: false, by_date: false };
+    let chosen = match (requested.or(held), spacing.timeframe()) {
+        (Some(timeframe), _) => plain(timeframe),
+        (None, Some(Inferred::Timeframe(timeframe, _))) => Chosen { inferred: true, ..plain(timeframe) },
         (None, Some(Inferred::Odd(step))) => {
             return Err(MarketError::Refused(format!(
                 "the bars are {} apart, which is not a timeframe: set it with --timeframe, such as --timeframe 1m",
@@ -96,26 +93,21 @@ pub(super) fn choose_timeframe(
             )));
         }
         (None, None) => {
-            let midnight = |(rows, i): (&Rows, usize)| {
-                let (local, offset) = (rows.local[i], rows.offset[i]);
-                let known = offset != NAIVE;
-                local.rem_euclid(DAY) == 0
-                    || known && calendar.zone().wall(local - i64::from(offset) * SECOND).rem_euclid(DAY) == 0
-            };
-            let mut bars = files.iter().flat_map(|(_, rows)| (0..rows.local.len()).map(move |i| (rows, i)));
-            if !bars.all(midnight) {
+            if files.iter().any(|(_, rows)| with_clock(rows, options, calendar).is_some()) {
                 let message = "with one bar per symbol the timeframe cannot be inferred: set it with --timeframe, such as \
                             --timeframe 1m";
                 return Err(MarketError::Refused(message.to_owned()));
             }
-            Chosen { timeframe: DAILY, inferred: false }
+            Chosen { by_date: true, ..plain(DAILY) }
         }
     };
     let timeframe = chosen.timeframe;
-    let each = files.iter().map(|(at, rows)| (inputs[*at].shown.as_str(), &rows.spacing));
-    let whole = files.first().map(|(at, _)| (inputs[*at].shown.as_str(), &spacing));
-    for (file, spacing) in each.chain(whole) {
-        let Some(why) = spacing.contradicts(timeframe) else { continue };
+    // A timeframe that the user names is refused only by many bars; the dataset's says nothing about these files.
+    let many = if requested.is_none() && held.is_some() { DATED_STEPS } else { MANY_STEPS };
+    let each = files.iter().map(|(at, rows)| (inputs[*at].shown.as_str(), &rows.spacing, SURE_STEPS, MANY_STEPS));
+    let whole = files.first().map(|(at, _)| (inputs[*at].shown.as_str(), &spacing, 1, many));
+    for (file, spacing, least, many) in each.chain(whole) {
+        let Some(why) = spacing.contradicts(timeframe, least, many) else { continue };
         let instead = match spacing.timeframe() {
             Some(Inferred::Timeframe(timeframe, _)) => Some(timeframe),
             _ => None,
@@ -137,7 +129,40 @@ pub(super) fn choose_timeframe(
             }
         });
     }
+    if requested.is_none() && timeframe.is_dated() && spacing.count() < DATED_STEPS {
+        check_clocks(inputs, files, options, calendar, (timeframe, held.is_some()))?;
+    }
     Ok(chosen)
+}
+
+/// The first row whose time is not midnight, neither as written nor on the exchange's clock.
+fn with_clock(rows: &Rows, options: &ImportOptions, calendar: Calendar) -> Option<usize> {
+    let zone = options.read.zone.unwrap_or_else(|| calendar.zone());
+    (0..rows.local.len()).find(|&row| {
+        let (local, offset) = (rows.local[row], rows.offset[row]);
+        let instant = || local - i64::from(offset) * SECOND;
+        local.rem_euclid(DAY) != 0 && (offset == NAIVE || zone.wall(instant()).rem_euclid(DAY) != 0)
+    })
+}
+
+/// Refuses bars with a time of day when too few follow each other to show that they are dated ones: one minute of each
+/// symbol would replace the bars of that day.
+fn check_clocks(
+    inputs: &[Input],
+    files: &[(usize, Rows)],
+    options: &ImportOptions,
+    calendar: Calendar,
+    (timeframe, adds): (Timeframe, bool),
+) -> Result<(), MarketError> {
+    let found = files.iter().find_map(|(at, rows)| Some((at, rows, with_clock(rows, options, calendar)?)));
+    let Some((at, rows, row)) = found else { return Ok(()) };
+    let (file, line) = (&inputs[*at].shown, rows.lines[row]);
+    let time = instants(rows).nth(row).map_or_else(String::new, format_time);
+    let instead = if adds { ", or import shorter bars into a dataset of their own" } else { " or another one" };
+    Err(MarketError::Refused(format!(
+        "{file}, line {line}: the bar at {time} has a time of day, and too few bars follow each other to show that they \
+         are bars of {timeframe}: set --timeframe {timeframe} if they are{instead}"
+    )))
 }
 
 /// The error that a dataset holds bars of another timeframe, with advice.
@@ -146,60 +171,6 @@ pub(super) fn other_timeframe(dataset: &str, held: Timeframe, why: &str, other: 
         "dataset '{dataset}' holds bars of {held}, and {why}: import them into a dataset of their own, such as \
          --dataset {dataset}-{other}, or remove this one first (trawl data rm {dataset})"
     ))
-}
-
-/// The zone of times without one: the requested one, else that of the files' format. `None` reads them as UTC, which is
-/// refused where the bars' times of day contradict it.
-pub(super) fn choose_zone(
-    files: &[(usize, Rows)],
-    options: &ImportOptions,
-    calendar: Calendar,
-    notes: &mut Vec<String>,
-) -> Result<Option<Zone>, MarketError> {
-    let zones: BTreeSet<Option<&str>> = files.iter().map(|(_, rows)| rows.format.zone()).collect();
-    let of_format = zones.first().copied().flatten().filter(|_| zones.len() == 1);
-    if let Some(zone) = options.read.zone {
-        return Ok(Some(zone));
-    }
-    if let Some(name) = of_format {
-        return Zone::named(name).map(Some);
-    }
-    let naive = |rows: &Rows| rows.offset.iter().filter(|offset| **offset == NAIVE).count();
-    let count: usize = files.iter().map(|(_, rows)| naive(rows)).sum();
-    if count == 0 {
-        return Ok(None);
-    }
-    let clocks = files.iter().flat_map(|(_, rows)| rows.local.iter().zip(&rows.offset));
-    let clocks = clocks.filter(|(_, offset)| **offset == NAIVE).map(|(local, _)| *local);
-    let sample: Vec<TimeMicros> = clocks.step_by(count / FIT_BARS_MAX + 1).collect();
-    let outside = |zone: Zone| share_outside(calendar, sample.iter().map(|local| zone.to_utc(*local)));
-    let as_utc = outside(Zone::UTC);
-    let tried = ZONES_TRIED.iter().filter_map(|name| Zone::named(name).ok());
-    let all = std::iter::once(calendar.zone()).chain(tried).map(|zone| (outside(zone), zone));
-    let best = all.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share < as_utc / 2.0);
-    let other_is_better = sample.len() >= ZONE_BARS_MIN
-        && best.is_some_and(|(share, zone)| {
-            let doubtful = if zone == calendar.zone() { 0.02 } else { 0.1 };
-            as_utc > doubtful && share * 4.0 < as_utc
-        });
-    if as_utc <= 0.5 && !other_is_better {
-        notes.push("times without a zone were read as UTC; --tz sets their zone".to_owned());
-        return Ok(None);
-    }
-    let advice = match best {
-        Some((share, zone)) => {
-            let zone = zone.name();
-            format!("read in {zone} it would be {}: set --tz {zone}, or --tz UTC if they are UTC", percent(share))
-        }
-        None => {
-            "set --tz to the zone of these times, or to UTC if they are UTC, or set the --calendar that fits".to_owned()
-        }
-    };
-    Err(MarketError::Refused(format!(
-        "{} of the bars are outside the regular sessions of {} when times without a zone are read as UTC; {advice}",
-        percent(as_utc),
-        calendar.name()
-    )))
 }
 
 /// How times are converted to the labels of bars.
@@ -252,11 +223,20 @@ pub(crate) fn label_rows(rows: Rows, labels: Labels) -> Labelled {
     };
     let mut split: Vec<SymbolRows> = symbols.iter().zip(&counts).map(empty).collect();
     let mut bad = Vec::new();
+    // Of rows with one time the first of the file is kept, also where the file is read from its end.
     let mut push = |row: usize| {
         let (rows, time) = (&mut split[of[row] as usize], times[row]);
         if rows.bars.times.last().is_some_and(|&last| time <= last) {
-            let known = rows.bars.times.binary_search(&time).is_ok();
-            bad.push((lines[row], if known { Reason::DuplicateTime } else { Reason::TimeOutOfOrder }));
+            match rows.bars.times.binary_search(&time) {
+                Ok(known) if turned => {
+                    bad.push((std::mem::replace(&mut rows.lines[known], lines[row]), Reason::DuplicateTime));
+                    for (to, from) in rows.bars.columns.iter_mut().zip(&values) {
+                        to[known] = from[row];
+                    }
+                }
+                Ok(_) => bad.push((lines[row], Reason::DuplicateTime)),
+                Err(_) => bad.push((lines[row], Reason::TimeOutOfOrder)),
+            }
             return;
         }
         rows.bars.times.push(time);

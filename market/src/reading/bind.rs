@@ -19,6 +19,8 @@ pub(crate) struct Binding {
     /// A second column that holds the time of day.
     pub clock: Option<usize>,
     pub symbol: Option<usize>,
+    /// The column of symbols was recognised by a name that also means other things, such as `code`.
+    pub symbol_by_alias: bool,
     /// Cell and column: core columns in their order, then the others by name.
     pub values: Vec<(usize, String)>,
     /// Headers without a meaning here.
@@ -67,7 +69,7 @@ pub(crate) fn bind(
     }
 
     let mut ignored = Vec::new();
-    let mut clock = None;
+    let (mut clock, mut symbol_by_alias) = (None, false);
     let named: Vec<String> = headers.iter().map(|h| snake(h)).collect();
     let find = |taken: &[bool], name: &str| named.iter().zip(taken).position(|(n, &taken)| !taken && n == name);
     // A column of dates and one of times of the day are read together.
@@ -93,6 +95,7 @@ pub(crate) fn bind(
     {
         meaning.insert("symbol".to_owned(), cell);
         taken[cell] = true;
+        symbol_by_alias = true;
     }
     for (alias, name) in VALUE_ALIASES {
         let known = meaning.contains_key(name) || find(&taken, name).is_some();
@@ -135,7 +138,7 @@ pub(crate) fn bind(
         values.extend(meaning.remove(core).map(|cell| (cell, core.to_owned())));
     }
     values.extend(meaning.into_iter().map(|(column, cell)| (cell, column)));
-    Ok(Binding { width: headers.len(), time, clock, symbol, values, ignored })
+    Ok(Binding { width: headers.len(), time, clock, symbol, symbol_by_alias, values, ignored })
 }
 
 /// Lower snake case, even of names with another meaning than a numeric column.

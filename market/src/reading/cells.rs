@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
+use arrow_array::types::{Float64Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int64Array, StringArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+};
 use arrow_schema::DataType;
 
 use super::bind::Binding;
 use super::number::{Cell, parse_number};
-use crate::time::{DateOrder, SECOND, TimeMicros, format_time, parse_written};
+use crate::time::{DateOrder, SECOND, TimeMicros, format_of_day, format_time, is_in_years, parse_written};
 use crate::zone::Zone;
 
 /// Offset of a time that was written without a zone.
@@ -21,6 +23,8 @@ pub(super) enum Cells<'a> {
     Float(&'a Float64Array),
     Whole(&'a Int64Array),
     Time(&'a TimestampMicrosecondArray),
+    /// Times of the day.
+    Clock(&'a Time64MicrosecondArray),
     /// Not requested, or of a type that is neither number nor text.
     Other,
 }
@@ -32,6 +36,7 @@ impl<'a> Cells<'a> {
             DataType::Float64 => Self::Float(array.as_primitive::<Float64Type>()),
             DataType::Int64 => Self::Whole(array.as_primitive::<Int64Type>()),
             DataType::Timestamp(..) => Self::Time(array.as_primitive::<TimestampMicrosecondType>()),
+            DataType::Time64(_) => Self::Clock(array.as_primitive::<Time64MicrosecondType>()),
             _ => Self::Other,
         }
     }
@@ -55,7 +60,7 @@ impl<'a> Cells<'a> {
                     of(values.value(row) as f64)
                 }
             }
-            Self::Time(_) => Cell::Text,
+            Self::Time(_) | Self::Clock(_) => Cell::Text,
             Self::Other => Cell::Missing,
         }
     }
@@ -66,6 +71,7 @@ impl<'a> Cells<'a> {
             Self::Float(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
             Self::Whole(values) if values.is_valid(row) => Cow::Owned(values.value(row).to_string()),
             Self::Time(values) if values.is_valid(row) => Cow::Owned(format_time(values.value(row))),
+            Self::Clock(values) if values.is_valid(row) => Cow::Owned(format_of_day(values.value(row))),
             _ => Cow::Borrowed(""),
         }
     }
@@ -81,15 +87,26 @@ pub(super) enum Stamp {
 }
 
 impl Stamp {
-    pub fn read(self, time: TimeMicros) -> (TimeMicros, i32) {
-        match self {
+    /// The local time and its offset; `None` in years that are not read, as in text.
+    pub fn read(self, time: TimeMicros) -> Option<(TimeMicros, i32)> {
+        is_in_years(time).then(|| match self {
             Self::Naive => (time, NAIVE),
-            Self::Fixed(seconds) => (time.saturating_add(i64::from(seconds) * SECOND), seconds),
+            Self::Fixed(seconds) => (time + i64::from(seconds) * SECOND, seconds),
             Self::Zone(zone) => {
                 let wall = zone.wall(time);
-                (wall, (wall.saturating_sub(time) / SECOND) as i32)
+                (wall, ((wall - time) / SECOND) as i32)
             }
-        }
+        })
+    }
+
+    /// The same for a local time, such as a date and a time of day from two columns.
+    pub fn local(self, local: TimeMicros) -> (TimeMicros, i32) {
+        let offset = match self {
+            Self::Naive => NAIVE,
+            Self::Fixed(seconds) => seconds,
+            Self::Zone(zone) => ((local - zone.to_utc(local)) / SECOND) as i32,
+        };
+        (local, offset)
     }
 }
 

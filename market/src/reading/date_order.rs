@@ -23,10 +23,12 @@ pub(crate) enum DateOrderKey {
 }
 
 /// The orders of day and month that were seen.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct DateEvidence {
     /// Some date is ambiguous.
     pub open: bool,
+    /// The first of them as written.
+    pub example: String,
     month_first: bool,
     day_first: bool,
 }
@@ -37,6 +39,13 @@ impl DateEvidence {
         if let Cells::Text(texts) = time
             && let Some((first, second)) = open_order(texts.value(row))
         {
+            // The fifth of May is the same in both orders.
+            if first == second {
+                return;
+            }
+            if !self.open {
+                self.example = texts.value(row).trim().to_owned();
+            }
             self.open = true;
             self.month_first |= (1..=12).contains(&first) && (13..=31).contains(&second);
             self.day_first |= (13..=31).contains(&first) && (1..=12).contains(&second);
@@ -44,16 +53,16 @@ impl DateEvidence {
     }
 
     /// Whether only the day-first order occurs.
-    pub fn is_day_first(self) -> bool {
+    pub fn is_day_first(&self) -> bool {
         self.day_first && !self.month_first
     }
 
     /// Whether some date is valid only with the month first.
-    pub fn has_month_first(self) -> bool {
+    pub fn has_month_first(&self) -> bool {
         self.month_first
     }
 
-    pub fn conclude(self) -> OrderEvidence {
+    pub fn conclude(&self) -> OrderEvidence {
         match (self.open, self.month_first, self.day_first) {
             (false, ..) => OrderEvidence::NotNeeded,
             (true, false, false) => OrderEvidence::Silent,

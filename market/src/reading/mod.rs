@@ -6,6 +6,7 @@
 
 mod bar_check;
 mod bind;
+mod budget;
 mod cells;
 mod date_order;
 mod number;
@@ -19,13 +20,14 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use bind::CORE;
+pub(crate) use budget::RowBudget;
 pub(crate) use cells::NAIVE;
 pub(crate) use date_order::{DateOrderKey, OrderEvidence};
 pub use presets::ImportFormat;
 pub(crate) use presets::is_data_row;
 pub(crate) use rows::{Policy, Rows, UNREAD, read_rows};
 pub use series::{FileSeries, SymbolSeries, read_series};
-pub(crate) use spacing::{Inferred, Spacing, length};
+pub(crate) use spacing::{DATED_STEPS, Inferred, MANY_STEPS, SURE_STEPS, Spacing, length};
 
 use crate::error::MarketError;
 use crate::limits::CLASSIFY_ROWS;
@@ -43,6 +45,8 @@ pub struct ReadOptions {
     pub map: Vec<(String, String)>,
     /// Order of dates such as `1/4/1999`; `None` infers it from all dates of the files.
     pub date_order: Option<DateOrder>,
+    /// The decimal sign of text is a comma; otherwise it is inferred from the cells of each file.
+    pub decimal_comma: bool,
     /// The zone of times without one.
     pub zone: Option<Zone>,
     /// Extracts the symbol from a file's name.
@@ -89,6 +93,18 @@ pub(crate) fn stem(file_name: &str) -> &str {
         }
     }
     name
+}
+
+/// Why prices are divided, and what to do if they should not be.
+pub(crate) const LEAN_STORES: &str = "as LEAN stores them; --format csv with --columns reads them as they are";
+
+/// Advice to name the column of symbols, which may be one of these.
+pub(crate) fn map_symbol(columns: &[String]) -> String {
+    match columns {
+        [] => "--map symbol=COLUMN with the column of the symbols".to_owned(),
+        [one] => format!("--map symbol={one} if that column names the symbols"),
+        several => format!("--map symbol=COLUMN with the one of {} that names the symbols", several.join(", ")),
+    }
 }
 
 /// Whether the first rows, given as (index of a symbol, time), mostly go back in time.

@@ -9,11 +9,14 @@ pub(super) enum Cell {
     Text,
 }
 
-/// Parses a cell; with `comma` the decimal sign is a comma and dots separate thousands.
+/// Parses a cell; with `comma` the decimal sign is a comma, and dots separate groups of three digits.
 pub(super) fn parse_number(cell: &str, comma: bool) -> Cell {
     let cell = cell.trim();
     let value = match comma {
-        true if cell.contains([',', '.']) => cell.replace('.', "").replace(',', ".").parse(),
+        true if cell.contains([',', '.']) => match plain_of_comma(cell) {
+            Some(plain) => plain.parse(),
+            None => return Cell::Text,
+        },
         _ => cell.parse::<f64>(),
     };
     match value {
@@ -24,13 +27,43 @@ pub(super) fn parse_number(cell: &str, comma: bool) -> Cell {
     }
 }
 
-/// What the cells of a file show about its decimal sign.
-#[derive(Debug, Clone, Copy, Default)]
+/// `1.234,50` as `1234.50`; `None` where the dots cannot separate thousands, as in `1.5`.
+fn plain_of_comma(cell: &str) -> Option<String> {
+    let (whole, decimals) = cell.split_once(',').unwrap_or((cell, ""));
+    let digits = whole.trim_start_matches(['-', '+']);
+    let mut groups = digits.split('.');
+    let first = groups.next().unwrap_or_default();
+    let mut rest = groups.peekable();
+    if rest.peek().is_some()
+        && (!(1..=3).contains(&first.len()) || first.starts_with('0') || rest.any(|group| group.len() != 3))
+    {
+        return None;
+    }
+    if decimals.contains(['.', ',']) { None } else { Some(format!("{}.{decimals}", whole.replace('.', ""))) }
+}
+
+/// What the cells of a file show about its decimal sign, with the first cell that shows it.
+#[derive(Debug, Clone, Default)]
 pub(super) struct DecimalSign {
-    comma: usize,
-    point: usize,
+    comma: Sighted,
+    point: Sighted,
     /// `1,234`: a number with three decimals, or thousands.
-    open: usize,
+    open: Sighted,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Sighted {
+    count: usize,
+    first: String,
+}
+
+impl Sighted {
+    fn add(&mut self, cell: &str) {
+        if self.count == 0 {
+            self.first = cell.to_owned();
+        }
+        self.count += 1;
+    }
 }
 
 impl DecimalSign {
@@ -39,26 +72,40 @@ impl DecimalSign {
         if !cell.contains([',', '.']) || !cell.bytes().all(|c| c.is_ascii_digit() || c == b',' || c == b'.') {
             return;
         }
+        // No group of thousands begins with a zero, or has more than three digits.
+        let may_group = |whole: &str| (1..=3).contains(&whole.len()) && !whole.starts_with('0');
         let Some((whole, decimals)) = cell.rsplit_once(',') else {
-            // In `1.234` the dot may separate thousands.
-            let decimal = cell.rsplit_once('.').is_some_and(|(whole, d)| d.len() != 3 || whole.len() > 3);
-            self.point += usize::from(decimal && cell.matches('.').count() == 1);
+            let decimal = cell.rsplit_once('.').is_some_and(|(whole, d)| d.len() != 3 || !may_group(whole));
+            if decimal && cell.matches('.').count() == 1 {
+                self.point.add(cell);
+            }
             return;
         };
-        if decimals.contains('.') {
-            self.point += 1;
-        } else if whole.contains(',') {
-            // Several commas separate thousands.
-        } else if decimals.len() == 3 && !whole.contains('.') {
-            self.open += 1;
+        if decimals.contains('.') || whole.contains(',') {
+            // Commas before a point, or several, separate thousands.
+            self.point.add(cell);
+        } else if decimals.len() == 3 && may_group(whole) {
+            self.open.add(cell);
         } else if !decimals.is_empty() {
-            self.comma += 1;
+            self.comma.add(cell);
         }
     }
 
     /// Whether the decimal sign is a comma. `likely` where commas do not separate the cells of the file.
-    pub fn is_comma(self, likely: bool) -> bool {
-        self.comma > self.point || (likely && self.open > 0 && self.point == 0)
+    ///
+    /// # Errors
+    /// Why that cannot be decided.
+    pub fn is_comma(&self, likely: bool) -> Result<bool, String> {
+        let (comma, point, open) = (&self.comma, &self.point, &self.open);
+        if comma.count > point.count && point.count > 0 {
+            return Err(format!("'{}' has a decimal comma, and '{}' a decimal point", comma.first, point.first));
+        }
+        if comma.count == 0 && point.count == 0 && likely && open.count > 0 {
+            let whole = open.first.replace(',', "");
+            return Err(format!("'{}' may be {whole} or have a decimal comma, and no cell shows which", open.first));
+        }
+        // Where points are in the majority, a decimal comma is not a number, and its row is reported.
+        Ok(comma.count > point.count)
     }
 }
 
@@ -96,17 +143,40 @@ mod tests {
     }
 
     #[test]
+    fn with_a_decimal_comma_dots_separate_groups_of_three_digits() {
+        for cell in ["1.5", "0.123", "12.34,5", "1234.567,8", ".123", "1,2,3", "1,5.5"] {
+            assert_eq!(parse_number(cell, true), Cell::Text, "{cell}");
+        }
+        assert_eq!(parse_number("-1.234,5", true), Cell::Number(-1234.5));
+        assert_eq!(parse_number(",5", true), Cell::Number(0.5));
+    }
+
+    fn sign(cells: &[&str], likely: bool) -> Result<bool, String> {
+        let mut sign = DecimalSign::default();
+        cells.iter().for_each(|cell| sign.look(cell));
+        sign.is_comma(likely)
+    }
+
+    #[test]
     fn the_decimal_sign_is_inferred_from_all_cells_together() {
-        let is_comma = |cells: &[&str], likely: bool| {
-            let mut sign = DecimalSign::default();
-            cells.iter().for_each(|cell| sign.look(cell));
-            sign.is_comma(likely)
-        };
-        assert!(is_comma(&["1.234,50", "12,5", "1000", "10.000"], true));
-        assert!(is_comma(&["151,234"], true) && !is_comma(&["151,234"], false));
-        assert!(!is_comma(&["1,234.50", "1.5"], true));
-        assert!(!is_comma(&["1,234,567", "1.5"], true));
-        assert!(!is_comma(&["1.234", "1"], true));
+        assert_eq!(sign(&["1.234,50", "12,5", "1000", "10.000"], true), Ok(true));
+        assert_eq!(sign(&["151,234"], false), Ok(false));
+        assert_eq!(sign(&["1,234.50", "1.5"], true), Ok(false));
+        assert_eq!(sign(&["1,234,567", "1.5"], true), Ok(false));
+        assert_eq!(sign(&["1.234", "1"], true), Ok(false));
+        assert_eq!(sign(&["0,123", "1,085"], true), Ok(true), "thousands do not begin with a zero");
+        assert_eq!(sign(&["1234,567"], true), Ok(true), "thousands are groups of three digits");
+        assert_eq!(sign(&["1.5", "2.5", "1,5"], true), Ok(false), "one cell of many is an error of its row");
+    }
+
+    #[test]
+    fn a_decimal_sign_that_no_cell_shows_or_that_cells_contradict_is_refused() {
+        let why = sign(&["1,234", "123,400"], true).unwrap_err();
+        assert!(why.contains("'1,234' may be 1234 or have a decimal comma"), "{why}");
+        let why = sign(&["1.085", "12,345"], true).unwrap_err();
+        assert!(why.contains("'12,345' may be 12345"), "{why}");
+        let why = sign(&["12,50", "1,5", "1.5"], true).unwrap_err();
+        assert_eq!(why, "'12,50' has a decimal comma, and '1.5' a decimal point");
     }
 
     #[test]

@@ -152,9 +152,15 @@ impl ImportFormat {
         if may(Self::Binance) && cells.len() == KLINES.len() && is_digits(first, 12..=17) {
             return named(Self::Binance, &KLINES);
         }
-        let daily = first.split_once(' ').is_some_and(|(date, clock)| is_digits(date, 8..=8) && clock.contains(':'));
+        // Bars of minutes and seconds count from the midnight in the file's name; those of hours and days have a date,
+        // and whole prices in a file whose name is a symbol in lower case.
+        let dated = first.split_once(' ').filter(|(date, clock)| is_digits(date, 8..=8) && clock.contains(':'));
+        let hourly = dated.and_then(|(_, clock)| clock.strip_suffix(":00")).is_some_and(|hour| is_digits(hour, 2..=2));
+        let prices = cells.get(1..5).is_some_and(|prices| prices.iter().all(|p| is_digits(p.trim(), 1..=18)));
+        let own = self == Self::Lean && dated.is_some();
+        let like = hourly && prices && !file_name.contains(|c: char| c.is_uppercase());
         let of_day = lean_date(file_name).is_some() && is_digits(first, 1..=8);
-        if may(Self::Lean) && cells.len() == LEAN.len() && (daily || of_day) {
+        if may(Self::Lean) && cells.len() == LEAN.len() && (own || like || of_day) {
             return named(Self::Lean, &LEAN);
         }
         let dotted = first.len() == 10 && first.as_bytes()[4] == b'.';
@@ -300,6 +306,10 @@ mod tests {
         assert_eq!(rows("BTCUSDT-1m-2024-06.csv", kline), Some(ImportFormat::Binance));
         assert_eq!(rows("20240621_spy_minute_trade.csv", "34200000,1,1,1,1,5"), Some(ImportFormat::Lean));
         assert_eq!(rows("spy.csv", "20240621 00:00,1,1,1,1,5"), Some(ImportFormat::Lean));
+        // Not as LEAN writes them: its prices would be divided by 10,000.
+        assert_eq!(rows("SPY.csv", "20240621 00:00,501,502,500,501,5"), None);
+        assert_eq!(rows("spy.csv", "20240621 09:31,501,502,500,501,5"), None);
+        assert_eq!(rows("spy.csv", "20240621 00:00,501.5,502,500,501,5"), None);
         assert_eq!(rows("EURUSD60.csv", "2024.06.21,09:00,1.1,1.2,1.0,1.1,5"), Some(ImportFormat::Metatrader));
         assert_eq!(rows("x.csv", "2013-01-02,1,2"), None);
     }

@@ -1,18 +1,20 @@
 //! The rows of one file: values as numbers, times as written, and the rows that cannot be bars with their reasons.
 //! Whether a row is a duplicate or out of order is not checked here: the meaning of its time is decided later.
 
+mod classify;
+mod times;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef};
-
 use super::ReadOptions;
 use super::bar_check::check_bar;
 use super::bind::{Binding, CORE, bind};
+use super::budget::RowBudget;
 use super::cells::{Cells, NAIVE, TimeCells};
 use super::date_order::{DateEvidence, OrderEvidence};
-use super::number::{Cell, DecimalSign, likely_cause};
+use super::number::{Cell, likely_cause};
 use super::presets::ImportFormat;
 use super::spacing::Spacing;
 use crate::error::MarketError;
@@ -20,7 +22,7 @@ use crate::limits::CLASSIFY_ROWS;
 use crate::name::is_symbol;
 use crate::quarantine::{BadRow, Reason};
 use crate::sources::{BarSource, Batch, OpenOptions, open};
-use crate::time::{DateOrder, SECOND, TimeMicros, parse_written};
+use crate::time::{DateOrder, SECOND, TimeMicros};
 
 /// Local time of a row whose time could not be read.
 pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
@@ -28,6 +30,8 @@ pub(crate) const UNREAD: TimeMicros = TimeMicros::MIN;
 const CELL_SHOWN_CHARS: usize = 40;
 /// Prices of LEAN are multiplied by ten thousand.
 const LEAN_SCALE: f64 = 10_000.0;
+/// The name of an input without a name.
+const UNNAMED: &str = "-";
 
 /// What to do with a row that cannot be a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +71,15 @@ pub(crate) struct Rows {
     pub complaint: Option<(u64, String)>,
     /// Headers whose columns are not kept.
     pub ignored: Vec<String>,
+    /// Those of them that hold text; one of them may name the symbols.
+    pub text_columns: Vec<String>,
     pub evidence: OrderEvidence,
+    /// The first date whose order is ambiguous.
+    pub open_date: String,
     pub spacing: Spacing,
     pub decimal_comma: bool,
+    /// Prices were divided by LEAN's factor.
+    pub scaled: bool,
     /// With [`Policy::Keep`], by row: the time as written; its `local` is [`UNREAD`] when it is not a time.
     pub texts: Vec<String>,
     /// With [`Policy::Keep`], by column: a message about the first cell that is not a number.
@@ -77,21 +87,22 @@ pub(crate) struct Rows {
 }
 
 /// Reads `content`, the decompressed bytes of a file; `shown` is its name in messages, `name` is its name without
-/// folders.
+/// folders. The rows that it returns are counted in the budget.
 pub(crate) fn read_rows(
     shown: &str,
     name: &str,
     content: Vec<u8>,
     options: &ReadOptions,
     policy: Policy,
+    budget: &RowBudget,
 ) -> Result<Rows, MarketError> {
     let how = OpenOptions { format: options.format, columns: options.columns.as_deref() };
     let mut source = open(shown, name, content, how)?;
     let mut reader = Reader::new(shown, name, &*source, options, policy)?;
     source.want(reader.wanted(source.columns().len()));
     loop {
-        reader.begin();
-        let ended = reader.read(&mut *source)?;
+        budget.give_back(reader.begin());
+        let ended = reader.read(&mut *source, budget).inspect_err(|_| budget.give_back(reader.rows.rows_read))?;
         // Both orders of day and month occur: the usual one is used, and rows in the other one are bad.
         if ended && !(reader.order == DateOrder::DayFirst && reader.switches && reader.evidence.has_month_first()) {
             break;
@@ -117,6 +128,10 @@ struct Reader<'a> {
     core: [Option<usize>; 5],
     /// The symbol of a file that has no column of them.
     stem: Option<Arc<str>>,
+    /// The symbol in the file's name, if it can be one.
+    named: Option<String>,
+    /// Some time of day was seen in the column that holds them.
+    has_clock: bool,
     midnight: Option<TimeMicros>,
     order: DateOrder,
     /// The order was changed to day first while reading.
@@ -150,6 +165,7 @@ impl<'a> Reader<'a> {
             expected: expected.to_owned(),
         };
         let mut stem = None;
+        let named = Some(format.symbol_of(name)).filter(|symbol| name != UNNAMED && is_symbol(symbol));
         if let Some(pattern) = &options.symbol_from {
             let Some(symbol) = pattern.find(name).filter(|s| is_symbol(s)) else {
                 let why = format!("the pattern '{pattern}' finds no symbol in its name");
@@ -159,7 +175,7 @@ impl<'a> Reader<'a> {
             stem = Some(symbol.to_owned());
         } else if binding.symbol.is_none() {
             let symbol = format.symbol_of(name);
-            if policy == Policy::Quarantine && name == "-" {
+            if policy == Policy::Quarantine && name == UNNAMED {
                 let why = "it has neither a name nor a column of symbols".to_owned();
                 return Err(bad(why, "a column symbol or ticker, or --map symbol=COLUMN"));
             }
@@ -188,9 +204,12 @@ impl<'a> Reader<'a> {
             bad: Vec::new(),
             complaint: None,
             ignored: std::mem::take(&mut binding.ignored),
+            text_columns: Vec::new(),
             evidence: OrderEvidence::NotNeeded,
+            open_date: String::new(),
             spacing: Spacing::default(),
             decimal_comma: false,
+            scaled: false,
             texts: Vec::new(),
         };
         Ok(Self {
@@ -200,6 +219,8 @@ impl<'a> Reader<'a> {
             format,
             core: CORE.map(|core| rows.columns.iter().position(|c| c == core)),
             stem: stem.map(Into::into),
+            named,
+            has_clock: false,
             midnight: format.midnight(name),
             order: options.date_order.unwrap_or(DateOrder::MonthFirst),
             switches: false,
@@ -224,9 +245,10 @@ impl<'a> Reader<'a> {
         (0..width).map(used).collect()
     }
 
-    /// Discards the rows of an earlier attempt.
-    fn begin(&mut self) {
+    /// Discards the rows of an earlier attempt, and returns their number.
+    fn begin(&mut self) -> u64 {
         let rows = &mut self.rows;
+        let discarded = rows.rows_read;
         rows.values.iter_mut().for_each(Vec::clear);
         rows.garbage.iter_mut().for_each(|g| *g = None);
         (rows.rows_read, rows.complaint, rows.spacing) = (0, None, Spacing::default());
@@ -239,17 +261,20 @@ impl<'a> Reader<'a> {
         self.known.clear();
         self.last.clear();
         self.faults.clear();
+        discarded
     }
 
     /// Reads to the end; false when the dates turn out to be day first, and everything has to be read again.
-    fn read(&mut self, source: &mut dyn BarSource) -> Result<bool, MarketError> {
+    fn read(&mut self, source: &mut dyn BarSource, budget: &RowBudget) -> Result<bool, MarketError> {
         let mut values = Vec::new();
         while let Some(batch) = source.next_batch()? {
             let Batch { rows: batch, lines, broken } = batch;
-            self.rows.rows_read += (lines.len() + broken.len()) as u64;
+            let read = (lines.len() + broken.len()) as u64;
+            self.rows.rows_read += read;
+            budget.take(read)?;
             let arrays = batch.columns();
             if !self.classified {
-                self.classify(arrays, source.decimal_comma_likely());
+                self.classify(arrays, source.decimal_comma_likely())?;
             }
             let time = TimeCells::new(&arrays[self.binding.time]).map_err(|zone| {
                 let why = format!("its column '{}' has the unknown zone '{zone}'", self.rows.time_heading);
@@ -315,50 +340,6 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// Classifies the columns by the first rows: columns of text are not series, the decimal sign may be a comma,
-    /// prices of LEAN are whole numbers.
-    fn classify(&mut self, arrays: &[ArrayRef], comma_likely: bool) {
-        self.classified = true;
-        let rows = arrays.first().map_or(0, |a| a.len()).min(CLASSIFY_ROWS);
-        let mut sign = DecimalSign::default();
-        let cells: Vec<Cells<'_>> = self.binding.values.iter().map(|(cell, _)| Cells::new(&arrays[*cell])).collect();
-        for cells in &cells {
-            if let Cells::Text(texts) = cells {
-                (0..rows).for_each(|row| sign.look(texts.value(row)));
-            }
-        }
-        self.comma = sign.is_comma(comma_likely);
-        self.rows.decimal_comma = self.comma;
-        let is_whole = |cells: &Cells<'_>| {
-            (0..rows).all(|row| !matches!(cells.number(row, self.comma), Cell::Number(v) if v.fract() != 0.0))
-        };
-        let prices = self.binding.values.iter().zip(&cells).filter(|((_, name), _)| CORE[..4].contains(&name.as_str()));
-        if self.format == ImportFormat::Lean && prices.map(|(_, cells)| cells).all(is_whole) {
-            self.scale = LEAN_SCALE;
-        }
-        if self.policy == Policy::Quarantine {
-            let is_text = |(i, (_, name)): (usize, &(usize, String))| {
-                let read: Vec<Cell> = (0..rows).map(|row| cells[i].number(row, self.comma)).collect();
-                let numbers = read.iter().filter(|c| matches!(c, Cell::Number(v) if v.is_finite())).count();
-                let no_column = matches!(cells[i], Cells::Other);
-                let texts = no_column || read.iter().any(|c| !matches!(c, Cell::Missing)) && numbers == 0;
-                !CORE.contains(&name.as_str()) && texts
-            };
-            let keep: Vec<bool> = self.binding.values.iter().enumerate().map(|v| !is_text(v)).collect();
-            let mut kept = keep.iter();
-            self.binding.values.retain(|(cell, _)| {
-                let kept = kept.next().copied().unwrap_or(true);
-                if !kept {
-                    self.rows.ignored.push(self.headers[*cell].clone());
-                }
-                kept
-            });
-            self.rows.columns = self.binding.values.iter().map(|(_, name)| name.clone()).collect();
-            self.rows.values = vec![Vec::new(); self.rows.columns.len()];
-            self.core = CORE.map(|core| self.rows.columns.iter().position(|c| c == core));
-        }
-    }
-
     fn read_row(
         &mut self,
         line: u64,
@@ -368,10 +349,10 @@ impl<'a> Reader<'a> {
         values: &mut Vec<f64>,
     ) -> Result<(), Fault> {
         let symbol = self.symbol(row, columns)?;
-        let written = self.time(row, columns, time);
-        if written.is_none() && self.policy == Policy::Quarantine {
-            return Err((Reason::BadTime, Some(self.binding.time)));
-        }
+        let written = match self.time(row, columns, time) {
+            Err(cell) if self.policy == Policy::Quarantine => return Err((Reason::BadTime, Some(cell))),
+            written => written.ok(),
+        };
         values.clear();
         for (at, (cell, _)) in self.binding.values.iter().enumerate() {
             let core = self.core.contains(&Some(at));
@@ -400,7 +381,7 @@ impl<'a> Reader<'a> {
                 (reason, core.and_then(|core| self.core[core]).map(|at| self.binding.values[at].0))
             })?;
         } else {
-            self.rows.texts.push(time.text(row, columns, &self.binding).into_owned());
+            self.rows.texts.push(self.time_text(row, columns, time, written));
         }
         let (local, offset) = written.unwrap_or((UNREAD, NAIVE));
         if written.is_some() {
@@ -453,31 +434,13 @@ impl<'a> Reader<'a> {
         Ok(index)
     }
 
-    /// The local time, and its offset from UTC in seconds.
-    fn time(&self, row: usize, columns: &[Cells<'_>], time: &TimeCells) -> Option<(TimeMicros, i32)> {
-        let cell = &columns[self.binding.time];
-        if let (Cells::Time(times), TimeCells::Stamp(stamp)) = (cell, time) {
-            return times.is_valid(row).then(|| stamp.read(times.value(row)));
-        }
-        if let Some(midnight) = self.midnight {
-            let millis = match cell.number(row, false) {
-                Cell::Number(millis) if (0.0..=86_400_000.0).contains(&millis) && millis.fract() == 0.0 => millis,
-                _ => return None,
-            };
-            return Some((midnight + millis as i64 * 1_000, NAIVE));
-        }
-        let text = time.text(row, columns, &self.binding);
-        let written = parse_written(&text, self.order)?;
-        // Offsets are less than a day.
-        Some((written.local, written.offset.map_or(NAIVE, |offset| (offset / SECOND) as i32)))
-    }
-
     fn finish(mut self, source: &dyn BarSource) -> Result<Rows, MarketError> {
         let lines: Vec<u64> = self.faults.iter().map(|(line, _)| *line).collect();
         let raw = if lines.is_empty() { Vec::new() } else { raw_sorted(source, &lines)? };
         let bad = self.faults.iter().zip(raw).map(|((line, reason), row)| BadRow { line: *line, reason: *reason, row });
         self.rows.bad = bad.collect();
         self.rows.evidence = self.evidence.conclude();
+        self.rows.open_date = std::mem::take(&mut self.evidence.example);
         let mut meanings = vec![(self.binding.time, "time".to_owned())];
         meanings.extend(self.binding.clock.map(|cell| (cell, "time of day".to_owned())));
         meanings.extend(self.binding.symbol.map(|cell| (cell, "symbol".to_owned())));

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::cells::NAIVE;
-use super::date_order::OrderEvidence;
+use super::date_order::{DateOrderKey, OrderEvidence};
 use super::rows::{Policy, Rows, UNREAD, read_rows};
-use super::{ReadOptions, newest_first};
+use super::{CORE, LEAN_STORES, ReadOptions, RowBudget, map_symbol, newest_first};
 use crate::error::MarketError;
+use crate::limits::{FIT_BARS_MAX, IMPORT_ROWS_MAX};
 use crate::sources::expand;
 use crate::time::{DAY, SECOND, TimeMicros};
+use crate::zone::Zone;
 
 /// A file of series.
 #[derive(Debug, Clone)]
@@ -28,6 +30,8 @@ pub struct FileSeries {
     pub symbols: Vec<SymbolSeries>,
     /// Decisions that the user should know.
     pub notes: Vec<String>,
+    /// Some of the times of day that have no zone, as local times.
+    pub(crate) naive: Vec<TimeMicros>,
 }
 
 /// The rows of one symbol, oldest first.
@@ -47,7 +51,7 @@ pub struct SymbolSeries {
 ///
 /// # Errors
 /// [`MarketError::BadCsv`] for a file that is not a table with a time and a close, or whose rows are not in order of
-/// time;
+/// time, one for each time and symbol;
 /// [`MarketError::Input`], [`MarketError::Limit`].
 pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, MarketError> {
     let inputs = expand(&[path])?;
@@ -56,12 +60,11 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
         let why = format!("it is one of {} files in an archive", inputs.len());
         return Err(MarketError::BadCsv { file, why, expected: "one file of bars".to_owned() });
     };
-    let rows = read_rows(&input.shown, &input.name, input.content()?, options, Policy::Keep)?;
-    let mut notes = Vec::new();
-    if rows.evidence == OrderEvidence::Silent {
-        notes.push("dates such as 1/4/1999 were read month first".to_owned());
-    }
-    let times = instants(&rows, options);
+    let budget = RowBudget::new(IMPORT_ROWS_MAX);
+    let rows = read_rows(&input.shown, &input.name, input.content()?, options, Policy::Keep, &budget)?;
+    let mut notes = decisions(&rows);
+    let zone = options.zone.or_else(|| rows.format.zone().and_then(|name| Zone::named(name).ok()));
+    let (times, naive) = instants(&rows, zone);
     let mut order: Vec<usize> = (0..rows.of.len()).collect();
     let read = |row: &usize| times[*row];
     if newest_first(order.iter().map(|row| (rows.of[*row], read(row)))) {
@@ -84,6 +87,12 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
         symbols.push(SymbolSeries { symbol: "".into(), texts: Vec::new(), times: Some(Vec::new()), values });
     }
     let mut last = vec![UNREAD; symbols.len()];
+    let texts_of = |(column, garbage): (&String, &Option<String>)| {
+        let text = garbage.is_some() && !CORE.contains(&column.as_str());
+        rows.meanings.iter().find(|(_, meaning)| text && meaning == column).map(|(heading, _)| heading.clone())
+    };
+    let mut named: Vec<String> = rows.columns.iter().zip(&rows.garbage).filter_map(texts_of).collect();
+    named.extend(rows.text_columns.iter().cloned());
     let Rows { of, lines, mut texts, values, time_heading, symbol_heading, columns, garbage, .. } = rows;
     for row in order {
         let at = of[row] as usize;
@@ -100,6 +109,14 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
                 let expected = "bars in order of time; 'trawl data import' reports what is out of order".to_owned();
                 return Err(MarketError::BadCsv { file: input.shown.clone(), why, expected });
             }
+            if time == last[at] {
+                let why = format!("line {}: the time '{}' is that of the bar before it", lines[row], texts[row]);
+                let expected = match symbol_heading {
+                    Some(_) => "one row for each symbol and time".to_owned(),
+                    None => format!("one row for each time, or {}", map_symbol(&named)),
+                };
+                return Err(MarketError::BadCsv { file: input.shown.clone(), why, expected });
+            }
             last[at] = time;
         }
         series.texts.push(std::mem::take(&mut texts[row]));
@@ -110,17 +127,35 @@ pub fn read_series(path: PathBuf, options: &ReadOptions) -> Result<FileSeries, M
             to.push(from[row]);
         }
     }
-    Ok(FileSeries { shown: input.shown.clone(), time_heading, symbol_heading, columns, garbage, symbols, notes })
+    Ok(FileSeries { shown: input.shown.clone(), time_heading, symbol_heading, columns, garbage, symbols, notes, naive })
 }
 
-/// By row; [`UNREAD`] where the file has no valid time.
-fn instants(rows: &Rows, options: &ReadOptions) -> Vec<TimeMicros> {
+/// How the file was read where it leaves a choice.
+fn decisions(rows: &Rows) -> Vec<String> {
+    let order = match rows.evidence {
+        OrderEvidence::NotNeeded => None,
+        OrderEvidence::Silent | OrderEvidence::Decided(DateOrderKey::MonthFirst) => Some("were read month first"),
+        OrderEvidence::Decided(DateOrderKey::DayFirst) => Some("were read day first"),
+        OrderEvidence::Mixed => Some("have both orders of day and month; those with the day first are not times"),
+    };
+    let order = order.map(|order| format!("dates such as 1/4/1999 {order}"));
+    let comma = rows.decimal_comma.then(|| "numbers were read with a decimal comma".to_owned());
+    let scaled = rows.scaled.then(|| format!("prices were divided by 10,000, {LEAN_STORES}"));
+    order.into_iter().chain(comma).chain(scaled).collect()
+}
+
+/// By row; [`UNREAD`] where the file has no valid time. And some of the local times whose zone is not known.
+fn instants(rows: &Rows, zone: Option<Zone>) -> (Vec<TimeMicros>, Vec<TimeMicros>) {
     let dated = rows.local.iter().all(|local| *local == UNREAD || local.rem_euclid(DAY) == 0);
     let instant = |(local, offset): (&TimeMicros, &i32)| match (*local, *offset) {
         (UNREAD, _) => UNREAD,
         (local, _) if dated => local,
-        (local, NAIVE) => options.zone.map_or(local, |zone| zone.to_utc(local)),
+        (local, NAIVE) => zone.map_or(local, |zone| zone.to_utc(local)),
         (local, offset) => local - i64::from(offset) * SECOND,
     };
-    rows.local.iter().zip(&rows.offset).map(instant).collect()
+    let naive = |(local, offset): &(&TimeMicros, &i32)| **local != UNREAD && **offset == NAIVE;
+    let open = !dated && zone.is_none();
+    let clocks = rows.local.iter().zip(&rows.offset).filter(naive).map(|(local, _)| *local);
+    let sample = clocks.step_by(rows.local.len() / FIT_BARS_MAX + 1).filter(|_| open).collect();
+    (rows.local.iter().zip(&rows.offset).map(instant).collect(), sample)
 }

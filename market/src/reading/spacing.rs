@@ -9,9 +9,11 @@ use crate::time::{DAY, HOUR, MINUTE};
 /// Shorter steps are between bars of one day, longer ones between days.
 const STEP_OF_DAYS: i64 = 20 * HOUR;
 /// Number of steps from which a file's spacing is certain enough to refuse the file.
-const SURE_STEPS: u64 = 3;
+pub(crate) const SURE_STEPS: u64 = 3;
+/// Number of steps from which dated bars are taken for weekly or monthly ones.
+pub(crate) const DATED_STEPS: u64 = 2;
 /// Number of steps from which bars that are further apart than their timeframe are taken for bars of a longer one.
-const MANY_STEPS: u64 = 20;
+pub(crate) const MANY_STEPS: u64 = 20;
 /// Lengths of intraday bars that few steps are enough to infer.
 const USUAL_MINUTES: [i64; 14] = [1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 120, 180, 240, 360];
 
@@ -102,7 +104,7 @@ impl Spacing {
             *days.entry((step + DAY / 2) / DAY).or_default() += count;
         }
         let share = |range: std::ops::RangeInclusive<i64>| days.range(range).map(|(_, n)| n).sum::<u64>() * 10;
-        let sure = total >= SURE_STEPS;
+        let sure = total >= DATED_STEPS;
         let (count, unit) = if sure && share(7..=7) >= total * 6 {
             (1, TimeUnit::Week)
         } else if sure && share(28..=31) >= total * 8 {
@@ -116,10 +118,11 @@ impl Spacing {
         Some(Inferred::Timeframe(Timeframe { count, unit }, clear))
     }
 
-    /// Why these bars cannot be bars of `wanted`, if they cannot.
-    pub fn contradicts(&self, wanted: Timeframe) -> Option<String> {
+    /// Why these bars cannot be bars of `wanted`, if they cannot. For dated bars `least` steps are enough to judge, and
+    /// from `many` steps on bars that are further apart are taken for bars of a longer timeframe.
+    pub fn contradicts(&self, wanted: Timeframe, least: u64, many: u64) -> Option<String> {
         let total = self.count();
-        if total < SURE_STEPS {
+        if total < if wanted.is_dated() { least } else { SURE_STEPS } {
             return None;
         }
         match self.timeframe()? {
@@ -136,7 +139,8 @@ impl Spacing {
                 let steps = self.counted();
                 let even = steps.iter().filter(|(step, _)| **step % HOUR == 0).map(|(_, n)| n).sum::<u64>();
                 let days = inferred.is_dated() && !wanted.is_dated() && even * 5 >= total * 4;
-                let far = longer && (days || clear && total >= MANY_STEPS);
+                let many = if wanted.is_dated() { many } else { MANY_STEPS };
+                let far = longer && (days || clear && total >= many);
                 (shorter || far).then(|| format!("the bars are {inferred} apart"))
             }
         }
@@ -189,6 +193,9 @@ mod tests {
         assert_eq!(inferred(&[(DAY, 4), (3 * DAY, 1)]), "1d");
         assert_eq!(inferred(&[(DAY - HOUR, 1), (DAY, 4), (DAY + HOUR, 1)]), "1d");
         assert_eq!(inferred(&[(7 * DAY, 20), (6 * DAY, 1)]), "1w");
+        assert_eq!(inferred(&[(7 * DAY, 2)]), "1w");
+        assert_eq!(inferred(&[(31 * DAY, 1), (30 * DAY, 1)]), "1mo");
+        assert_eq!(inferred(&[(7 * DAY, 1)]), "1d");
         assert_eq!(inferred(&[(28 * DAY, 1), (30 * DAY, 4), (31 * DAY, 7)]), "1mo");
         assert_eq!(inferred(&[(1_000_000, 100)]), "1 s");
         assert_eq!(inferred(&[(7 * MINUTE, 1)]), "7 min");
@@ -201,7 +208,9 @@ mod tests {
             (0..count).for_each(|_| spacing.add(step));
             spacing
         };
-        let refused = |spacing: &Spacing, timeframe: &str| spacing.contradicts(timeframe.parse().unwrap()).is_some();
+        let refused = |spacing: &Spacing, timeframe: &str| {
+            spacing.contradicts(timeframe.parse().unwrap(), SURE_STEPS, MANY_STEPS).is_some()
+        };
         assert!(refused(&spacing(MINUTE, 100), "1d") && refused(&spacing(MINUTE, 100), "5m"));
         assert!(!refused(&spacing(MINUTE, 100), "1m") && !refused(&spacing(MINUTE, 2), "1d"));
         assert!(refused(&spacing(5 * MINUTE, 100), "1m") && !refused(&spacing(5 * MINUTE, 10), "1m"));
@@ -209,5 +218,10 @@ mod tests {
         assert!(refused(&spacing(DAY, 30), "1m") && refused(&spacing(DAY, 30), "1w"));
         assert!(refused(&spacing(7 * DAY, 30), "1d") && !refused(&spacing(7 * DAY, 30), "1w"));
         assert!(refused(&spacing(1_000_000, 30), "1m"));
+        let few = |step: i64, count: u64, many: u64| {
+            spacing(step, count).contradicts("1d".parse().unwrap(), 1, many).is_some()
+        };
+        assert!(few(7 * DAY, 2, DATED_STEPS) && !few(7 * DAY, 2, MANY_STEPS) && !few(DAY, 2, DATED_STEPS));
+        assert!(few(MINUTE, 1, MANY_STEPS), "two bars of a day are not daily");
     }
 }

@@ -10,8 +10,8 @@ use super::factors::FactorRow;
 use crate::arrow_file::SymbolBars;
 use crate::calendar::Calendar;
 use crate::error::MarketError;
-use crate::name::{Timeframe, shortened};
-use crate::time::{TimeMicros, parse_time};
+use crate::name::{TimeUnit, Timeframe, shortened};
+use crate::time::{DAY, TimeMicros, YearFirst, add_months, parse_year_first};
 
 /// What bars are adjusted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,8 +30,10 @@ pub enum AdjustmentMode {
 pub struct Adjustment {
     /// The kind of events.
     pub mode: AdjustmentMode,
-    /// Events with a later ex-date are not applied; `TimeMicros::MAX` applies all.
+    /// Events that bars starting by this time do not include are not applied; `TimeMicros::MAX` applies all.
     pub as_of: TimeMicros,
+    /// `as_of` is 00:00 UTC of a date that the user wrote, whose own events apply: [`Adjustment::on`] makes it a time.
+    pub by_date: bool,
     /// With an answer per bar: adjust every bar as of the last one (`@last`), which looks ahead, instead of as of
     /// itself.
     pub at_last: bool,
@@ -39,9 +41,10 @@ pub struct Adjustment {
 
 impl Adjustment {
     /// Raw bars.
-    pub const NONE: Self = Self { mode: AdjustmentMode::None, as_of: TimeMicros::MAX, at_last: false };
+    pub const NONE: Self = Self { mode: AdjustmentMode::None, as_of: TimeMicros::MAX, by_date: false, at_last: false };
 
-    /// Reads `none`, `split` or `split+dividend`, each optionally with `@last` or `@DATE`; without a date, all events.
+    /// Reads `none`, `split` or `split+dividend`, each optionally with `@last`, `@DATE` or `@` and an instant; without
+    /// them, all events.
     ///
     /// # Errors
     /// [`MarketError::BadName`].
@@ -65,8 +68,26 @@ impl Adjustment {
             _ => return Err(bad()),
         };
         let at_last = date == Some("last");
-        let as_of = date.filter(|_| !at_last).map_or(Some(TimeMicros::MAX), parse_time).ok_or_else(bad)?;
-        Ok(Self { mode, as_of, at_last })
+        let (as_of, by_date) = match date.filter(|_| !at_last).map(parse_year_first) {
+            None => (TimeMicros::MAX, false),
+            Some(Some(YearFirst::Date(date))) => (date, true),
+            Some(Some(YearFirst::Instant(at))) => (at, false),
+            // A local time would need the exchange's clock, and a date such as 05/06/2024 two readings.
+            Some(Some(YearFirst::Wall(..)) | None) => return Err(bad()),
+        };
+        Ok(Self { mode, as_of, by_date, at_last })
+    }
+
+    /// The same for a dataset's bars: with a date, the events up to the end of that date are applied; to bars of more
+    /// than a day also the later ones that its bar covers.
+    #[must_use]
+    pub fn on(self, calendar: Calendar, timeframe: Timeframe) -> Self {
+        let as_of = match (self.by_date, timeframe.is_dated()) {
+            (false, _) => self.as_of,
+            (true, true) => first_bar_after(self.as_of, calendar, timeframe),
+            (true, false) => calendar.trading_day_start(self.as_of.saturating_add(DAY)) - 1,
+        };
+        Self { as_of, by_date: false, ..self }
     }
 
     /// The same, but applying no event after `time`: what a scan as of `time` may know.
@@ -83,7 +104,24 @@ impl Adjustment {
 
 /// When an event becomes known: the first bar that starts at or after this time includes it.
 pub(crate) fn known_from(event: &FactorRow, calendar: Calendar, timeframe: Timeframe) -> TimeMicros {
-    if timeframe.is_dated() { event.date } else { calendar.trading_day_start(event.date) }
+    first_bar_after(event.date, calendar, timeframe)
+}
+
+/// The least time of a bar that covers trading on a date, or on the first one after it that has a session: bars of
+/// weeks and months from the first date of the period that holds it.
+fn first_bar_after(date: TimeMicros, calendar: Calendar, timeframe: Timeframe) -> TimeMicros {
+    let count = i64::from(timeframe.count);
+    let traded = || calendar.session_on(date).or_else(|| calendar.next_session(date)).map_or(date, |s| s.date);
+    match timeframe.unit {
+        TimeUnit::Minute | TimeUnit::Hour => calendar.trading_day_start(date),
+        TimeUnit::Day if count == 1 => date,
+        TimeUnit::Day => {
+            let first = calendar.ordinal(traded()).saturating_sub(count - 1);
+            calendar.nth(first).map_or_else(|| traded().saturating_sub((count - 1) * DAY), |s| s.date)
+        }
+        TimeUnit::Week => calendar.period_start(timeframe, traded()).saturating_sub((count - 1) * 7 * DAY),
+        TimeUnit::Month => add_months(traded(), 1 - count),
+    }
 }
 
 /// Which column holds what.
@@ -113,11 +151,13 @@ pub(crate) fn adjust(
 ) {
     let dated = timeframe.is_dated();
     let effect = |e: &FactorRow| calendar.trading_day_start(e.date);
-    let known = |e: &&FactorRow| known_from(e, calendar, timeframe) <= adjustment.as_of;
+    let first = |e: &FactorRow| known_from(e, calendar, timeframe);
+    let known = |e: &&FactorRow| first(e) <= adjustment.as_of;
     let (mut price, mut volume, mut end) = (1.0, 1.0, bars.times.len());
     for event in events.iter().filter(known).rev() {
-        let starts = effect(event);
-        let before = bars.times.partition_point(|&t| calendar.bar_end(timeframe, t) <= starts).min(end);
+        let (from, starts) = (first(event), effect(event));
+        let is_before = |&t: &TimeMicros| if dated { t < from } else { calendar.bar_end(timeframe, t) <= starts };
+        let before = bars.times.partition_point(is_before).min(end);
         rescale(bars, columns, before..end, price, volume);
         end = before;
         price /= event.split;
@@ -149,6 +189,7 @@ fn rescale(bars: &mut SymbolBars, columns: &[String], range: std::ops::Range<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::parse_time;
 
     fn at(text: &str) -> TimeMicros {
         parse_time(text).unwrap()
@@ -169,7 +210,7 @@ mod tests {
         };
         let how = Adjustment::parse(how).unwrap();
         let frame = frame.parse().unwrap();
-        adjust(&mut bars, &columns, Some(&closes), events, &how, (Calendar::XNYS, frame));
+        adjust(&mut bars, &columns, Some(&closes), events, &how.on(Calendar::XNYS, frame), (Calendar::XNYS, frame));
         bars.columns
     }
 
@@ -203,8 +244,39 @@ mod tests {
         let times = ["2024-12-05 20:59", "2024-12-06 00:30", "2024-12-06 09:00", "2024-12-06 14:30"];
         let found = adjusted(&times, "1m", "split", &[event("2024-12-06", 2.0, 0.0)]);
         assert_eq!(found[0], [50.0, 50.0, 100.0, 100.0]);
-        let early = adjusted(&times[..2], "1m", "split@2024-12-06 00:30", &[event("2024-12-06", 2.0, 0.0)]);
+        let early = adjusted(&times[..2], "1m", "split@2024-12-06T00:30:00Z", &[event("2024-12-06", 2.0, 0.0)]);
         assert_eq!(early[0], [100.0, 100.0]);
+    }
+
+    #[test]
+    fn a_date_includes_its_own_events_and_those_of_no_later_day() {
+        let times = ["2024-11-27 20:59", "2024-11-29 14:30", "2024-12-02 14:30"];
+        let events = [event("2024-11-29", 2.0, 0.0), event("2024-12-02", 4.0, 0.0)];
+        assert_eq!(adjusted(&times, "1m", "split@2024-11-28", &events)[0], [100.0, 100.0, 100.0]);
+        assert_eq!(adjusted(&times, "1m", "split@2024-11-29", &events)[0], [50.0, 100.0, 100.0]);
+        // The weekend has no trading, and Monday's split is later.
+        assert_eq!(adjusted(&times, "1m", "split@2024-12-01", &events)[0], [50.0, 100.0, 100.0]);
+        assert_eq!(adjusted(&times, "1m", "split@2024-12-02", &events)[0], [12.5, 25.0, 100.0]);
+    }
+
+    #[test]
+    fn a_week_or_a_month_that_holds_a_split_is_in_the_terms_after_it() {
+        let split = [event("2024-10-02", 2.0, 0.0)];
+        for (frame, labels) in [
+            ("1w", ["2024-09-16", "2024-09-23", "2024-09-30", "2024-10-07"]),
+            // Fridays.
+            ("1w", ["2024-09-20", "2024-09-27", "2024-10-04", "2024-10-11"]),
+            ("1mo", ["2024-08-01", "2024-09-01", "2024-10-01", "2024-11-01"]),
+            ("1mo", ["2024-08-30", "2024-09-30", "2024-10-31", "2024-11-29"]),
+            ("2d", ["2024-09-27", "2024-09-30", "2024-10-02", "2024-10-04"]),
+        ] {
+            let found = adjusted(&labels, frame, "split", &split);
+            assert_eq!(found[0], [50.0, 50.0, 100.0, 100.0], "{frame} {labels:?}");
+            let as_of = Adjustment::parse("split").unwrap().known_at(at(labels[2]));
+            let before = Adjustment::parse("split").unwrap().known_at(at(labels[1]));
+            let first = known_from(&split[0], Calendar::XNYS, frame.parse().unwrap());
+            assert!(first <= as_of.as_of && first > before.as_of, "{frame} {labels:?}");
+        }
     }
 
     #[test]
@@ -215,7 +287,7 @@ mod tests {
         assert_eq!(split.known_at(at("2012-01-03")).as_of, at("2012-01-03"));
         let last = Adjustment::parse("split+dividend@last").unwrap();
         assert_eq!((last.mode, last.at_last), (AdjustmentMode::SplitAndDividend, true));
-        for bad in ["", "splits", "split@", "split@soon", "dividend"] {
+        for bad in ["", "splits", "split@", "split@soon", "dividend", "split@05/06/2024", "split@2024-06-05 10:00"] {
             assert!(Adjustment::parse(bad).unwrap_err().to_string().contains("split+dividend"), "{bad}");
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::error::MarketError;
 use crate::name::column_name;
+use crate::time::{DateOrder, Written, open_order, parse_written};
 
 /// A header in lower snake case and its rows.
 #[derive(Debug)]
@@ -56,6 +57,50 @@ impl CsvTable {
     /// The index of the column with one of these names.
     pub(crate) fn column(&self, names: &[&str]) -> Option<usize> {
         names.iter().find_map(|n| self.headers.iter().position(|h| h == n))
+    }
+
+    /// In which order the dates of some columns, such as `5/6/2024`, are written.
+    ///
+    /// # Errors
+    /// A mistake at the line of a date that leaves it open while no other decides it, or that contradicts another.
+    pub(crate) fn date_order(&self, columns: &[usize]) -> Result<DateOrder, MarketError> {
+        let mut open: Option<(u64, &str)> = None;
+        let mut decided: Option<DateOrder> = None;
+        for (line, cells) in &self.rows {
+            for cell in columns.iter().filter_map(|&i| cells.get(i)) {
+                let order = match open_order(cell) {
+                    Some((first, second)) if first > 12 && second <= 12 => DateOrder::DayFirst,
+                    Some((first, second)) if first <= 12 && second > 12 => DateOrder::MonthFirst,
+                    Some((first, second)) if first != second => {
+                        open = open.or(Some((*line, cell)));
+                        continue;
+                    }
+                    _ => continue,
+                };
+                if decided.is_some_and(|other| other != order) {
+                    return Err(
+                        self.bad(*line, &format!("'{cell}' has day and month in another order than dates above"))
+                    );
+                }
+                decided = Some(order);
+            }
+        }
+        match (decided, open) {
+            (Some(order), _) => Ok(order),
+            (None, None) => Ok(DateOrder::MonthFirst),
+            (None, Some((line, cell))) => {
+                let why = format!("the date '{cell}' does not say which number is the month: write the year first");
+                Err(self.bad(line, &why))
+            }
+        }
+    }
+
+    /// The time in a cell as it is written, in an order of day and month.
+    ///
+    /// # Errors
+    /// A mistake at the line.
+    pub(crate) fn time(&self, line: u64, cell: &str, order: DateOrder) -> Result<Written, MarketError> {
+        parse_written(cell, order).ok_or_else(|| self.bad(line, &format!("'{cell}' is not a date")))
     }
 
     /// A mistake at a line.

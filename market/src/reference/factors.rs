@@ -7,7 +7,7 @@ use super::{CsvTable, SymbolTable};
 use crate::error::MarketError;
 use crate::limits::{FACTOR_ROWS_MAX, SPLIT_RATIO_MAX};
 use crate::name::is_symbol;
-use crate::time::{TimeMicros, format_time, parse_time};
+use crate::time::{TimeMicros, format_time};
 
 const EXPECTED: &str = "a header such as symbol,date,split,dividend (or ticker,execution_date with split_from,split_to \
                         or historical_adjustment_factor)";
@@ -55,6 +55,7 @@ pub(crate) fn parse_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>
     if split.is_none() && dividend.is_none() && cumulative.is_none() && (from.is_none() || to.is_none()) {
         return Err(table.bad(1, "no column 'split' and no column 'dividend'"));
     }
+    let order = table.date_order(&[date])?;
     let mut rows: BTreeMap<(String, TimeMicros), (u64, FactorRow)> = BTreeMap::new();
     let chained = split.is_none() && (from.is_none() || to.is_none());
     for (line, cells) in &table.rows {
@@ -65,9 +66,8 @@ pub(crate) fn parse_factors(file: &str, content: &[u8]) -> Result<Vec<FactorRow>
                 _ => Err(table.bad(*line, &format!("'{text}' is not a number"))),
             },
         };
-        let day = parse_time(&cells[date])
-            .map(crate::calendar::day)
-            .ok_or_else(|| table.bad(*line, &format!("'{}' is not a date", cells[date])))?;
+        // The date as it is written, whatever its offset.
+        let day = crate::calendar::day(table.time(*line, &cells[date], order)?.local);
         let split = match (number(split)?, number(from)?, number(to)?) {
             (Some(split), ..) => Some(split),
             (None, Some(from), Some(to)) => Some(to / from),
@@ -192,6 +192,16 @@ mod tests {
     }
 
     #[test]
+    fn dates_of_a_table_have_one_order_and_are_those_that_are_written() {
+        let by_day = "symbol,date,split\nA,05/06/2024,2\nA,13/06/2024,3\n";
+        assert_eq!(read(by_day), [row("A", "2024-06-05", 2.0, 0.0), row("A", "2024-06-13", 3.0, 0.0)]);
+        let by_month = "symbol,date,split\nA,05/06/2024,2\nA,06/13/2024,3\n";
+        assert_eq!(read(by_month), [row("A", "2024-05-06", 2.0, 0.0), row("A", "2024-06-13", 3.0, 0.0)]);
+        let with_offset = "symbol,date,split\nA,2024-07-16 00:00:00+09:00,2\n";
+        assert_eq!(read(with_offset), [row("A", "2024-07-16", 2.0, 0.0)]);
+    }
+
+    #[test]
     fn a_bad_table_is_refused_with_its_line() {
         for (text, expected) in [
             ("date,split\n", "line 1: no column 'symbol' or 'ticker'"),
@@ -202,6 +212,11 @@ mod tests {
             ("symbol,date,split\nA,2020-01-02,x\n", "line 2: 'x' is not a number"),
             ("symbol,date,split\nA,2020-01-02,inf\n", "line 2: 'inf' is not a number"),
             ("symbol,date,split\nA,soon,2\n", "line 2: 'soon' is not a date"),
+            ("symbol,date,split\nA,05/05/2024,2\nA,05/06/2024,2\n", "line 3: the date '05/06/2024' does not say"),
+            (
+                "symbol,date,split\nA,05/13/2024,2\nA,14/06/2024,2\n",
+                "line 3: '14/06/2024' has day and month in another",
+            ),
             ("symbol,date,split\nA,2020-01-02,2\nA,2020-01-02,2\n", "line 3: A has two such rows on 2020-01-02"),
             ("ticker,execution_date,split_from,split_to\nA,2020-01-02,0,1\n", "line 2: a split of inf"),
         ] {

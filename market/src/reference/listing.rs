@@ -8,7 +8,7 @@ use super::{CsvTable, alike};
 use crate::error::MarketError;
 use crate::limits::{LABEL_BYTES_MAX, LABELS_MAX, LISTING_ROWS_MAX};
 use crate::name::{is_column, is_symbol};
-use crate::time::{TimeMicros, format_time, parse_time};
+use crate::time::{TimeMicros, format_time};
 
 const EXPECTED: &str = "a header such as symbol,ticker,from,to,sector (symbol is required; every further column is a \
                         label)";
@@ -121,15 +121,13 @@ pub(crate) fn parse_listing(file: &str, content: &[u8]) -> Result<Listing, Marke
     let [ticker, from, to] = ["ticker", "from", "to"].map(|n| table.column(&[n]));
     let labels: Vec<usize> =
         (0..table.headers.len()).filter(|&i| i != symbol && ![ticker, from, to].contains(&Some(i))).collect();
+    let order = table.date_order(&[from, to].into_iter().flatten().collect::<Vec<usize>>())?;
     let mut rows = Vec::with_capacity(table.rows.len());
     for (line, cells) in &table.rows {
         let filled = |i: usize| Some(cells[i].as_str()).filter(|c| !c.is_empty());
         let time = |i: Option<usize>| match i.and_then(filled) {
             None => Ok(None),
-            Some(text) => match parse_time(text) {
-                Some(time) => Ok(Some(time)),
-                None => Err(table.bad(*line, &format!("'{text}' is not a date"))),
-            },
+            Some(text) => table.time(*line, text, order).map(|written| Some(written.utc())),
         };
         rows.push(ListingRow {
             symbol: cells[symbol].clone(),
@@ -224,6 +222,14 @@ impl SymbolTable {
         self.row_at(symbol, time).map(ListingRow::name)
     }
 
+    /// The symbols that a name refers to at some time of a span, both inclusive.
+    pub fn meanings(&self, name: &str, (from, until): (TimeMicros, TimeMicros)) -> BTreeSet<&str> {
+        let rows = self.by_ticker.get(&alike(name)).map_or(&[][..], Vec::as_slice);
+        let changes = rows.iter().flat_map(|&i| [self.rows[i].start(), self.rows[i].end()]);
+        let times = changes.filter(|t| *t > from && *t <= until).chain([from]);
+        times.filter_map(|t| self.resolve(name, t)).collect()
+    }
+
     /// The symbol that a name refers to at a time: the one with this ticker then, else the one with this internal
     /// symbol. Spellings of share classes are equivalent (`BRK-B`, `BRK/B`, `BRK.B`), an exact match takes precedence.
     /// `None` for a name that refers to nothing then, or to several symbols.
@@ -251,6 +257,7 @@ impl SymbolTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::parse_time;
 
     const FILE: &str = "symbol,ticker,from,to,Sector,industry\n\
                         META,FB,2012-05-18,2022-06-09,Technology,Social\n\

@@ -1,5 +1,5 @@
 //! Parquet, and Arrow IPC as a file (also called Feather) or as a stream: typed columns. Everything that pandas, polars
-//! and DuckDB write for texts, numbers and times is converted to one of four types.
+//! and DuckDB write for texts, numbers and times is converted to one of five types.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -7,11 +7,13 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Date64Type, Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type,
-    Int16Type, Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
+    Time64NanosecondType, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{
-    Array, ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, StringArray, TimestampMicrosecondArray,
+    Array, ArrayRef, Float64Array, Int64Array, NullArray, RecordBatch, StringArray, Time64MicrosecondArray,
+    TimestampMicrosecondArray,
 };
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
@@ -211,6 +213,9 @@ fn cell(array: &ArrayRef, row: usize) -> String {
     if let Some(values) = array.as_primitive_opt::<Int64Type>() {
         return values.value(row).to_string();
     }
+    if let Some(values) = array.as_primitive_opt::<Time64MicrosecondType>() {
+        return crate::time::format_of_day(values.value(row));
+    }
     let times = array.as_primitive_opt::<TimestampMicrosecondType>();
     times.map_or_else(String::new, |t| crate::time::format_time(t.value(row)))
 }
@@ -237,7 +242,12 @@ fn stamps<T: ArrowPrimitiveType>(
     Some(Arc::new(micros.with_timezone_opt(zone.cloned())))
 }
 
-/// One of the four types of a [`Batch`]; `None` for a type that cannot be converted.
+fn clocks<T: ArrowPrimitiveType>(array: &ArrayRef, to: impl Fn(T::Native) -> i64) -> Option<ArrayRef> {
+    let micros: Time64MicrosecondArray = array.as_primitive_opt::<T>()?.iter().map(|v| v.map(&to)).collect();
+    Some(Arc::new(micros))
+}
+
+/// One of the five types of a [`Batch`]; `None` for a type that cannot be converted.
 fn plain(array: &ArrayRef) -> Option<ArrayRef> {
     const DAY: i64 = crate::time::DAY;
     match array.data_type() {
@@ -273,8 +283,12 @@ fn plain(array: &ArrayRef) -> Option<ArrayRef> {
             let number = |row| values.is_valid(row).then(|| values.value_as_string(row).parse().unwrap_or(f64::NAN));
             Some(Arc::new((0..values.len()).map(number).collect::<Float64Array>()))
         }
-        DataType::Date32 => stamps::<Date32Type>(array, None, |days| i64::from(days) * DAY),
+        DataType::Date32 => stamps::<Date32Type>(array, None, |days| i64::from(days).saturating_mul(DAY)),
         DataType::Date64 => stamps::<Date64Type>(array, None, |ms| ms.saturating_mul(1_000)),
+        DataType::Time32(TimeUnit::Second) => clocks::<Time32SecondType>(array, |t| i64::from(t) * 1_000_000),
+        DataType::Time32(_) => clocks::<Time32MillisecondType>(array, |t| i64::from(t) * 1_000),
+        DataType::Time64(TimeUnit::Nanosecond) => clocks::<Time64NanosecondType>(array, |t| t.div_euclid(1_000)),
+        DataType::Time64(_) => clocks::<Time64MicrosecondType>(array, |t| t),
         DataType::Timestamp(unit, zone) => {
             let zone = zone.as_ref();
             match unit {

@@ -14,15 +14,17 @@ use crate::limits::{CSV_FILE_BYTES_MAX, IMPORT_FILES_MAX};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
-/// The path that means standard input.
+/// The path that means standard input, and the name of an input that has none.
 const STDIN: &str = "-";
+/// Folders whose files are descriptors and devices; their names mean nothing.
+const DESCRIPTORS: [&str; 2] = ["/dev", "/proc"];
 
 type Archive = ZipArchive<Cursor<Arc<[u8]>>>;
 
 #[derive(Clone)]
 enum Place {
     File(PathBuf),
-    /// Standard input, which can be read only once.
+    /// Standard input or a pipe, which can be read only once.
     Held(Arc<[u8]>),
     Member(Archive, usize),
 }
@@ -72,11 +74,7 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
     for path in paths {
         if path == Path::new(STDIN) {
             let shown = "standard input".to_owned();
-            let bytes: Arc<[u8]> = read_limited(&shown, io::stdin().lock(), "read")?.into();
-            match bytes.starts_with(&ZIP_MAGIC) {
-                true => members(&shown, bytes, &mut inputs)?,
-                false => inputs.push(Input { place: Place::Held(bytes), shown, name: STDIN.to_owned() }),
-            }
+            hold(io::stdin().lock(), shown, STDIN.to_owned(), &mut inputs)?;
             continue;
         }
         let shown = path.display().to_string();
@@ -86,8 +84,14 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
         };
         let name = path.file_name().ok_or_else(|| refused("it does not name a file"))?.to_string_lossy().into_owned();
         let mut file = File::open(path).map_err(MarketError::input("read", &shown))?;
-        if file.metadata().map_err(MarketError::input("read", &shown))?.is_dir() {
+        let kind = file.metadata().map_err(MarketError::input("read", &shown))?;
+        if kind.is_dir() {
             return Err(refused("it is a directory"));
+        }
+        let name = if DESCRIPTORS.iter().any(|folder| path.starts_with(folder)) { STDIN.to_owned() } else { name };
+        if !kind.is_file() {
+            hold(file, shown, name, &mut inputs)?;
+            continue;
         }
         let mut start = [0; ZIP_MAGIC.len()];
         // A shorter file is not an archive.
@@ -95,15 +99,30 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
             let bytes = read_limited(&shown, start.as_slice().chain(file), "read")?;
             members(&shown, bytes.into(), &mut inputs)?;
         } else {
-            inputs.push(Input { place: Place::File(path.clone()), shown, name });
-        }
-        if inputs.len() > IMPORT_FILES_MAX {
-            let (found, limit) = (inputs.len() as u64, IMPORT_FILES_MAX as u64);
-            return Err(MarketError::Limit { what: "files of one import".to_owned(), found, limit });
+            add(Input { place: Place::File(path.clone()), shown, name }, &mut inputs)?;
         }
     }
     inputs.sort_by(|a, b| (&a.name, &a.shown).cmp(&(&b.name, &b.shown)));
     Ok(inputs)
+}
+
+/// Adds one more input, within the limit.
+fn add(input: Input, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
+    inputs.push(input);
+    if inputs.len() > IMPORT_FILES_MAX {
+        let (found, limit) = (inputs.len() as u64, IMPORT_FILES_MAX as u64);
+        return Err(MarketError::Limit { what: "files of one import".to_owned(), found, limit });
+    }
+    Ok(())
+}
+
+/// Reads to its end what cannot be opened a second time: standard input, a pipe.
+fn hold(reader: impl Read, shown: String, name: String, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
+    let bytes: Arc<[u8]> = read_limited(&shown, reader, "read")?.into();
+    match bytes.starts_with(&ZIP_MAGIC) {
+        true => members(&shown, bytes, inputs),
+        false => add(Input { place: Place::Held(bytes), shown, name }, inputs),
+    }
 }
 
 fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(), MarketError> {
@@ -123,7 +142,7 @@ fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(),
             continue;
         }
         let shown = format!("{shown}/{inside}");
-        inputs.push(Input { place: Place::Member(archive.clone(), at), shown, name });
+        add(Input { place: Place::Member(archive.clone(), at), shown, name }, inputs)?;
     }
     if inputs.len() == before {
         return Err(refused("the archive contains no files", "an archive of files of bars"));
@@ -176,4 +195,26 @@ fn utf8(bytes: Vec<u8>) -> Vec<u8> {
     };
     let units = bytes[2..].chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
     char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect::<String>().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn members_of_an_archive_on_standard_input_count_as_files() {
+        let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for name in ["A.csv", "B.csv"] {
+            archive.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+            archive.write_all(b"date,close\n").unwrap();
+        }
+        let bytes = archive.finish().unwrap().into_inner();
+        let held = Input { place: Place::Held(Arc::from(b"".as_slice())), shown: String::new(), name: String::new() };
+        let mut inputs = vec![held; IMPORT_FILES_MAX - 2];
+        let hold = |inputs: &mut Vec<Input>| hold(bytes.as_slice(), "pipe".to_owned(), STDIN.to_owned(), inputs);
+        assert!(hold(&mut inputs).is_ok());
+        assert!(matches!(hold(&mut inputs), Err(MarketError::Limit { limit, .. }) if limit == IMPORT_FILES_MAX as u64));
+    }
 }

@@ -18,8 +18,8 @@ pub(crate) use content::{Input, decompress, expand, read_file};
 
 /// A batch of rows of a source.
 pub(crate) struct Batch {
-    /// As many columns as the source has: text (`Utf8`), numbers (`Float64`), whole numbers (`Int64`) or timestamps in
-    /// microseconds; `Null` where a column is not requested.
+    /// As many columns as the source has: text (`Utf8`), numbers (`Float64`), whole numbers (`Int64`), timestamps or times
+    /// of the day in microseconds (`Time64`); `Null` where a column is not requested.
     pub rows: RecordBatch,
     /// Line of each row in its file, counted from 1 with the header; in files without lines the rows are counted from
     /// 1.

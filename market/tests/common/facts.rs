@@ -99,7 +99,8 @@ fn a_forming_bar_is_seen_only_when_asked_for() {
     let place = Place::new();
     let bars = place.write("d.csv", DAYS);
     let noon = Some(at("2022-06-09 16:00"));
-    let report = imported(&place, |o| (o.files, o.complete_to) = (vec![bars.clone()], noon)).unwrap();
+    let report =
+        imported(&place, |o| (o.files, o.complete_to) = (vec![bars.clone()], noon.map(AsOf::Instant))).unwrap();
     assert_eq!(Some(report.complete_to), noon);
     let dataset = open(&place);
     let resolved = |wanted: Option<&str>, forming: bool| {
@@ -119,6 +120,30 @@ fn a_forming_bar_is_seen_only_when_asked_for() {
     imported(&place, |o| o.calendar = Some("XNYS".to_owned())).unwrap();
     let again = imported(&place, |o| o.files = vec![bars]).unwrap();
     assert_eq!(format_time(again.complete_to), "2022-06-09T20:00:00Z");
+}
+
+#[test]
+fn a_later_import_closes_no_bar_that_was_forming_and_did_not_come_again() {
+    let place = Place::new();
+    let file = |symbol: &str, close: &str| {
+        let text = format!("symbol,date,close\n{symbol},2022-06-08,10\n{symbol},2022-06-09,{close}\n");
+        place.write(&format!("{symbol}.csv"), &text)
+    };
+    let import = |path: std::path::PathBuf, clock: &str| {
+        imported(&place, |o| (o.files, o.clock) = (vec![path], Some(at(clock)))).unwrap()
+    };
+    let noon = import(file("AAA", "11"), "2022-06-09 16:00");
+    assert_eq!(format_time(noon.complete_to), "2022-06-08T20:00:00Z");
+    // After the close only the other symbol comes: the first one's bar is still that of noon.
+    let other = import(file("BBB", "20"), "2022-06-09 21:00");
+    assert_eq!(format_time(other.complete_to), "2022-06-08T20:00:00Z");
+    assert!(other.notes.iter().any(|note| note.contains("the last bar of AAA was forming")), "{:?}", other.notes);
+    let whole = import(file("AAA", "12"), "2022-06-09 21:00");
+    assert_eq!(format_time(whole.complete_to), "2022-06-09T20:00:00Z");
+    let dates = imported(&place, |o| o.complete_to = Some(AsOf::parse("2022-06-08").unwrap())).unwrap();
+    assert_eq!(format_time(dates.complete_to), "2022-06-09T04:00:00Z");
+    let refused = imported(&place, |o| o.complete_to = Some(AsOf::LastSession)).unwrap_err();
+    assert!(refused.contains("not a date or a time"), "{refused}");
 }
 
 fn minutes(times: &[&str]) -> MemoryMarket {

@@ -35,7 +35,7 @@ pub fn facts(function: &Function) -> Facts {
     let Ok(plan) = compile_expressions(&items, "example", &schema) else {
         return Facts { example, look_back: 0, warm_up: None, gap: Gap::default() };
     };
-    let bounded = !plan.nodes().iter().any(|node| node.op.is_unbounded());
+    let bounded = !plan.nodes().iter().any(|node| node.op.facts().is_unbounded());
     Facts {
         example,
         look_back: plan.look_back().max(plan.bars_needed.saturating_sub(1)),

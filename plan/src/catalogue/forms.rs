@@ -3,11 +3,36 @@
 //! They are no formulas over one symbol's bars, so they have no primitives here; `forms` resolves them. Declared for
 //! messages, listings and documentation.
 
+/// What a form changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormKind {
+    /// Reads another symbol.
+    Reference,
+    /// Reads higher bars.
+    Timeframe,
+    /// Reads all symbols at one time.
+    Cross(CrossForm),
+}
+
+/// What a cross-section tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrossForm {
+    Rank,
+    Percent,
+    Score,
+    Demean,
+    Top,
+    Quantile,
+    Breadth,
+}
+
 /// A function that the resolver treats by itself.
 #[derive(Debug)]
 pub struct Form {
     /// As it is called.
     pub name: &'static str,
+    /// What it is resolved to.
+    pub kind: FormKind,
     /// How a call looks.
     pub signature: &'static str,
     /// One line: what it tells.
@@ -20,54 +45,63 @@ pub struct Form {
 pub const FORMS: [Form; 9] = [
     Form {
         name: "ref",
+        kind: FormKind::Reference,
         signature: "ref('SYMBOL', e, asof=n)",
         summary: "e of another symbol",
         formula: "e on that symbol's own bars, at this bar's time; NA when it has no bar there. With asof=n its latest bar, if at most n of this symbol's bars are later",
     },
     Form {
         name: "tf",
+        kind: FormKind::Timeframe,
         signature: "tf('TIMEFRAME', e, partial=false)",
         summary: "e on higher bars",
         formula: "e on bars built from the dataset's bars, at the last one that is complete; with partial=true at the one that is forming",
     },
     Form {
         name: "xs_rank",
+        kind: FormKind::Cross(CrossForm::Rank),
         signature: "xs_rank(e, by=label, where=condition)",
         summary: "place among all symbols at this time, 1 = largest",
         formula: "1 + how many values of the population are larger; NA outside the population",
     },
     Form {
         name: "xs_pct",
+        kind: FormKind::Cross(CrossForm::Percent),
         signature: "xs_pct(e, by=label, where=condition)",
         summary: "place among all symbols as a share, the largest near 1",
         formula: "(average ascending rank - 0.5) / n; NA outside the population",
     },
     Form {
         name: "xs_z",
+        kind: FormKind::Cross(CrossForm::Score),
         signature: "xs_z(e, by=label, where=condition)",
         summary: "distance from the mean of all symbols in deviations",
         formula: "(e - mean) / population standard deviation; NA when that is 0, and outside the population",
     },
     Form {
         name: "xs_demean",
+        kind: FormKind::Cross(CrossForm::Demean),
         signature: "xs_demean(e, by=label, where=condition)",
         summary: "distance from the mean of all symbols",
         formula: "e - mean; NA outside the population",
     },
     Form {
         name: "xs_top",
+        kind: FormKind::Cross(CrossForm::Top),
         signature: "xs_top(e, k, by=label, where=condition)",
         summary: "whether e is among the k largest of all symbols",
         formula: "xs_rank(e) <= k",
     },
     Form {
         name: "xs_quantile",
+        kind: FormKind::Cross(CrossForm::Quantile),
         signature: "xs_quantile(e, q, by=label, where=condition)",
         summary: "value that the share q of all symbols stays below",
         formula: "linear interpolation between the ordered values at q*(n-1); NA when the population is empty",
     },
     Form {
         name: "breadth",
+        kind: FormKind::Cross(CrossForm::Breadth),
         signature: "breadth(c, by=label, where=condition)",
         summary: "share of symbols for which c is true",
         formula: "true / (true + false) over the population; NA when both are 0",

@@ -4,7 +4,8 @@
 //! hold their state and go on; cumulative functions skip the bar. Told from a program alone; `kernels/tests/engine/gaps.rs` holds
 //! the engine to it for every function.
 
-use crate::graph::{Binary, Node, Op};
+use crate::graph::{Binary, Class, Node, Op, Pointwise};
+use crate::op_facts::Past;
 use crate::program::{Input, Program};
 
 /// Whether a value is there, from the best on.
@@ -67,11 +68,11 @@ pub fn gaps(program: &Program, missing: &[usize], bars: usize) -> Vec<Vec<There>
     let mut all: Vec<Vec<There>> = Vec::with_capacity(program.nodes().len());
     for node in program.nodes() {
         let inputs: Vec<&[There]> = node.inputs.iter().map(|id| all[id.index()].as_slice()).collect();
-        let series = match node.op {
-            Op::Column(at) if missing.contains(&usize::from(at)) => {
-                (0..bars).map(|bar| if bar == 0 { There::No } else { There::Yes }).collect()
-            }
-            _ => (0..bars).map(|bar| at(node, &inputs, bar)).collect(),
+        let is_missing = matches!(node.op, Op::Column(at) if missing.contains(&usize::from(at)));
+        let series = if is_missing {
+            (0..bars).map(|bar| if bar == 0 { There::No } else { There::Yes }).collect()
+        } else {
+            (0..bars).map(|bar| at(node, &inputs, bar)).collect()
         };
         all.push(series);
     }
@@ -95,44 +96,44 @@ fn at(node: &Node, inputs: &[&[There]], bar: usize) -> There {
         }
     };
     let untouched = |input: usize| inputs[input][..=bar].iter().all(|there| *there == There::Yes);
-    match node.op {
-        Op::And | Op::Or => decided(vec![now(0), now(1)]),
-        Op::Within(p) | Op::Streak(p) => decided((0..p as usize).map(|bars| back(0, bars)).collect()),
-        Op::Select => match now(0) {
-            There::No => There::No,
-            There::Yes if now(1) == now(2) => now(1),
-            _ => decided(vec![now(1), now(2), There::Perhaps]),
+    let facts = node.op.facts();
+    match facts.class {
+        // What a read gives; the others have no inputs.
+        Class::Leaf(_) => all(),
+        Class::Pointwise(function) => match function {
+            Pointwise::And | Pointwise::Or => decided(vec![now(0), now(1)]),
+            Pointwise::Select => match now(0) {
+                There::No => There::No,
+                There::Yes if now(1) == now(2) => now(1),
+                _ => decided(vec![now(1), now(2), There::Perhaps]),
+            },
+            Pointwise::Binary(Binary::OrElse) => match (now(0), now(1)) {
+                (There::Yes, _) | (_, There::Yes) => There::Yes,
+                (There::No, other) => other,
+                _ => There::Perhaps,
+            },
+            Pointwise::Unary(_) | Pointwise::Binary(_) | Pointwise::Compare(_) | Pointwise::Not => all(),
         },
-        Op::Binary(Binary::OrElse) => match (now(0), now(1)) {
-            (There::Yes, _) | (_, There::Yes) => There::Yes,
-            (There::No, other) => other,
-            _ => There::Perhaps,
-        },
-        Op::Lag(bars) => back(0, bars as usize),
-        Op::CrossesAbove | Op::CrossesBelow => window(0, 2).max(window(1, 2)),
-        Op::Since | Op::ValueWhen => match now(0) {
-            There::No => There::No,
-            _ if untouched(0) && (inputs.len() == 1 || untouched(1)) => There::Yes,
-            _ => There::Perhaps,
-        },
-        Op::Ever | Op::EverSince => There::Yes,
-        Op::TrendMean { .. }
-        | Op::GrownReturn { .. }
-        | Op::FamilySignal { .. }
-        | Op::SignalEquity { .. }
-        | Op::TrendVote { .. } => {
-            if (0..inputs.len()).all(untouched) {
-                There::Yes
-            } else {
-                There::Perhaps
+        Class::Step(step) => match step.past {
+            Past::Window => {
+                let of = |input| window(input, facts.look_back_into(input) + 1);
+                (0..inputs.len()).map(of).max().unwrap_or(There::Yes)
             }
-        }
-        Op::MeanDeviation(p) => window(0, p as usize).max(now(1)),
-        Op::VariableMean { least, most } => match window(0, least as usize).max(now(1)) {
-            There::Yes if window(0, most as usize) != There::Yes => There::Perhaps,
-            there => there,
+            Past::Shifted(bars) => back(0, bars as usize),
+            Past::Kleene(p) => decided((0..p as usize).map(|bars| back(0, bars)).collect()),
+            Past::Held => all(),
+            Past::SinceTrue => match now(0) {
+                There::No => There::No,
+                There::Yes | There::Perhaps if untouched(0) && (inputs.len() == 1 || untouched(1)) => There::Yes,
+                There::Yes | There::Perhaps => There::Perhaps,
+            },
+            Past::Ever => There::Yes,
+            Past::Data if (0..inputs.len()).all(untouched) => There::Yes,
+            Past::Data => There::Perhaps,
+            Past::Varying { least, most } => match window(0, least as usize).max(now(1)) {
+                There::Yes if window(0, most as usize) != There::Yes => There::Perhaps,
+                there => there,
+            },
         },
-        op if op.is_recursive() && !matches!(op, Op::MaxIndex(_) | Op::MinIndex(_)) => all(),
-        op => (0..inputs.len()).map(|input| window(input, op.look_back() + 1)).max().unwrap_or(There::Yes),
     }
 }

@@ -1,7 +1,7 @@
 //! TA-Lib's math operators and transforms.
 
 use super::{Formula, Function, INTEGER, ONE, REAL, TALIB, num, output, period};
-use crate::graph::{Binary, NodeId, Op, Unary};
+use crate::graph::{Binary, Blocks, NodeId, Op, Unary};
 
 const OPERATORS: &str = "Math operators";
 const TRANSFORMS: &str = "Math transform";
@@ -157,7 +157,7 @@ fn both(f: &mut Formula<'_>, low: fn(u32) -> Op, high: fn(u32) -> Op) -> Vec<Nod
 /// bar that they are given, which may lie before it.
 fn placed(f: &mut Formula<'_>, op: Op, x: NodeId) -> NodeId {
     let found = f.step(op, x);
-    let (Op::MaxIndex(_) | Op::MinIndex(_), Some(seen)) = (op, f.origin) else { return found };
+    let (Blocks::BarNumbers, Some(seen)) = (op.facts().blocks, f.origin) else { return found };
     let now = f.step(Op::MaxIndex(1), seen);
     let ago = f.subtract(now, found);
     let number = f.bar_number();

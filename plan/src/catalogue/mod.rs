@@ -31,7 +31,7 @@ mod volatility;
 mod volume;
 
 pub use facts::{Facts, facts};
-pub use forms::{FORMS, Form, find_form};
+pub use forms::{CrossForm, FORMS, Form, FormKind, find_form};
 pub use formula::Formula;
 pub use gap::{Gap, There, gaps};
 pub use sample::{sample, samples};

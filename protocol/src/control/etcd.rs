@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, Error, EventType, GetOptions, KeyValue, PutOptions, Txn, TxnOp, WatchOptions,
+    Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions, KeyValue, PutOptions, Txn, TxnOp,
+    WatchOptions,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 use super::{
-    Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, WATCH_BACKLOG_MAX, Watch, Write,
-    checked,
+    ANSWER_BYTES_MAX, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
+    WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 use crate::security::{Connector, Credentials, Expect};
 
@@ -28,8 +29,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Wait before the second try; doubles with each.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// Pings, also while nothing else is said, and how long their answer may take.
-const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
+/// Pings, also while nothing else is said, and how long their answer may take. etcd hangs up on who pings more often than
+/// every 5 s (`--grpc-keepalive-min-time`); a server that stopped is noticed sooner by the calls it does not answer.
+const HTTP2_KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(2));
+/// A watch ends after so long, to be listed anew: whatever it missed without a word is seen then.
+const WATCH_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// etcd, by its addresses.
 pub struct EtcdStore {
@@ -38,6 +42,8 @@ pub struct EtcdStore {
     /// Shared by all connections; knows why TLS refused.
     connector: Connector,
     connection: Mutex<Connection>,
+    /// [`Connection::turn`], for watches: one whose endpoint was turned away from ends.
+    turned: tokio::sync::watch::Sender<usize>,
 }
 
 /// Written by whoever connects or finds the connection broken; read by every call.
@@ -80,7 +86,8 @@ impl EtcdStore {
             endpoints.push(host.to_owned());
         }
         let connector = Connector::new(tls, Expect::Host);
-        Ok(Self { endpoints, connector, connection: Mutex::default() })
+        let turned = tokio::sync::watch::Sender::new(0);
+        Ok(Self { endpoints, connector, connection: Mutex::default(), turned })
     }
 
     /// Reads the certificates again when they change. Call it inside a runtime that lives as long as the store.
@@ -124,7 +131,9 @@ impl EtcdStore {
             .keep_alive_timeout(HTTP2_KEEP_ALIVE.1)
             .keep_alive_while_idle(true);
         let channel = endpoint.connect_with_connector_lazy(self.connector.clone());
-        let client = Client::from_channel(etcd_client::Channel::Tonic(channel), None)
+        // A member that lost its peers ends its watches instead of leaving them silent.
+        let options = ConnectOptions::new().with_require_leader(true);
+        let client = Client::from_channel(etcd_client::Channel::Tonic(channel), Some(options))
             .await
             .map_err(|error| error.to_string())?;
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).client = Some(client.clone());
@@ -141,6 +150,7 @@ impl EtcdStore {
         if connection.turn == turn {
             connection.client = None;
             connection.turn = turn.wrapping_add(1);
+            self.turned.send_replace(connection.turn);
         }
     }
 
@@ -165,18 +175,9 @@ impl EtcdStore {
                     unanswered.was_answered();
                     return Ok(value);
                 }
-                Ok(Ok(Err(Error::LeaseKeepAliveError(_)))) => {
+                Ok(Ok(Err(error))) if let Some(answer) = answer_of(&error) => {
                     unanswered.was_answered();
-                    return Err(ControlError::LeaseOver);
-                }
-                Ok(Ok(Err(Error::GRpcStatus(status)))) if status.code() == tonic::Code::NotFound => {
-                    unanswered.was_answered();
-                    // etcd says so of leases only.
-                    return Err(ControlError::LeaseOver);
-                }
-                Ok(Ok(Err(Error::GRpcStatus(status)))) if status.code() == tonic::Code::InvalidArgument => {
-                    unanswered.was_answered();
-                    return Err(ControlError::Refused(status.message().to_owned()));
+                    return Err(answer);
                 }
                 Ok(Ok(Err(error))) => cause = self.cause_of(&error),
                 Ok(Err(error)) => cause = error,
@@ -208,6 +209,43 @@ impl Drop for Unanswered<'_> {
     }
 }
 
+/// What etcd said on purpose, so that another endpoint would say the same; `None` for what may be tried again.
+fn answer_of(error: &Error) -> Option<ControlError> {
+    let status = match error {
+        Error::LeaseKeepAliveError(_) => return Some(ControlError::LeaseOver),
+        Error::GRpcStatus(status) => status,
+        _ => return None,
+    };
+    let said = status.message();
+    match status.code() {
+        // etcd says so of leases only.
+        tonic::Code::NotFound => Some(ControlError::LeaseOver),
+        tonic::Code::InvalidArgument => Some(ControlError::Refused(said.to_owned())),
+        tonic::Code::ResourceExhausted if said.contains("space exceeded") => {
+            Some(ControlError::NoSpace(said.to_owned()))
+        }
+        tonic::Code::OutOfRange if said.contains("compacted") => Some(ControlError::Compacted),
+        tonic::Code::OutOfRange if said.contains("future revision") => Some(ControlError::Refused(said.to_owned())),
+        // Of this side's decoder, or of the other's.
+        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted if said.contains("large") => {
+            Some(ControlError::TooLarge(said.to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// Where a range of everything that begins with `prefix` ends.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // UTF-8 has no byte 255, so the last one can be counted up.
+    match end.last_mut() {
+        Some(last) => *last += 1,
+        // Which means: to the last key there is.
+        None => end.push(0),
+    }
+    end
+}
+
 /// `None` for a key that is not ours.
 fn entry(kv: &KeyValue) -> Option<Entry> {
     let key = kv.key_str().ok()?.to_owned();
@@ -221,6 +259,7 @@ fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> i64 {
 #[tonic::async_trait]
 impl ControlStore for EtcdStore {
     async fn put(&self, key: &str, value: Vec<u8>, lease: Option<LeaseId>) -> Result<(), ControlError> {
+        checked(&[], &[Write::Put { key: key.to_owned(), value: value.clone(), lease }])?;
         let options = lease.map(|id| PutOptions::new().with_lease(id));
         let put = |client: Client| {
             let (value, options) = (value.clone(), options.clone());
@@ -262,16 +301,27 @@ impl ControlStore for EtcdStore {
         Ok(Committed { applied: response.succeeded(), revision: revision_of(response.header()) })
     }
 
-    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
-        let options = Some(GetOptions::new().with_prefix());
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        let limit = i64::try_from(asked.limit.max(1)).unwrap_or(i64::MAX);
+        let mut options = GetOptions::new().with_range(end_of(&asked.prefix)).with_limit(limit);
+        if let Some(revision) = asked.revision {
+            options = options.with_revision(revision);
+        }
+        if asked.keys_only {
+            options = options.with_keys_only();
+        }
+        // No key is empty, so a range that begins there begins at the first.
+        let from = if asked.from.is_empty() { vec![0] } else { asked.from.clone() };
         let get = |client: Client| {
-            let options = options.clone();
-            async move { client.kv_client().get(prefix, options).await }
+            let (from, options) = (from.clone(), Some(options.clone()));
+            async move { client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX).get(from, options).await }
         };
         let response = self.call(get).await?;
-        let mut entries: Vec<Entry> = response.kvs().iter().filter_map(entry).collect();
-        entries.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Listing { entries, revision: revision_of(response.header()) })
+        let next = response.kvs().last().filter(|_| response.more()).map(|last| after(last.key()));
+        let entries = response.kvs().iter().filter_map(entry).collect();
+        // A page of an earlier revision says the present one in its header.
+        let revision = asked.revision.unwrap_or_else(|| revision_of(response.header()));
+        Ok(Page { entries, revision, next })
     }
 
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
@@ -280,13 +330,21 @@ impl ControlStore for EtcdStore {
             let options = options.clone();
             async move { client.watch_client().watch(prefix, options).await }
         };
+        let mut turned = self.turned.subscribe();
         let mut stream = self.call(watch).await?;
+        // Of the endpoint that answered.
+        let turn = self.turn();
         let (sender, receiver) = mpsc::channel(WATCH_BACKLOG_MAX);
         tokio::spawn(async move {
+            let old = tokio::time::sleep(WATCH_AGE_MAX);
+            tokio::pin!(old);
             loop {
                 let response = tokio::select! {
                     response = stream.message() => response,
                     () = sender.closed() => return,
+                    // The store is gone, or has turned away from this endpoint.
+                    _ = turned.wait_for(|now| *now != turn) => return,
+                    () = &mut old => return,
                 };
                 // An error, an end, a compaction: the receiver sees the channel end and lists anew.
                 let Ok(Some(response)) = response else { return };

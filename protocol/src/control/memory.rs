@@ -1,16 +1,18 @@
-//! The control store in memory, for tests: it does what etcd does, and fails as it is told to.
+//! The control store in memory, for tests: it does what etcd does, refuses what etcd refuses, and fails as a test says.
 //!
-//! Leases end when a test says so; those of [`MemoryStore::timed`] also when their time is over.
+//! It keeps etcd's limits: bytes of an answer and of a request, operations of a transaction, revisions that were
+//! compacted, the quota of its disk. Leases end when a test says so; those of [`MemoryStore::timed`] also when their time
+//! is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, WATCH_BACKLOG_MAX, Watch, Write,
-    checked,
+    ANSWER_BYTES_MAX, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
+    WATCH_BACKLOG_MAX, Watch, Write, checked,
 };
 
 /// Longest that a try waits for a store that stands still.
@@ -19,6 +21,24 @@ pub const MEMORY_CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const CALL_TRIES_MAX: u32 = 2;
 /// How often a timed store looks for leases that are over.
 const LEASE_CHECK: Duration = Duration::from_millis(5);
+/// Bytes of an answer, or of the disk, that a key takes beside its name and its value.
+const KEY_OVERHEAD_BYTES: usize = 32;
+
+/// What the store refuses; the defaults are etcd's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Bytes of one answer; see [`ANSWER_BYTES_MAX`].
+    pub answer_bytes: usize,
+    /// Bytes that keys, values and their history may take before nothing more is put; compaction frees the history.
+    pub quota_bytes: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        // etcd's own default quota.
+        Self { answer_bytes: ANSWER_BYTES_MAX, quota_bytes: 2 << 30 }
+    }
+}
 
 /// The store; everything behind one lock.
 #[derive(Debug)]
@@ -28,11 +48,19 @@ pub struct MemoryStore {
     stalled: watch::Sender<bool>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Value {
     value: Vec<u8>,
     lease: Option<LeaseId>,
     created: i64,
+}
+
+/// A change, and what it replaced, so that an earlier revision can be read.
+#[derive(Debug)]
+struct Past {
+    revision: i64,
+    change: Change,
+    before: Option<Value>,
 }
 
 #[derive(Debug)]
@@ -48,8 +76,8 @@ struct State {
     keys: BTreeMap<String, Value>,
     leases: BTreeMap<LeaseId, Lease>,
     next_lease: LeaseId,
-    /// Every change since the last compaction, for watches that begin in the past.
-    history: Vec<(i64, Change)>,
+    /// Every change since the last compaction, for watches that begin in the past and for reads of an earlier revision.
+    history: Vec<Past>,
     /// Revisions before the one after this are forgotten.
     compacted: i64,
     watchers: Vec<(String, mpsc::Sender<Change>)>,
@@ -60,6 +88,11 @@ struct State {
     withheld: Vec<Change>,
     /// Tries whose answer does not arrive.
     answers_to_lose: u32,
+    limits: MemoryLimits,
+    /// Bytes of keys, values and history.
+    used_bytes: usize,
+    /// The quota was exceeded: nothing is put until somebody lifts the alarm.
+    no_space: bool,
 }
 
 impl State {
@@ -67,19 +100,20 @@ impl State {
     fn apply(&mut self, writes: Vec<Write>) {
         let revision = self.revision + 1;
         for write in writes {
-            let change = match write {
+            self.used_bytes += size_of_write(&write);
+            let (change, before) = match write {
                 Write::Put { key, value, lease } => {
                     let created = self.keys.get(&key).map_or(revision, |there| there.created);
-                    self.keys.insert(key.clone(), Value { value: value.clone(), lease, created });
-                    Change::Put(Entry { key, value, created })
+                    let before = self.keys.insert(key.clone(), Value { value: value.clone(), lease, created });
+                    (Change::Put(Entry { key, value, created }), before)
                 }
                 Write::Delete { key } => match self.keys.remove(&key) {
-                    Some(_) => Change::Deleted { key, revision },
+                    Some(before) => (Change::Deleted { key, revision }, Some(before)),
                     None => continue,
                 },
             };
             self.revision = revision;
-            self.history.push((revision, change.clone()));
+            self.history.push(Past { revision, change: change.clone(), before });
             if self.stalled {
                 self.withheld.push(change);
             } else {
@@ -107,7 +141,20 @@ impl State {
         }
     }
 
+    /// Refuses what needs more space than the quota leaves, and from then on everything that needs any.
+    fn check_space(&mut self, bytes: usize) -> Result<(), ControlError> {
+        if self.no_space || self.used_bytes.saturating_add(bytes) > self.limits.quota_bytes {
+            self.no_space = true;
+            return Err(ControlError::NoSpace("etcdserver: mvcc: database space exceeded".to_owned()));
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, guards: &[Guard], writes: &[Write]) -> Result<Committed, ControlError> {
+        // As etcd does: before it looks at the guards, and only for transactions that put something.
+        if writes.iter().any(|write| matches!(write, Write::Put { .. })) {
+            self.check_space(writes.iter().map(size_of_write).sum())?;
+        }
         let applied = guards.iter().all(|guard| self.holds(guard));
         if applied {
             let lease_of = |write: &Write| if let Write::Put { lease, .. } = write { *lease } else { None };
@@ -123,6 +170,51 @@ impl State {
         let there = self.keys.get(key)?;
         Some(Entry { key: key.to_owned(), value: there.value.clone(), created: there.created })
     }
+
+    /// What changes after `revision` replaced, by key; `None` where no key was.
+    fn before(&self, revision: i64) -> BTreeMap<&str, Option<&Value>> {
+        let later = self.history.iter().rev().take_while(|past| past.revision > revision);
+        // The earliest of them comes last, and counts.
+        later.map(|past| (past.change.key(), past.before.as_ref())).collect()
+    }
+
+    fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        let revision = asked.revision.unwrap_or(self.revision);
+        if revision < self.compacted {
+            return Err(ControlError::Compacted);
+        }
+        if revision > self.revision {
+            return Err(ControlError::Refused("etcdserver: mvcc: required revision is a future revision".to_owned()));
+        }
+        let before = self.before(revision);
+        let there = |key: &str| before.get(key).copied().unwrap_or_else(|| self.keys.get(key));
+        let from = String::from_utf8_lossy(&asked.from).into_owned();
+        let present = self.keys.range(from.clone()..).map(|(key, _)| key.as_str());
+        let present = present.take_while(|key| key.starts_with(&asked.prefix));
+        let past = before.range(from.as_str()..).map(|(key, _)| *key).filter(|key| key.starts_with(&asked.prefix));
+        // So many are enough, whichever of them were not there at that revision.
+        let keys: BTreeSet<&str> = present.take(asked.limit.saturating_add(before.len() + 1)).chain(past).collect();
+        let mut found = keys.into_iter().filter_map(|key| Some((key, there(key)?)));
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for (key, value) in found.by_ref().take(asked.limit) {
+            let value = Value { value: if asked.keys_only { Vec::new() } else { value.value.clone() }, ..*value };
+            bytes += key.len() + value.value.len() + KEY_OVERHEAD_BYTES;
+            entries.push(Entry { key: key.to_owned(), value: value.value, created: value.created });
+        }
+        if bytes > self.limits.answer_bytes {
+            let limit = self.limits.answer_bytes;
+            let message = format!("decoded message length too large: found {bytes} bytes, the limit is: {limit} bytes");
+            return Err(ControlError::TooLarge(message));
+        }
+        let next = found.next().and(entries.last()).map(|last| super::after(last.key.as_bytes()));
+        Ok(Page { entries, revision, next })
+    }
+}
+
+/// Bytes that a write adds to the store's disk.
+fn size_of_write(write: &Write) -> usize {
+    let value = if let Write::Put { value, .. } = write { value.len() } else { 0 };
+    write.key().len() + value + KEY_OVERHEAD_BYTES
 }
 
 impl Default for MemoryStore {
@@ -157,6 +249,19 @@ fn end_by_time(state: &Weak<Mutex<State>>) {
 }
 
 impl MemoryStore {
+    /// A store with other limits than etcd's, so that a test need not fill those.
+    pub fn with_limits(limits: MemoryLimits) -> Self {
+        let store = Self::default();
+        lock(&store.state).limits = limits;
+        store
+    }
+
+    /// Lifts the alarm that an exceeded quota set, as an operator does after a compaction; `quota_bytes` holds from then on.
+    pub fn lift_alarm(&self, quota_bytes: usize) {
+        let mut state = lock(&self.state);
+        (state.no_space, state.limits.quota_bytes) = (false, quota_bytes);
+    }
+
     /// A store whose leases end by themselves.
     pub fn timed() -> Self {
         let store = Self::default();
@@ -201,6 +306,8 @@ impl MemoryStore {
         let mut state = lock(&self.state);
         state.compacted = state.revision;
         state.history.clear();
+        state.used_bytes =
+            state.keys.iter().map(|(key, there)| key.len() + there.value.len() + KEY_OVERHEAD_BYTES).sum();
     }
 
     /// Makes every call fail, or work again.
@@ -269,12 +376,8 @@ impl ControlStore for MemoryStore {
         self.call(|state| state.commit(guards, &writes)).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
-        self.call(|state| {
-            let within = state.keys.keys().filter(|key| key.starts_with(prefix));
-            Ok(Listing { entries: within.filter_map(|key| state.entry(key)).collect(), revision: state.revision })
-        })
-        .await
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        self.call(|state| state.page(asked)).await
     }
 
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
@@ -282,8 +385,8 @@ impl ControlStore for MemoryStore {
             let (sender, receiver) = mpsc::channel(WATCH_BACKLOG_MAX);
             let withheld = state.history.len().saturating_sub(state.withheld.len());
             let told = state.history.get(..withheld).unwrap_or_default();
-            let missed = told.iter().filter(|(at, change)| *at > revision && change.key().starts_with(prefix));
-            let delivered = missed.into_iter().all(|(_, change)| sender.try_send(change.clone()).is_ok());
+            let missed = told.iter().filter(|past| past.revision > revision && past.change.key().starts_with(prefix));
+            let delivered = missed.into_iter().all(|past| sender.try_send(past.change.clone()).is_ok());
             if delivered && revision >= state.compacted {
                 state.watchers.push((prefix.to_owned(), sender));
             }
@@ -294,6 +397,8 @@ impl ControlStore for MemoryStore {
 
     async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError> {
         self.call(|state| {
+            // etcd refuses leases too.
+            state.check_space(0)?;
             state.next_lease += 1;
             let lease = state.next_lease;
             state.leases.insert(lease, Lease { ttl, ends: Instant::now() + ttl });
@@ -321,116 +426,5 @@ impl ControlStore for MemoryStore {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn put(key: &str, value: &str, lease: Option<LeaseId>) -> Write {
-        Write::Put { key: key.to_owned(), value: value.as_bytes().to_vec(), lease }
-    }
-
-    fn absent(key: &str) -> Guard {
-        Guard::Absent { key: key.to_owned() }
-    }
-
-    #[tokio::test]
-    async fn a_commit_is_made_whole_or_not_at_all() {
-        let store = MemoryStore::default();
-        let first = store.commit(&[absent("a")], vec![put("a", "1", None), put("b", "1", None)]).await.unwrap();
-        assert!(first.applied);
-        let created = |key| {
-            let store = &store;
-            async move { store.get(key).await.unwrap().unwrap().created }
-        };
-        assert_eq!((created("a").await, created("b").await), (first.revision, first.revision));
-        let second = store.commit(&[absent("a")], vec![put("b", "2", None)]).await.unwrap();
-        assert_eq!(second, Committed { applied: false, revision: first.revision });
-        let mine = Guard::Created { key: "a".to_owned(), revision: first.revision };
-        let writes = vec![put("b", "3", None), Write::Delete { key: "a".to_owned() }];
-        assert!(store.commit(&[mine.clone(), absent("c")], writes).await.unwrap().applied);
-        let b = store.get("b").await.unwrap().unwrap();
-        assert_eq!((b.value, b.created), (b"3".to_vec(), first.revision), "put over another keeps its creation");
-        assert!(!store.commit(&[mine], vec![]).await.unwrap().applied, "that life of the key is over");
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_lost_leaves_the_caller_to_read_whether_it_was_itself() {
-        let store = MemoryStore::default();
-        store.lose_answers(1);
-        let committed = store.commit(&[absent("leader")], vec![put("leader", "me, try 7", None)]).await.unwrap();
-        assert!(!committed.applied, "the second try finds what the first one wrote");
-        let there = store.get("leader").await.unwrap().unwrap();
-        assert_eq!((there.value, there.created), (b"me, try 7".to_vec(), committed.revision));
-        store.lose_answers(CALL_TRIES_MAX);
-        let failed = store.commit(&[absent("other")], vec![put("other", "me, try 8", None)]).await;
-        assert!(matches!(failed, Err(ControlError::Unreachable { .. })));
-        assert!(store.get("other").await.unwrap().is_some(), "it was made although it failed");
-    }
-
-    #[tokio::test]
-    async fn a_lease_takes_its_keys_along_and_is_asked_for_only_when_the_guards_hold() {
-        let store = MemoryStore::default();
-        let lease = store.grant(Duration::from_secs(5)).await.unwrap();
-        assert!(store.commit(&[], vec![put("a", "1", Some(lease)), put("b", "1", None)]).await.unwrap().applied);
-        let mut watch = store.watch("", store.list("").await.unwrap().revision).await.unwrap();
-        store.expire_lease_of("a");
-        assert!(matches!(watch.recv().await, Some(Change::Deleted { key, revision: 2 }) if key == "a"));
-        assert_eq!(store.keep_alive(lease).await, Err(ControlError::LeaseOver));
-        assert_eq!(store.commit(&[absent("a")], vec![put("a", "2", Some(lease))]).await, Err(ControlError::LeaseOver));
-        assert!(!store.commit(&[absent("b")], vec![put("a", "2", Some(lease))]).await.unwrap().applied);
-    }
-
-    #[tokio::test]
-    async fn a_timed_lease_ends_unless_it_is_kept_alive() {
-        let store = MemoryStore::timed();
-        let lease = store.grant(Duration::from_millis(200)).await.unwrap();
-        store.put("a", vec![1], Some(lease)).await.unwrap();
-        for _ in 0..6 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            store.keep_alive(lease).await.unwrap();
-        }
-        let mut watch = store.watch("a", 1).await.unwrap();
-        let gone = tokio::time::timeout(Duration::from_secs(10), watch.recv()).await.expect("it ends");
-        assert!(matches!(gone, Some(Change::Deleted { .. })));
-        assert_eq!(store.keep_alive(lease).await, Err(ControlError::LeaseOver));
-    }
-
-    #[tokio::test]
-    async fn a_watch_from_before_a_compaction_ends_and_one_from_after_it_does_not() {
-        let store = MemoryStore::default();
-        store.put("a", vec![1], None).await.unwrap();
-        let before = store.list("").await.unwrap().revision;
-        store.put("a", vec![2], None).await.unwrap();
-        store.compact();
-        assert_eq!(store.watch("a", before).await.unwrap().recv().await, None);
-        let after = store.list("").await.unwrap().revision;
-        let mut watch = store.watch("a", after).await.unwrap();
-        store.put("a", vec![3], None).await.unwrap();
-        assert!(matches!(watch.recv().await, Some(Change::Put(entry)) if entry.value == [3]));
-    }
-
-    #[tokio::test]
-    async fn a_store_that_stands_still_holds_calls_and_watches_until_it_goes_on() {
-        let store = Arc::new(MemoryStore::default());
-        let lease = store.grant(Duration::from_secs(5)).await.unwrap();
-        store.put("a", vec![1], Some(lease)).await.unwrap();
-        let mut watch = store.watch("a", 1).await.unwrap();
-        store.set_stalled(true);
-        store.expire_leases();
-        let late = Arc::clone(&store);
-        let call = tokio::spawn(async move { late.get("a").await });
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(watch.try_recv().is_err() && !call.is_finished());
-        store.set_stalled(false);
-        assert_eq!(call.await.unwrap(), Ok(None));
-        assert!(matches!(watch.recv().await, Some(Change::Deleted { .. })));
-    }
-
-    #[tokio::test]
-    async fn a_call_on_a_store_that_stands_still_for_too_long_fails() {
-        let store = MemoryStore::default();
-        store.set_stalled(true);
-        let started = Instant::now();
-        assert!(matches!(store.get("a").await, Err(ControlError::Unreachable { .. })));
-        assert!(started.elapsed() >= MEMORY_CALL_TIMEOUT);
-    }
-}
+#[path = "memory_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use trawl_telemetry::metrics::catalogue::process::{ETCD_CALL_DURATION, ETCD_CALL_FAILURES, EtcdCall, EtcdFailure};
 use trawl_telemetry::metrics::current_trace;
 
-use super::{Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Listing, Watch, Write};
+use super::{Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write};
 
 /// A store behind its meter.
 #[derive(Debug)]
@@ -19,6 +19,9 @@ async fn metered<T>(call: EtcdCall, answer: impl Future<Output = Result<T, Contr
         Ok(_) => return answer,
         Err(ControlError::Unreachable { .. }) => EtcdFailure::Unreachable,
         Err(ControlError::LeaseOver) => EtcdFailure::LeaseOver,
+        Err(ControlError::NoSpace(_)) => EtcdFailure::NoSpace,
+        Err(ControlError::TooLarge(_)) => EtcdFailure::TooLarge,
+        Err(ControlError::Compacted) => EtcdFailure::Compacted,
         Err(ControlError::Refused(_) | ControlError::Address(_)) => EtcdFailure::Refused,
     };
     ETCD_CALL_FAILURES.of(failure).inc();
@@ -39,8 +42,8 @@ impl<S: ControlStore> ControlStore for Metered<S> {
     async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
         metered(EtcdCall::Commit, self.0.commit(guards, writes)).await
     }
-    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
-        metered(EtcdCall::List, self.0.list(prefix)).await
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        metered(EtcdCall::List, self.0.page(asked)).await
     }
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
         metered(EtcdCall::Watch, self.0.watch(prefix, revision)).await

@@ -6,14 +6,17 @@
 mod etcd;
 mod memory;
 mod metered;
+mod page;
 
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 pub use etcd::EtcdStore;
-pub use memory::{MEMORY_CALL_TIMEOUT, MemoryStore};
+pub use memory::{MEMORY_CALL_TIMEOUT, MemoryLimits, MemoryStore};
 pub use metered::Metered;
+pub use page::{PAGE_KEYS_MAX, Page, PageRequest, Pages};
+use page::{after, listed};
 
 /// Changes that wait for a slow watcher; a watch that falls further behind breaks and is listed anew.
 pub const WATCH_BACKLOG_MAX: usize = 256;
@@ -21,6 +24,9 @@ pub const WATCH_BACKLOG_MAX: usize = 256;
 pub const COMMIT_OPERATIONS_MAX: usize = 128;
 /// Bytes of keys and values in one commit: below etcd's bound of 1.5 MiB on a request.
 pub const COMMIT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of one answer that are decoded: gRPC's usual bound, which no answer to a read of one key comes near.
+pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Why a call on the store failed, after its own retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +42,18 @@ pub enum ControlError {
     /// The lease is over: whoever held it has to take a new one.
     #[error("the lease is over")]
     LeaseOver,
+    /// The store's quota is used up: it takes nothing more until an operator makes room.
+    #[error(
+        "etcd has no space left ({0}): compact and defragment it or raise --quota-backend-bytes, then \
+         'etcdctl alarm disarm'"
+    )]
+    NoSpace(String),
+    /// The answer, or the request, has more bytes than a message may have.
+    #[error("a message of etcd is too large: {0}")]
+    TooLarge(String),
+    /// The revision that was to be read is compacted: read again from the present one.
+    #[error("etcd has compacted the revision that was being read")]
+    Compacted,
     /// A call that no store takes, however often it is made: a program's mistake, or one value that is too large.
     #[error("the control store refuses this: {0}")]
     Refused(String),
@@ -171,8 +189,19 @@ pub trait ControlStore: Send + Sync + 'static {
     /// [`ControlError::Refused`] for a key that is written twice and for more than [`COMMIT_OPERATIONS_MAX`] or
     /// [`COMMIT_BYTES_MAX`]; [`ControlError::LeaseOver`] when the guards hold and the lease of a put is over.
     async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError>;
-    /// All keys that begin with `prefix`.
-    async fn list(&self, prefix: &str) -> Result<Listing, ControlError>;
+    /// Some of the keys that begin with a prefix, in order. Whoever wants all of them uses [`Pages`] or [`Self::list`].
+    ///
+    /// # Errors
+    /// [`ControlError::TooLarge`] when fewer keys have to be asked for, [`ControlError::Compacted`] when the revision is gone.
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError>;
+    /// All keys that begin with `prefix`, of one revision, read page by page. For prefixes with few keys.
+    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
+        listed(self, PageRequest::new(prefix)).await
+    }
+    /// The same without their values.
+    async fn list_keys(&self, prefix: &str) -> Result<Listing, ControlError> {
+        listed(self, PageRequest::new(prefix).keys_only()).await
+    }
     /// Changes under `prefix` after `revision`. It ends at once when the store has forgotten that revision (compaction).
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError>;
     /// A new lease, of whole seconds. The store may let it live longer than asked, never shorter.
@@ -197,8 +226,8 @@ impl<S: ControlStore + ?Sized> ControlStore for std::sync::Arc<S> {
     async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
         (**self).commit(guards, writes).await
     }
-    async fn list(&self, prefix: &str) -> Result<Listing, ControlError> {
-        (**self).list(prefix).await
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        (**self).page(asked).await
     }
     async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
         (**self).watch(prefix, revision).await

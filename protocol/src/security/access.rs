@@ -61,7 +61,7 @@ pub const RULES: [Rule; 15] = [
 
 /// What clients call. Other coordinators do too: they pass on what came to them while they do not lead.
 const fn client(path: &'static str, action: &'static str, right: Right) -> Rule {
-    Rule { path, action, peers: &[Role::Client, Role::Coordinator], right: Some(right) }
+    Rule { path, action, peers: &[Role::Client, Role::Operator, Role::Coordinator], right: Some(right) }
 }
 
 /// What coordinators ask of workers.
@@ -72,7 +72,7 @@ const fn worker(path: &'static str, action: &'static str) -> Rule {
 /// What an autoscaler asks of coordinators. It tells how much there is to do and nothing of anybody's scans, and KEDA can show
 /// a certificate but no token.
 const fn scaler(path: &'static str) -> Rule {
-    Rule { path, action: "read the load", peers: &[Role::Client, Role::Coordinator], right: None }
+    Rule { path, action: "read the load", peers: &[Role::Client, Role::Operator, Role::Coordinator], right: None }
 }
 
 /// Who calls, after it was found out.
@@ -80,8 +80,17 @@ const fn scaler(path: &'static str) -> Rule {
 pub struct Caller {
     /// Limits are counted by it: `user NAME` of a token, else the certificate's identity, else [`Caller::LOCAL`].
     pub name: String,
-    /// Sorted; all of them where there are no tokens.
+    /// Sorted. Without tokens those of the certificate's role, or all of them in plain text.
     pub rights: Vec<Right>,
+}
+
+/// What a certificate allows where there are no tokens: a client's no more than what concerns its own scans.
+fn rights_of(role: Role) -> Vec<Right> {
+    match role {
+        Role::Client => vec![Right::Submit, Right::Read],
+        Role::Operator | Role::Coordinator => Right::ALL.to_vec(),
+        Role::Worker => Vec::new(),
+    }
 }
 
 impl Caller {
@@ -162,8 +171,20 @@ impl Access {
                         rule.action, wanted, identity.role
                     )));
                 }
-                caller.name = on_behalf_of(identity, headers).unwrap_or_else(|| identity.to_string());
+                let calling = on_behalf_of(identity, headers).unwrap_or_else(|| identity.clone());
+                caller = Caller { name: calling.to_string(), rights: rights_of(calling.role) };
             }
+        }
+        if let (Some(right), None) = (rule.right, &self.tokens)
+            && !caller.rights.iter().any(|has| has.covers(right))
+        {
+            return Err(denied(&format!(
+                "{} may not {}: that takes a certificate of an operator (trawl://operator/NAME), or a token with the role \
+                 {} where the coordinators have --tokens",
+                caller.name,
+                rule.action,
+                right.name()
+            )));
         }
         if let (Some(right), Some(tokens)) = (rule.right, &self.tokens) {
             let token = bearer(headers)?;
@@ -193,11 +214,11 @@ impl Access {
     }
 }
 
-/// The client that a coordinator passes a call on for. Nobody else is believed.
-fn on_behalf_of(peer: &Identity, headers: &HeaderMap) -> Option<String> {
+/// The client or operator that a coordinator passes a call on for. Nobody else is believed.
+fn on_behalf_of(peer: &Identity, headers: &HeaderMap) -> Option<Identity> {
     let text = headers.get(ON_BEHALF_OF_METADATA_KEY)?.to_str().ok()?;
-    let client = Identity::from_uri(text).filter(|client| client.role == Role::Client)?;
-    (peer.role == Role::Coordinator).then(|| client.to_string())
+    let calling = Identity::from_uri(text).filter(|calling| matches!(calling.role, Role::Client | Role::Operator))?;
+    (peer.role == Role::Coordinator).then_some(calling)
 }
 
 fn unauthenticated(message: &str) -> Status {
@@ -380,9 +401,25 @@ mod tests {
         for rule in &RULES {
             for role in Role::ALL {
                 let checked = access.check(rule.path, &none, Some(&peer(role)));
-                assert_eq!(checked.is_ok(), rule.peers.contains(&role), "{} by a {role}", rule.path);
+                let allowed = rule.right.is_none_or(|right| rights_of(role).iter().any(|has| has.covers(right)));
+                assert_eq!(checked.is_ok(), rule.peers.contains(&role) && allowed, "{} by a {role}", rule.path);
             }
         }
+        // Every client of mutual TLS alone: its own scans, and nothing of others or of the fleet.
+        let client = peer(Role::Client);
+        let caller = access.check(SCAN, &none, Some(&client)).unwrap();
+        assert_eq!(caller.rights, [Right::Submit, Right::Read]);
+        let drain = access.check("/trawl.v1.Coordinator/DrainWorker", &none, Some(&client)).unwrap_err();
+        assert_eq!(drain.code(), Code::PermissionDenied);
+        assert!(drain.message().contains("trawl://operator/NAME"), "{}", drain.message());
+        // Nor does a coordinator that passes its call on lend it more.
+        let mut behalf = headers(None);
+        behalf.insert(ON_BEHALF_OF_METADATA_KEY, "trawl://client/alice".parse().unwrap());
+        let passed = access.check("/trawl.v1.Coordinator/DrainWorker", &behalf, Some(&peer(Role::Coordinator)));
+        assert_eq!(passed.unwrap_err().code(), Code::PermissionDenied);
+        behalf.insert(ON_BEHALF_OF_METADATA_KEY, "trawl://operator/olga".parse().unwrap());
+        let passed = access.check("/trawl.v1.Coordinator/DrainWorker", &behalf, Some(&peer(Role::Coordinator)));
+        assert_eq!(passed.unwrap(), Caller { name: "trawl://operator/olga".to_owned(), rights: Right::ALL.to_vec() });
         let stolen = access.check(SCAN, &none, Some(&peer(Role::Worker))).unwrap_err();
         assert_eq!(stolen.code(), Code::PermissionDenied);
         assert_eq!(

@@ -14,8 +14,10 @@ const COMMON_NAME_OID: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
 /// What a process is in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Submits scans.
+    /// Submits scans, and reads and ends its own.
     Client,
+    /// May do everything that a user may: reads and ends everybody's scans, has workers leave.
+    Operator,
     /// Takes scans and sends work to workers.
     Coordinator,
     /// Computes what coordinators send.
@@ -24,12 +26,13 @@ pub enum Role {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 3] = [Self::Client, Self::Coordinator, Self::Worker];
+    pub const ALL: [Self; 4] = [Self::Client, Self::Operator, Self::Coordinator, Self::Worker];
 
     /// As written in a certificate.
     pub fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
+            Self::Operator => "operator",
             Self::Coordinator => "coordinator",
             Self::Worker => "worker",
         }
@@ -75,7 +78,8 @@ impl Identity {
         match ours[..] {
             [uri] => Self::from_uri(uri).ok_or_else(|| {
                 format!(
-                    "its URI name '{uri}' is no identity: trawl://client/NAME, .../coordinator/... or .../worker/..."
+                    "its URI name '{uri}' is no identity: trawl://client/NAME, .../operator/..., .../coordinator/... or \
+                     .../worker/..."
                 )
             }),
             [] => Err("it has no URI name (subject alternative name) like trawl://client/NAME".to_owned()),

@@ -58,6 +58,8 @@ fn coverage(call: &Call, series: usize, t: usize) -> (Vec<usize>, Vec<usize>) {
         "mfi" => (last(n), last(n + 1)),
         "bbands" if matches!(call.averages[0].1, "ema" | "kama") => (last(n), all()),
         "bbands" => same(last(n)),
+        // Ranges take the close of the bar before.
+        "atr" | "adx" if series == 2 => ((0..t).collect(), all()),
         "ema" | "kama" | "rsi" | "macd" | "atr" | "adx" | "obv" | "vwap" => same(all()),
         "cdlengulfing" => same(last(3)),
         "since" => (last(1), all()),
@@ -151,9 +153,16 @@ impl Reference<'_> {
                 let series = call.series[0].1.clone();
                 Some((call.clone(), series.is_some_and(|series| same(x, &series))))
             }
+            Expr::Call(call) if call.name == "donchian" && !call.field.is_some_and(|f| f.starts_with("middle")) => {
+                let own = usize::from(call.field.is_some_and(|f| f.starts_with("lower")));
+                let series = call.series[own].1.clone();
+                Some((call.clone(), series.is_some_and(|series| same(x, &series))))
+            }
             _ => None,
         };
         let window = extreme(a, b).map(|w| (w, &x)).or_else(|| extreme(b, a).map(|w| (w, &y)));
+        // The same series by another name, such as `kama(5)` and `kama(close, 5)`, are one node to the engine.
+        let twins = x == y;
         let at = |t: usize| match &window {
             // Adjusted values that differ only by rounding, unless they are not prices at all.
             _ if exact && self.adjusted && worst >= Grade::Stored && x[t] != y[t] => {
@@ -162,7 +171,8 @@ impl Reference<'_> {
             _ if exact => Edge::default(),
             Some(((call, true), own)) => {
                 let n = call.params.first().map_or(1, |p| p.1 as usize);
-                let highest = matches!(call.name, "highest" | "max");
+                let highest = matches!(call.name, "highest" | "max")
+                    || call.name == "donchian" && !call.field.is_some_and(|f| f.starts_with("lower"));
                 let others = (t + 1).checked_sub(n).map_or(&[][..], |first| &own[first..t]);
                 let others: Option<Vec<f64>> = others.iter().map(|v| finite(*v)).collect();
                 let better = |a: f64, b: f64| if highest { a.max(b) } else { a.min(b) };
@@ -170,7 +180,10 @@ impl Reference<'_> {
             }
             // It may contain the other side under another name.
             Some(((_, false), _)) => Edge { must: false, ..near(x[t], y[t]) },
-            None => near(x[t], y[t]),
+            None => {
+                let edge = near(x[t], y[t]);
+                Edge { must: edge.must && !twins, ..edge }
+            }
         };
         let open = worst == Grade::Unknown || against_zero.is_some_and(|grade| grade == Grade::Open);
         (0..x.len()).map(at).map(|edge| Edge { must: edge.must && !open, ..edge }).collect()

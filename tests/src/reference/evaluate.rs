@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::expression::{Compare, Cross, Expr, Node};
-use super::indicators::{Noise, Value, arithmetic, finite, function, known};
+use super::indicators::{Noise, Value, arithmetic, finite, function, known, mean};
 use super::market::{Bars, COLUMNS, Market, base_bars, weekly_bars};
 use super::random::Random;
 
@@ -99,6 +99,10 @@ impl Noise for Reference<'_> {
                 (false, false) => x,
             },
         }
+    }
+
+    fn by_sums(&self) -> bool {
+        matches!(*self.rounding.borrow(), Some(Rounding::Coarse(13..)))
     }
 }
 
@@ -257,6 +261,19 @@ impl<'m> Reference<'m> {
         if exact { x } else { self.round(x) }
     }
 
+    /// Rounds the mean of values of this size, which may cancel: relative to their size, not to its own.
+    fn round_at(&self, x: f64, size: f64) -> f64 {
+        match &*self.rounding.borrow() {
+            None => return x,
+            Some(Rounding::Coarse(bits)) => {
+                let unit = size * f64::from(1u32 << bits) * f64::EPSILON;
+                return if unit > 0.0 { (x / unit).round() * unit } else { x };
+            }
+            Some(_) => {}
+        }
+        x + (self.round(size) - size)
+    }
+
     /// The bar of `other` that `symbol` reads at its bar `t`: at the same time, or with `asof` the latest one, if at
     /// most that many of this symbol's bars are later than it.
     pub fn reference_bar(&self, symbol: usize, other: usize, axis: Axis, t: usize, asof: Option<u32>) -> Option<usize> {
@@ -324,7 +341,7 @@ impl<'m> Reference<'m> {
                 own = Some(value);
             }
         }
-        cross_section(kind, own, &population).map(|x| match kind {
+        cross_section(kind, own, &population, &|x, size| self.round_at(x, size)).map(|x| match kind {
             Cross::Z | Cross::Demean => self.round(x),
             _ => x,
         })
@@ -346,10 +363,12 @@ fn label_day(axis: Axis, key: i64) -> i64 {
 
 /// A number for one member (NA when it is not a member) from the values of all members, its own included; or one for
 /// all.
-fn cross_section(kind: Cross, own: Option<f64>, population: &[f64]) -> Value {
+fn cross_section(kind: Cross, own: Option<f64>, population: &[f64], round_at: &dyn Fn(f64, f64) -> f64) -> Value {
     let n = population.len() as f64;
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let larger = |x: f64| population.iter().filter(|v| **v > x).count() as f64;
+    let mean = |members: &[f64]| if members.is_empty() { f64::NAN } else { mean(members) };
+    let size = population.iter().fold(0.0f64, |size, v| size.max(v.abs()));
+    let middle = |members: &[f64]| round_at(mean(members), size);
     match kind {
         Cross::Rank => Some(1.0 + larger(own?)),
         Cross::Top(k) => Some(f64::from(u8::from(1.0 + larger(own?) <= f64::from(k)))),
@@ -365,11 +384,11 @@ fn cross_section(kind: Cross, own: Option<f64>, population: &[f64]) -> Value {
             if population.iter().all(|v| *v == own) {
                 return None;
             }
-            let middle = mean(population);
+            let middle = middle(population);
             let variance = population.iter().map(|v| (v - middle).powi(2)).sum::<f64>() / n;
             known((own - middle) / variance.sqrt())
         }
-        Cross::Demean => known(own? - mean(population)),
+        Cross::Demean => known(own? - middle(population)),
         Cross::Quantile(q) => {
             let mut sorted = population.to_vec();
             sorted.sort_by(f64::total_cmp);

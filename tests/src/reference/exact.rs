@@ -140,6 +140,7 @@ fn function(call: &Call, frame: Frame) -> Known {
         "clamp" => (worst(&[0, 1, 2]).0, false),
         "sqrt" => (within(of(0).0, Signed), false),
         "sma" if of(0).0 == Whole => (Stored, of(0).1),
+        "bbands" if call.is_simple_middle() && of(0).0 == Whole => (Stored, of(0).1),
         "roc" if of(0).0 <= Stored => (Signed, false),
         "macd" | "zscore" | "correl" | "log" | "exp" | "pow" => (Rounded, false),
         "obv" if of(1).0 == Whole => (Whole, false),

@@ -53,6 +53,14 @@ pub struct Call {
     pub by_name: bool,
 }
 
+impl Call {
+    /// Whether a band's middle is asked for and is a simple mean.
+    pub fn is_simple_middle(&self) -> bool {
+        self.field.is_some_and(|field| field.starts_with("middle"))
+            && self.averages.iter().all(|(_, name)| *name == "sma")
+    }
+}
+
 /// An expression.
 #[derive(Debug, Clone)]
 pub enum Expr {

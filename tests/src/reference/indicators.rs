@@ -10,6 +10,9 @@ pub type Value = Option<f64>;
 pub trait Noise {
     /// `x`, perhaps slightly changed.
     fn round(&self, x: f64) -> f64;
+
+    /// Whether a covariance is that of sums instead of distances from means: exactly 0 where whole numbers have none.
+    fn by_sums(&self) -> bool;
 }
 
 /// What TA-Lib regards as rounding, relative to the compared values.
@@ -35,7 +38,8 @@ fn flat(window: &[f64]) -> bool {
     window.iter().all(|x| *x == window[0])
 }
 
-fn mean(window: &[f64]) -> f64 {
+/// The mean of some values, rounded once; of equal ones their value.
+pub fn mean(window: &[f64]) -> f64 {
     if flat(window) {
         return window[0];
     }
@@ -293,9 +297,16 @@ fn engulfing(prices: &[Vec<Value>]) -> Vec<Value> {
     })
 }
 
-fn correl(x: &[Value], y: &[Value], n: usize) -> Vec<Value> {
+fn correl(x: &[Value], y: &[Value], n: usize, by_sums: bool) -> Vec<Value> {
     each(x.len(), |t| {
         let (x, y) = (window(x, t, n)?, window(y, t, n)?);
+        if by_sums && !flat(&x) && !flat(&y) {
+            let (x, y): (Vec<f64>, Vec<f64>) = (0..n).map(|i| (x[i] - x[0], y[i] - y[0])).unzip();
+            let sum = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>();
+            let about =
+                |a: &[f64], b: &[f64]| n as f64 * sum(&|i| a[i] * b[i]) - a.iter().sum::<f64>() * b.iter().sum::<f64>();
+            return Some(about(&x, &y) / (about(&x, &x) * about(&y, &y)).sqrt());
+        }
         let (mx, my) = (mean(&x), mean(&y));
         let sum = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>();
         let (xx, yy) = (sum(&|i| (x[i] - mx).powi(2)), sum(&|i| (y[i] - my).powi(2)));
@@ -395,6 +406,7 @@ pub fn function(
         "adx" => adx(x, n),
         "stoch" => stoch(x, &counts, averages, field),
         "cci" => over_windows(&typical(x), n, |w| {
+            let above = noise.round(w[n - 1]) - noise.round(mean(w));
             // Whether a flat window's deviation is 0 or one rounding error depends on how its mean is summed.
             let w: Vec<f64> = w.iter().map(|x| noise.round(*x)).collect();
             if flat(&w) {
@@ -402,7 +414,7 @@ pub fn function(
             }
             let middle = mean(&w);
             let apart = w.iter().map(|x| (x - middle).abs()).sum::<f64>() / n as f64;
-            Some(if apart <= EPSILON * middle.abs() { 0.0 } else { (w[n - 1] - middle) / (0.015 * apart) })
+            Some(if apart <= EPSILON * middle.abs() { 0.0 } else { above / (0.015 * apart) })
         }),
         "mfi" => mfi(x, n),
         "roc" => each(bars, |t| {
@@ -465,7 +477,7 @@ pub fn function(
                 Some(below as f64 / n as f64 * 100.0)
             });
         }
-        "correl" => correl(&x[0], &x[1], n),
+        "correl" => correl(&x[0], &x[1], n, noise.by_sums()),
         "abs" => return one(|x| Some(x.abs())),
         "sqrt" => one(|x| (x >= 0.0).then(|| x.sqrt())),
         "log" => one(|x| (x > 0.0).then(|| x.ln())),

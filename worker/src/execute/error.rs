@@ -33,9 +33,17 @@ pub enum ExecuteError {
 impl ExecuteError {
     /// Whether another attempt may succeed.
     ///
-    /// Damaged or missing bars are a property of the snapshot, the same everywhere.
+    /// A damaged file is damaged where it was read: another copy may be sound. A file that is missing may be on its way, or
+    /// hidden by a cache of the file system that has not heard of it yet.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Market(MarketError::Checksum { .. } | MarketError::Corrupt { .. })
+            | Self::Reference { error: MarketError::Checksum { .. } | MarketError::Corrupt { .. }, .. } => {
+                ErrorKind::Damaged
+            }
+            Self::Market(MarketError::Io { .. }) | Self::Reference { error: MarketError::Io { .. }, .. } => {
+                ErrorKind::Retryable
+            }
             Self::Market(error) | Self::Reference { error, .. } if error.kind() == MarketErrorKind::Retryable => {
                 ErrorKind::Retryable
             }

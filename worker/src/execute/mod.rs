@@ -21,6 +21,7 @@ use trawl_protocol::{CrossTimes, CrossValues, SegmentOutput, SegmentResultV2, St
 
 use crate::axis::{Axis, Higher, Span};
 use crate::checkpoints::Checkpoints;
+use crate::executable::ExecutablePlan;
 use step::StepRun;
 
 pub use error::ExecuteError;
@@ -30,14 +31,13 @@ pub use together::{Loaded, Said};
 /// What all steps and segments of a scan share.
 #[derive(Debug, Clone)]
 pub struct ScanSource {
-    pub plan: Arc<Plan>,
+    /// Lowered once, in the precision of the arithmetic.
+    pub executable: ExecutablePlan,
     pub dataset: Dataset,
     /// Time of the bar that is looked at; nothing later is seen.
     pub as_of: TimeMicros,
     /// As of a date, with the scan's own filled in.
     pub adjustment: Adjustment,
-    /// Of the arithmetic.
-    pub precision: Precision,
     /// What computes. Of the same bits within one execution class.
     pub engine: Engine,
     /// States that symbols go on from, where the scan is an update. They change no value.
@@ -65,19 +65,29 @@ pub struct Step {
 pub type References = BTreeMap<String, SymbolBars>;
 
 impl ScanSource {
+    /// What is scanned for.
+    pub fn plan(&self) -> &Plan {
+        self.executable.plan()
+    }
+
+    /// Of the arithmetic.
+    pub fn precision(&self) -> Precision {
+        self.executable.precision()
+    }
+
     /// Reads the columns of the plan for one segment's symbols, sorted by symbol.
     ///
     /// # Errors
     /// [`ExecuteError::Market`]; [`ExecuteError::Inconsistent`] when the shape is not what was asked for.
     pub fn load_segment(&self, segment: u32) -> Result<Vec<SymbolBars>, ExecuteError> {
-        let bars = self.dataset.load_group_adjusted(segment, &self.plan.columns, &self.adjustment)?;
+        let bars = self.dataset.load_group_adjusted(segment, &self.plan().columns, &self.adjustment)?;
         bars.iter().try_for_each(|symbol| self.check_shape(symbol))?;
         Ok(bars)
     }
 
     fn check_shape(&self, symbol: &SymbolBars) -> Result<(), ExecuteError> {
         let rows = symbol.times.len();
-        if symbol.columns.len() != self.plan.columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
+        if symbol.columns.len() != self.plan().columns.len() || symbol.columns.iter().any(|c| c.len() != rows) {
             let what = format!("columns of unequal length at symbol '{}'", symbol.symbol);
             return Err(ExecuteError::Inconsistent(what));
         }
@@ -90,10 +100,10 @@ impl ScanSource {
     /// [`ExecuteError::Reference`].
     pub fn load_references(&self) -> Result<References, ExecuteError> {
         let mut references = References::new();
-        for symbol in self.plan.references() {
+        for symbol in self.plan().references() {
             let failed = |error| ExecuteError::Reference { symbol: symbol.to_owned(), error };
             let Some(entry) = self.dataset.manifest.symbol(symbol) else { continue };
-            let group = self.dataset.load_group_adjusted(entry.group, &self.plan.columns, &self.adjustment);
+            let group = self.dataset.load_group_adjusted(entry.group, &self.plan().columns, &self.adjustment);
             let found = group.map_err(failed)?.into_iter().find(|b| *b.symbol == *symbol);
             references.extend(found.map(|bars| (symbol.to_owned(), bars)));
         }
@@ -209,7 +219,7 @@ impl ScanSource {
     /// # Errors
     /// As [`Self::load_segment`].
     pub fn load_vintages(&self, segment: u32, span: (TimeMicros, TimeMicros)) -> Result<Vec<Vintage>, ExecuteError> {
-        let vintages = self.dataset.load_group_vintages(segment, &self.plan.columns, &self.adjustment, span)?;
+        let vintages = self.dataset.load_group_vintages(segment, &self.plan().columns, &self.adjustment, span)?;
         vintages.iter().try_for_each(|vintage| self.check_shape(&vintage.bars))?;
         Ok(vintages)
     }
@@ -222,7 +232,7 @@ impl ScanSource {
             _ => bars.times.partition_point(|t| *t <= horizon),
         };
         let mut higher = BTreeMap::new();
-        let sizes = self.plan.frames.iter().filter_map(|frame: &Frame| match &frame.bars {
+        let sizes = self.plan().frames.iter().filter_map(|frame: &Frame| match &frame.bars {
             BarSize::Base => None,
             BarSize::Higher { timeframe, .. } => Some(timeframe),
         });
@@ -234,10 +244,10 @@ impl ScanSource {
             let (base, wanted): (Timeframe, Timeframe) = (manifest.timeframe.parse()?, timeframe.parse()?);
             let built = higher_bars(&manifest.calendar(), base, wanted, &bars.times[..visible])?;
             let column = |(name, values): (&String, &Vec<f64>)| built.aggregate(name, &values[..visible]);
-            let columns = self.plan.columns.iter().zip(&bars.columns).map(column).collect();
+            let columns = self.plan().columns.iter().zip(&bars.columns).map(column).collect();
             higher.insert(timeframe.clone(), Higher { bars: built, columns });
         }
-        let window = self.plan.history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
+        let window = self.plan().history.map_or(0, |h| visible.saturating_sub(h.bars as usize));
         Ok(Axis { bars, visible, span, higher, window })
     }
 }

@@ -21,7 +21,7 @@ impl ScanSource {
         let mut all = Vec::with_capacity(run.stage.crosses.len());
         for (cross, piece, output) in &run.stage.crosses {
             let times = wanted.get(cross).copied().unwrap_or(&[]);
-            let size = &self.plan.frames[run.stage.pieces[*piece].frame.index()].bars;
+            let size = &self.plan().frames[run.stage.pieces[*piece].frame.index()].bars;
             let mut values = Vec::with_capacity(times.len() * run.own);
             let axes: Vec<usize> = (0..run.own).collect();
             let symbol = |a: &usize| &run.axes[*a].bars.symbol;
@@ -48,18 +48,15 @@ impl ScanSource {
         computed: &[Computed],
         time: TimeMicros,
     ) -> Vec<SymbolRow> {
-        let outputs: Vec<trawl_plan::graph::NodeId> = self.plan.outputs().collect();
+        let plan = self.plan();
         let provisional = self.dataset.is_forming(time);
         let missing = || {
             let absent = |axis: &&Axis<'_>| row_at(axis.base_times(), time).is_none();
             axes[own..].iter().zip(references).find(|(axis, _)| absent(axis)).map(|(_, name)| name.as_str())
         };
-        let look_backs = self.plan.look_backs();
-        let points = &self.plan.points;
-        let needed: Vec<usize> =
-            points.iter().map(|point| point.condition.map_or(0, |id| look_backs[id.index()]) + 1).collect();
-        let mut rows =
-            Vec::with_capacity(own * self.plan.best.map_or(points.len(), |best| best.keep.min(points.len())));
+        let points = &plan.points;
+        let needed = self.executable.bars_needed();
+        let mut rows = Vec::with_capacity(own * plan.best.map_or(points.len(), |best| best.keep.min(points.len())));
         for (axis, computed) in axes[..own].iter().zip(computed).filter(|(axis, _)| axis.span.contains(time)) {
             let mut keep = |point: usize, mut made: SymbolRow, provisional: bool| {
                 made.point = u32::try_from(point).unwrap_or(u32::MAX);
@@ -70,15 +67,15 @@ impl ScanSource {
             let Some(row) = row_at(axis.base_times(), time) else {
                 let stale = status::stale(axis.base_times(), time);
                 // Without values no point is better than another.
-                let kept = if self.plan.best.is_some() { 1 } else { points.len() };
+                let kept = if plan.best.is_some() { 1 } else { points.len() };
                 (0..kept).for_each(|point| keep(point, stale.clone(), false));
                 continue;
             };
-            let values: Vec<f64> = (0..outputs.len()).map(|output| computed.at(output, row)).collect();
+            let values: Vec<f64> = (0..self.executable.outputs()).map(|output| computed.at(output, row)).collect();
             let mut values = values.iter();
             let mut given: Vec<Option<PointValues>> =
                 points.iter().map(|point| Some(point.values(&mut values))).collect();
-            let kept: Vec<usize> = match self.plan.best {
+            let kept: Vec<usize> = match plan.best {
                 None => (0..points.len()).collect(),
                 Some(best) => {
                     let compared = given

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use trawl_kernels::input_begins;
 use trawl_market::{Calendar, SymbolBars, SymbolTable, TimeMicros, Timeframe, Vintage};
 use trawl_plan::frame::Read;
-use trawl_plan::{Input, Plan, Stage};
+use trawl_plan::{Input, Stage};
 use trawl_protocol::{CrossTable, CrossTimes, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
 use crate::axis::{Axis, Span, first_from};
 use crate::evaluate::{Computed, Needed, StageRun};
+use crate::executable::ExecutablePlan;
 
 /// A step of a scan, at its times and with its references.
 pub(super) struct StepRun<'a> {
@@ -43,7 +43,7 @@ impl<'a> StepRun<'a> {
         times: &'a [TimeMicros],
         references: &'a References,
     ) -> Result<Self, ExecuteError> {
-        let stages = source.plan.stages();
+        let stages = source.plan().stages();
         let unknown = || ExecuteError::Inconsistent(format!("the plan has no stage {}", step.stage));
         let manifest = &source.dataset.manifest;
         let horizon = times.last().copied().unwrap_or(source.as_of);
@@ -99,8 +99,8 @@ impl<'a> StepRun<'a> {
     /// The stage over a segment's axes, `own` of which are its symbols'.
     pub fn stage_run<'b>(&'b self, axes: &'b [Axis<'b>], own: usize) -> StageRun<'b> {
         StageRun {
-            plan: &self.source.plan,
-            precision: self.source.precision,
+            plan: self.source.plan(),
+            executables: self.source.executable.stage(self.number),
             engine: &self.source.engine,
             bars: &self.bars,
             stage: self.stage,
@@ -128,7 +128,7 @@ impl<'a> StepRun<'a> {
         }
         for (cross, piece, _) in &self.stage.crosses {
             let Some(first) = self.wanted.get(cross).and_then(|times| times.first()) else { continue };
-            let size = &self.source.plan.frames[self.stage.pieces[*piece].frame.index()].bars;
+            let size = &self.source.plan().frames[self.stage.pieces[*piece].frame.index()].bars;
             for (needed, axis) in needed[*piece].iter_mut().zip(own) {
                 *needed = (*needed).min(first_from(axis.times(size), axis.span.from.max(*first)));
             }
@@ -156,10 +156,10 @@ impl<'a> StepRun<'a> {
 }
 
 /// Whether a value at a time may depend on cross-sections at earlier times, as `within(xs_rank(x) <= 10, 3)` does.
-pub fn reads_earlier_crosses(plan: &Plan) -> bool {
+pub fn reads_earlier_crosses(executable: &ExecutablePlan) -> bool {
     /// A row that no window reaches the beginning from.
     const FAR: usize = 1 << 40;
-    plan.stages().iter().any(|stage| {
+    executable.plan().stages().iter().enumerate().any(|(number, stage)| {
         // Whether a piece reads a cross-section, itself or by another piece.
         let mut reads: Vec<bool> = Vec::with_capacity(stage.pieces.len());
         for piece in &stage.pieces {
@@ -170,9 +170,10 @@ pub fn reads_earlier_crosses(plan: &Plan) -> bool {
             });
             reads.push(any);
         }
+        let executables = executable.stage(number);
         let mut back = vec![0; stage.pieces.len()];
         stage.pieces.iter().enumerate().rev().any(|(p, piece)| {
-            let begins = input_begins(&piece.program, FAR - back[p]);
+            let begins = executables[p].input_begins(FAR - back[p]);
             piece.program.inputs.iter().zip(begins).any(|(input, begin)| match input {
                 Input::Cross(_) => begin < FAR,
                 Input::Read { piece: source, how: Read::Same, .. } if reads[*source] => {

@@ -43,11 +43,10 @@ fn source(plan: &Plan, as_of: TimeMicros) -> ScanSource {
     };
     let dataset = memory_dataset(market).unwrap();
     ScanSource {
-        plan: Arc::new(plan.clone()),
+        executable: ExecutablePlan::new(Arc::new(plan.clone()), Precision::F64),
         dataset,
         as_of,
         adjustment: Adjustment::NONE,
-        precision: Precision::F64,
         engine: Engine::Cpu,
         checkpoints: None,
     }

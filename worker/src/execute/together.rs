@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use trawl_kernels::cuda::{Executor, Fault, Part, Told};
 use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
-use trawl_kernels::{Cancel, Engine, EngineError, Precision};
+use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
 use trawl_market::SymbolBars;
 use trawl_plan::Piece;
 use trawl_plan::frame::{BarSize, Subject};
@@ -120,6 +120,8 @@ struct Subjected<'r> {
 
 /// What all pieces are computed with.
 struct Device<'a> {
+    /// The stage's pieces as they are run.
+    executables: &'a [Executable],
     executor: &'a Executor,
     engine: &'a Engine,
     pool: &'a rayon::ThreadPool,
@@ -131,7 +133,7 @@ impl ScanSource {
     /// The device that segments are handed to together; none where each is computed by one thread.
     pub fn device(&self) -> Option<&Arc<Executor>> {
         match &self.engine {
-            Engine::Device(executor) if self.precision == Precision::F64 && self.checkpoints.is_none() => {
+            Engine::Device(executor) if self.precision() == Precision::F64 && self.checkpoints.is_none() => {
                 Some(executor)
             }
             _ => None,
@@ -166,7 +168,8 @@ impl ScanSource {
                 return;
             }
         };
-        let device = Device { executor, engine: &self.engine, pool, cancel, said };
+        let executables = self.executable.stage(step.stage);
+        let device = Device { executables, executor, engine: &self.engine, pool, cancel, said };
         let laid: Vec<_> =
             pool.install(|| segments.par_iter().map(|s| (Instant::now(), guarded(|| shared.axes(s.bars)))).collect());
         let mut runs: Vec<(usize, Instant, StageRun<'_>)> = Vec::with_capacity(segments.len());
@@ -264,7 +267,7 @@ impl Device<'_> {
             let inputs = live.work(None, |live| {
                 let run = live.run;
                 let wanted = run.wanted(run.frame(piece), &live.needed[p]);
-                Ok(run.inputs_of(piece, wanted, &live.needed[p], &live.computed))
+                Ok(run.inputs_of(p, wanted, &live.needed[p], &live.computed))
             });
             (live, inputs)
         };
@@ -283,27 +286,22 @@ impl Device<'_> {
     }
 
     /// Runs a piece over segments in one call; `came` is told of each.
-    fn call(
-        &self,
-        piece: &Piece,
-        inputs: &[PieceInputs<'_>],
-        came: &mut dyn FnMut(usize, Result<Values, Fault>, Duration),
-    ) {
+    fn call(&self, p: usize, inputs: &[PieceInputs<'_>], came: &mut dyn FnMut(usize, Result<Values, Fault>, Duration)) {
         let parts: Vec<Part<'_>> = inputs
             .iter()
             .map(|read| Part { symbols: read.symbols(), from: read.from.clone(), source: read.source() })
             .collect();
-        self.executor.evaluate_parts(&piece.program, &parts, self.cancel, &mut |told| match told {
+        self.executor.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |told| match told {
             Told::Stages(stages) => (self.said)(Said::Stages(stages.clone())),
             Told::Part { part, values, took } => came(part, values, took),
         });
     }
 
     /// What no kernel takes the processors run: the bits are the same.
-    fn on_processors(&self, piece: &Piece, inputs: &PieceInputs<'_>, live: &mut Live<'_>) -> Result<(), ExecuteError> {
+    fn on_processors(&self, p: usize, inputs: &PieceInputs<'_>, live: &mut Live<'_>) -> Result<(), ExecuteError> {
         live.work(Some(Work::Kernel), |live| {
             let symbols = inputs.symbols();
-            let values = Precision::F64.evaluate_from(&piece.program, &symbols, &inputs.from, self.cancel);
+            let values = self.executables[p].evaluate_from(&symbols, &inputs.from, self.cancel);
             live.take(inputs, values.map_err(EngineError::from)?);
             Ok(())
         })
@@ -313,7 +311,7 @@ impl Device<'_> {
     fn whole<'r>(&self, p: usize, piece: &'r Piece, lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
         let (mut lives, inputs) = self.gather(p, piece, lives);
         let mut ended: Vec<Option<Fault>> = vec![None; lives.len()];
-        self.call(piece, &inputs, &mut |at, values, took| {
+        self.call(p, &inputs, &mut |at, values, took| {
             lives[at].took += took;
             match values {
                 Ok(values) => lives[at].take(&inputs[at], values),
@@ -323,7 +321,7 @@ impl Device<'_> {
         let finish = |((mut live, inputs), fault): ((Live<'r>, &PieceInputs<'_>), Option<Fault>)| {
             let done = match fault {
                 None => Ok(()),
-                Some(Fault::Lower(_)) => self.on_processors(piece, inputs, &mut live),
+                Some(Fault::Lower(_)) => self.on_processors(p, inputs, &mut live),
                 Some(fault) => Err(of_fault(fault)),
             };
             match done {
@@ -344,7 +342,7 @@ impl Device<'_> {
         let mut lives: Vec<Option<Live<'_>>> = lives.into_iter().map(Some).collect();
         let inputs = &inputs;
         self.pool.in_place_scope(|scope| {
-            self.call(piece, inputs, &mut |at, values, took| {
+            self.call(p, inputs, &mut |at, values, took| {
                 let Some(mut live) = lives[at].take() else { return };
                 live.took += took;
                 match values {
@@ -352,12 +350,10 @@ impl Device<'_> {
                         live.take(&inputs[at], values);
                         live.end(step, self.said);
                     }),
-                    Err(Fault::Lower(_)) => {
-                        scope.spawn(move |_| match self.on_processors(piece, &inputs[at], &mut live) {
-                            Ok(()) => live.end(step, self.said),
-                            Err(error) => live.fail(error, self.said),
-                        })
-                    }
+                    Err(Fault::Lower(_)) => scope.spawn(move |_| match self.on_processors(p, &inputs[at], &mut live) {
+                        Ok(()) => live.end(step, self.said),
+                        Err(error) => live.fail(error, self.said),
+                    }),
                     Err(fault) => live.fail(of_fault(fault), self.said),
                 }
             });
@@ -374,17 +370,16 @@ impl Device<'_> {
             match &frame.bars {
                 BarSize::Higher { timeframe, forming: true } => {
                     for a in wanted {
-                        mine[a] = run.forming(piece, a, timeframe, live.needed[p][a], self.cancel, &mut stages)?;
+                        mine[a] = run.forming(p, a, timeframe, live.needed[p][a], self.cancel, &mut stages)?;
                     }
                 }
                 _ => {
-                    let read = run.inputs_of(piece, wanted, &live.needed[p], &live.computed);
-                    let (symbols, source, program) = (read.symbols(), read.source(), &piece.program);
+                    let read = run.inputs_of(p, wanted, &live.needed[p], &live.computed);
+                    let (symbols, source, executable) = (read.symbols(), read.source(), &self.executables[p]);
                     let (engine, cancel) = (self.engine, self.cancel);
                     let from = &read.from;
                     let source = source.as_ref();
-                    let values =
-                        engine.evaluate_from(Precision::F64, program, &symbols, from, source, cancel, &mut stages)?;
+                    let values = engine.evaluate_from(executable, &symbols, from, source, cancel, &mut stages)?;
                     read.keep(values, &mut mine);
                 }
             }
@@ -425,7 +420,7 @@ impl Device<'_> {
             let run = live.run;
             let wanted = frame_of(live);
             let found = live.work(None, |live| {
-                let forming = |a: usize| Some((a, Forming::new(run, piece, a, timeframe, live.needed[p][a])?));
+                let forming = |a: usize| Some((a, Forming::new(run, p, a, timeframe, live.needed[p][a])?));
                 Ok(wanted.into_iter().filter_map(forming).collect::<Vec<_>>())
             });
             match found {
@@ -451,8 +446,8 @@ impl Device<'_> {
             });
             let values = columns.and_then(|columns| {
                 let (inputs, last) = inputs_of_states(&columns);
-                let (engine, program, cancel) = (self.engine, &piece.program, self.cancel);
-                Ok(engine.evaluate_from(Precision::F64, program, &inputs, &last, None, cancel, &mut stages)?)
+                let (engine, executable, cancel) = (self.engine, &self.executables[p], self.cancel);
+                Ok(engine.evaluate_from(executable, &inputs, &last, None, cancel, &mut stages)?)
             });
             (self.said)(Said::Stages(stages));
             let took = begun.elapsed().div_f64(chunk.len() as f64);

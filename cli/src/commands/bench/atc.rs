@@ -13,9 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
-use trawl_kernels::{
-    Bars, NoCancel, Precision, SymbolInput, Tiles, evaluate_all, evaluate_last, evaluate_tiles, workspace_bytes,
-};
+use trawl_kernels::{Bars, Executable, NoCancel, Precision, SymbolInput, Tiles, evaluate_all};
 use trawl_plan::{Plan, Schema, compile_expressions};
 
 use super::plain::{Parameters, classify};
@@ -136,6 +134,7 @@ fn measure(args: &AtcArgs) -> Result<Report> {
     let inputs: Vec<SymbolInput<'_>> =
         market.iter().map(|close| SymbolInput { columns: vec![close.as_slice()], visible: close.len() }).collect();
     let plan = plan(&["signal", "trend"])?;
+    let executable = Executable::new(plan.program(), Precision::F64);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut rows = Vec::new();
     let mut row = |name, threads, (seconds, memory): (f64, Option<u64>), agreement| {
@@ -144,8 +143,8 @@ fn measure(args: &AtcArgs) -> Result<Report> {
     };
     // Memory that an earlier run left with the allocator counts in the later ones too.
     let held = memory::held();
-    let one = best(args, held, || scan(&plan, &inputs, 1))?;
-    let all = best(args, held, || scan(&plan, &inputs, threads))?;
+    let one = best(args, held, || scan(&executable, &inputs, 1))?;
+    let all = best(args, held, || scan(&executable, &inputs, threads))?;
     let checked = &market[..(args.checked as usize).min(market.len())];
     let (sequential, agreement) = compare(checked, &plan)?;
     let scale = market.len() as f64 / checked.len() as f64;
@@ -157,7 +156,7 @@ fn measure(args: &AtcArgs) -> Result<Report> {
     let names = ["close".to_owned()];
     let short = best(args, held, || {
         let tiles = Tiles::new(&names, &inputs, Precision::F32);
-        Ok(evaluate_tiles(plan.program(), &tiles, Bars::Needed, &NoCancel)?)
+        Ok(executable.evaluate_tiles(&tiles, Bars::Needed, &NoCancel)?)
     })?;
     let trends = one.values.iter().zip(&short.values).filter(|(a, b)| a[1] == b[1]).count();
     let near = one.values.iter().zip(&short.values).filter(|(a, b)| (a[0] - b[0]).abs() <= 1e-3).count();
@@ -176,7 +175,7 @@ fn measure(args: &AtcArgs) -> Result<Report> {
         machine: machine(),
         rows,
         gpu: "none: this build has no GPU back end",
-        workspace_bytes_per_thread: workspace_bytes(plan.program(), args.bars as usize, Precision::F64),
+        workspace_bytes_per_thread: executable.workspace_bytes(args.bars as usize),
         quoted,
     })
 }
@@ -207,7 +206,7 @@ fn best(args: &AtcArgs, held: Option<u64>, mut run: impl FnMut() -> Result<Vec<V
 }
 
 /// The last bar's values of every symbol, on so many threads.
-fn scan(plan: &Plan, inputs: &[SymbolInput<'_>], threads: usize) -> Result<Vec<Vec<f64>>> {
+fn scan(executable: &Executable, inputs: &[SymbolInput<'_>], threads: usize) -> Result<Vec<Vec<f64>>> {
     let next = AtomicUsize::new(0);
     let batches: Vec<&[SymbolInput<'_>]> = inputs.chunks(BATCH).collect();
     let made = Mutex::new(vec![Vec::new(); batches.len()]);
@@ -215,7 +214,7 @@ fn scan(plan: &Plan, inputs: &[SymbolInput<'_>], threads: usize) -> Result<Vec<V
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(batch) = batches.get(at) else { return Ok(()) };
-            let values = evaluate_last(plan.program(), batch, &NoCancel)?;
+            let values = executable.evaluate_last(batch, &NoCancel)?;
             if let Ok(mut made) = made.lock() {
                 made[at] = values;
             }

@@ -9,9 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
-use trawl_kernels::{
-    Bars, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput, Tiles, evaluate_tiles, workspace_bytes,
-};
+use trawl_kernels::{Bars, Executable, NoCancel, PRECISION_F32, PRECISION_F64, Precision, SymbolInput, Tiles};
 use trawl_plan::{Plan, Schema, compile_expressions};
 
 use super::{Machine, machine, walk};
@@ -136,7 +134,7 @@ fn screen(args: &ScreenArgs) -> Result<Report> {
     let precision = Precision::named(&args.precision).unwrap_or_default();
     let all: Vec<String> = SCREEN.iter().flat_map(|(_, o)| o.iter().map(|o| (*o).to_owned())).collect();
     // Loads the code into memory before memory is measured.
-    evaluate_tiles(compiled(&all)?.program(), &laid_out(&market(1, 1), precision), Bars::All, &NoCancel)?;
+    lowered(&all, precision)?.evaluate_tiles(&laid_out(&market(1, 1), precision), Bars::All, &NoCancel)?;
     let mut memory = Vec::new();
     // The smaller market first: what it leaves allocated is less than what the larger one needs.
     let fewer = market((args.symbols / SMALLER_MARKET).max(1), args.bars);
@@ -187,6 +185,10 @@ fn laid_out(market: &Market, precision: Precision) -> Tiles {
     Tiles::new(&COLUMNS.map(str::to_owned), &inputs, precision)
 }
 
+fn lowered(outputs: &[String], precision: Precision) -> Result<Executable> {
+    Ok(Executable::new(compiled(outputs)?.program(), precision))
+}
+
 fn compiled(outputs: &[String]) -> Result<Plan> {
     let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
     compile_expressions(outputs, "bench", &schema)
@@ -197,16 +199,16 @@ fn compiled(outputs: &[String]) -> Result<Plan> {
 /// The memory of one run over all bars. Memory that the process freed earlier without returning it would hide part of
 /// it: the bars that `tiles` were made from are still held.
 fn measured(outputs: &[String], tiles: &Tiles, precision: Precision) -> Result<Memory> {
-    let plan = compiled(outputs)?;
+    let executable = lowered(outputs, precision)?;
     forget_peak();
     let before = peak_bytes();
-    let values = black_box(evaluate_tiles(plan.program(), tiles, Bars::All, &NoCancel)?);
+    let values = black_box(executable.evaluate_tiles(tiles, Bars::All, &NoCancel)?);
     let after = peak_bytes();
     let row = |values: &Vec<f64>| size_of::<Vec<f64>>() + size_of_val(values.as_slice());
     Ok(Memory {
         symbols: u32::try_from(values.len()).unwrap_or(u32::MAX),
         bars_bytes: tiles.bytes(),
-        working_set_bytes: workspace_bytes(plan.program(), tiles.bars(), precision),
+        working_set_bytes: executable.workspace_bytes(tiles.bars()),
         values_bytes: values.iter().map(row).sum::<usize>() as u64,
         peak_beyond_bars_bytes: before.zip(after).map(|(before, after)| after.saturating_sub(before)),
     })
@@ -228,11 +230,11 @@ fn forget_peak() {
 
 /// Fastest of the repeats, in nanoseconds per bar.
 fn time(outputs: &[String], tiles: &Tiles, bars: Bars, args: &ScreenArgs) -> Result<f64> {
-    let plan = compiled(outputs)?;
+    let executable = lowered(outputs, Precision::default())?;
     let mut best = f64::INFINITY;
     for _ in 0..args.repeats {
         let start = Instant::now();
-        black_box(evaluate_tiles(plan.program(), tiles, bars, &NoCancel)?);
+        black_box(executable.evaluate_tiles(tiles, bars, &NoCancel)?);
         best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(best * 1e9 / (f64::from(args.symbols) * f64::from(args.bars)))

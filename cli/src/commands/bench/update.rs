@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use rayon::prelude::*;
 use serde::Serialize;
-use trawl_kernels::{Bars, NoCancel, Precision, Resident, SymbolInput, Tiles, evaluate_tiles};
+use trawl_kernels::{Bars, Executable, NoCancel, Precision, Resident, SymbolInput, Tiles};
 use trawl_plan::{Input, Plan, Schema, compile_expressions};
 
 use super::screen::{COLUMNS, SCREEN};
@@ -111,7 +111,7 @@ fn measure(args: &Args) -> Result<Report> {
     let before = resident_bytes();
     let started = Instant::now();
     let begin = bars - args.updates as usize;
-    let mut resident = Resident::new(program, &inputs(begin), &NoCancel)?;
+    let mut resident = Resident::new(&Executable::new(program, Precision::F64), &inputs(begin), &NoCancel)?;
     let begin_ms = started.elapsed().as_secs_f64() * 1e3;
     let grown = resident_bytes().saturating_sub(before);
     let mut times: Vec<f64> = Vec::with_capacity(args.updates as usize);
@@ -169,6 +169,7 @@ fn from_histories(args: &Args, plan: &Plan, market: &[[Vec<f64>; 5]]) -> Result<
         Tiles::new(&names, &inputs, Precision::F64)
     };
     let part = market.len().div_ceil(args.threads as usize).max(1);
+    let executable = Executable::new(plan.program(), Precision::F64);
     let parts: Vec<Tiles> = market.par_chunks(part).map(tiles).collect();
     let mut best = f64::INFINITY;
     let mut values = Vec::new();
@@ -176,7 +177,7 @@ fn from_histories(args: &Args, plan: &Plan, market: &[[Vec<f64>; 5]]) -> Result<
         let started = Instant::now();
         let found: Vec<Vec<Vec<f64>>> = parts
             .par_iter()
-            .map(|tiles| evaluate_tiles(plan.program(), tiles, Bars::Needed, &NoCancel))
+            .map(|tiles| executable.evaluate_tiles(tiles, Bars::Needed, &NoCancel))
             .collect::<Result<_, _>>()?;
         best = best.min(started.elapsed().as_secs_f64() * 1e3);
         values = found.into_iter().flatten().collect();

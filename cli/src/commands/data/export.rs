@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
-use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, format_time, parse_time};
+use trawl_market::{Adjustment, AsOf, Dataset, MarketError, SymbolBars, TimeMicros, format_time};
 
 use crate::context::Context;
 use crate::failure::{UserMistake, of_market};
@@ -48,13 +48,13 @@ pub struct Args {
     #[arg(long, short, value_name = "SYMBOL", value_delimiter = ',')]
     symbol: Vec<String>,
 
-    /// Only bars that start at or after this date or time (UTC)
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    from: Option<TimeMicros>,
+    /// Only bars that start at or after this date or time, on the exchange's clock
+    #[arg(long, value_name = "WHEN", value_parser = time)]
+    from: Option<AsOf>,
 
-    /// Only bars that start at or before this time (UTC); a date includes its day
-    #[arg(long, value_name = "TIME", value_parser = end)]
-    to: Option<TimeMicros>,
+    /// Only bars that start at or before this time, on the exchange's clock; a date includes its day
+    #[arg(long, value_name = "WHEN", value_parser = time)]
+    to: Option<AsOf>,
 
     /// Adjust prices and volumes: none, split or split+dividend, as of the last bar, or of a date as in split@2024-06-28
     #[arg(long, value_name = "HOW", default_value = "none")]
@@ -63,14 +63,11 @@ pub struct Args {
 
 const DAY: i64 = 86_400_000_000;
 
-fn time(text: &str) -> Result<TimeMicros, String> {
-    parse_time(text)
-        .ok_or_else(|| "a date or a time is expected, such as 2024-06-28 or 2024-06-28T14:30:00Z".to_owned())
-}
-
-fn end(text: &str) -> Result<TimeMicros, String> {
-    let at = time(text)?;
-    Ok(if text.trim().len() <= 10 && at.rem_euclid(DAY) == 0 { at.saturating_add(DAY - 1) } else { at })
+fn time(text: &str) -> Result<AsOf, String> {
+    match AsOf::parse(text).map_err(|mistake| format!("{mistake}; {}", mistake.help))? {
+        AsOf::LastSession => Err("a date or a time is expected, such as 2024-06-28 or '2024-06-28 10:30'".to_owned()),
+        time => Ok(time),
+    }
 }
 
 enum Kind {
@@ -98,14 +95,19 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let kind = kind(&args.output)?;
     let dataset = context.store().open(&args.dataset).map_err(of_market)?;
     // Events after the last bar are not applied, as in a scan.
-    let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.known_at(dataset.manifest.last_time);
+    let manifest = &dataset.manifest;
+    let timeframe = manifest.timeframe.parse().map_err(of_market)?;
+    let adjustment = Adjustment::parse(&args.adjust).map_err(of_market)?.on(manifest.calendar(), timeframe);
+    let adjustment = adjustment.known_at(manifest.last_time);
     if !adjustment.is_none() && dataset.manifest.factors.is_none() {
         crate::diagnostics::warning_line(&format!(
             "--adjust {} changes nothing: dataset {} has no splits and dividends ('trawl data import --factors' adds them)",
             args.adjust, dataset.manifest.name
         ));
     }
-    let span = (args.from.unwrap_or(TimeMicros::MIN), args.to.unwrap_or(TimeMicros::MAX));
+    let from = args.from.as_ref().map_or(Ok(TimeMicros::MIN), |from| manifest.span_start(from)).map_err(of_market)?;
+    let to = args.to.as_ref().map_or(Ok(TimeMicros::MAX), |to| manifest.span_end(to)).map_err(of_market)?;
+    let span = (from, to);
     let bars = bars(&dataset, &args.symbol, span, &adjustment).map_err(of_market)?;
     let rows: usize = bars.iter().map(|b| b.times.len()).sum();
     let columns = &dataset.manifest.columns;

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use trawl_market::{
-    Calendar, ImportOptions, ImportPreview, ImportReport, SkippedFile, TimeMicros, format_time, import_files, now,
-    parse_time, preview_files,
+    AsOf, Calendar, ImportOptions, ImportPreview, ImportReport, SkippedFile, format_time, import_files, now,
+    preview_files,
 };
 
 use super::inspect::jumps;
@@ -67,10 +67,10 @@ pub struct Args {
     #[arg(long, value_name = "CALENDAR", value_parser = calendar)]
     calendar: Option<String>,
 
-    /// Time up to which the bars are complete; a bar that ends later is still forming [default: the end of the last bar
-    /// that has ended by now]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    complete_to: Option<TimeMicros>,
+    /// Date (its end) or time on the exchange's clock up to which the bars are complete; a bar that ends later is still
+    /// forming [default: the end of the last bar that has ended by now]
+    #[arg(long, value_name = "WHEN", value_parser = time)]
+    complete_to: Option<AsOf>,
 
     /// CSV file of splits and dividends, added to those there are
     #[arg(long, value_name = "FILE")]
@@ -97,9 +97,11 @@ fn calendar(text: &str) -> Result<String, String> {
     Calendar::named(text).map(|c| c.name().to_owned()).map_err(|e| e.to_string())
 }
 
-fn time(text: &str) -> Result<TimeMicros, String> {
-    parse_time(text)
-        .ok_or_else(|| "a time such as '2024-11-29 18:00' (UTC) or 2024-11-29T13:00:00-05:00 is expected".to_owned())
+fn time(text: &str) -> Result<AsOf, String> {
+    match AsOf::parse(text).map_err(|mistake| format!("{mistake}; {}", mistake.help))? {
+        AsOf::LastSession => Err("a date or a time is expected, such as 2024-11-29 or '2024-11-29 13:00'".to_owned()),
+        time => Ok(time),
+    }
 }
 
 /// Imports, and reports what happened to every row.
@@ -290,7 +292,7 @@ fn text(report: &ImportReport, context: &Context) -> String {
         counted(report.symbols as usize, "symbol"),
         counted(report.bars as usize, "bar"),
         report.timeframe,
-        if report.timeframe_inferred && report.timeframe != "1d" { " (inferred from their spacing)" } else { "" },
+        if report.timeframe_inferred { " (inferred from their spacing)" } else { "" },
         format_time(report.first_time),
         format_time(report.last_time)
     );

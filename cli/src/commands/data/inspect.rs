@@ -23,8 +23,8 @@ const FACTORS_SHOWN_MAX: usize = 40;
 const JUMPS_SHOWN_MAX: usize = 10;
 
 const AFTER_HELP: &str = "\
-A jump is a close more than three times the one before, or less than a third of it: an unadjusted split, or a real move. Jumps \
-are reported, never removed. The exit code is 1 when --verify finds a file that differs from what was written.
+A jump is a close more than three times the one before, less than a third of it, or a usual split ratio away from it: an \
+unadjusted split, or a real move. Jumps are reported, never removed. The exit code is 1 when --verify finds a file that differs from what was written.
 
 Examples:
   trawl data inspect us5

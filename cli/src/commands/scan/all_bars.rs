@@ -75,7 +75,7 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
         push(time, answer).map_err(|e| format!("{e:#}"))
     });
     ran.map_err(|error| match error {
-        AllBarsError::History => UserMistake::plain(error.to_string()).into(),
+        AllBarsError::History | AllBarsError::Renamed { .. } => UserMistake::plain(error.to_string()).into(),
         error => anyhow::Error::new(error),
     })?;
     match sink {

@@ -80,7 +80,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let path = state.join(FILE);
     // Checked before anything is computed.
     StagedFile::create(&path)?;
-    let mut checkpoints = Checkpoints::new(&prepared.plan, &prepared.identity.dataset, prepared.precision);
+    let mut checkpoints = Checkpoints::new(&prepared.executable, &prepared.identity.dataset);
     let found = load(&mut checkpoints, &path)?;
     let checkpoints = Arc::new(checkpoints);
     let mut outcome = embedded(&running, shown.quiet, &prepared, Some(Arc::clone(&checkpoints)))?;

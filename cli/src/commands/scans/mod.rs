@@ -218,6 +218,14 @@ struct ScanLine<'a> {
     failure: Option<Failure>,
     #[serde(skip_serializing_if = "str::is_empty")]
     answer_digest: &'a str,
+    #[serde(skip_serializing_if = "is_zero")]
+    failed_symbols: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    waits_for: &'a str,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn line_of(info: &pb::ScanInfo) -> ScanLine<'_> {
@@ -237,6 +245,8 @@ fn line_of(info: &pb::ScanInfo) -> ScanLine<'_> {
         segments_ended: info.segments_ended,
         failure: info.failure.clone().map(Failure::from),
         answer_digest: &info.answer_digest,
+        failed_symbols: info.failed_symbols,
+        waits_for: &info.waits_for,
     }
 }
 
@@ -249,6 +259,10 @@ fn instant(us: i64) -> String {
 /// The progress, in a few words.
 fn progress(info: &pb::ScanInfo) -> String {
     match info.state() {
+        pb::ScanState::Running if !info.waits_for.is_empty() => {
+            format!("{}/{}, waits for workers", info.segments_ended, info.segments)
+        }
+        pb::ScanState::Done if info.failed_symbols > 0 => format!("{} symbols failed", info.failed_symbols),
         pb::ScanState::Running if info.step > 1 => {
             format!("step {}: {}/{}", info.step, info.segments_ended, info.segments)
         }
@@ -345,6 +359,9 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         rows.push(("segments", progress));
     }
     rows.extend(line.failure.map(|failure| ("failure", format!("{} ({})", failure.message, failure.kind.name()))));
+    if !line.waits_for.is_empty() {
+        rows.push(("waits for", format!("a worker of class {}", line.waits_for)));
+    }
     if !line.answer_digest.is_empty() {
         rows.push(("answer", line.answer_digest.to_owned()));
     }

@@ -64,7 +64,8 @@ impl Meter {
             Command::Fail { kind: ErrorKind::Poisoned, .. } => SEGMENTS_ENDED.of(SegmentEnd::Poisoned).inc(),
             Command::Fail { .. } => SEGMENTS_ENDED.of(SegmentEnd::Failed).inc(),
             Command::Contest { .. } => DISPUTES.inc(),
-            Command::Quarantine { .. } => WORKERS_QUARANTINED.inc(),
+            Command::Quarantine { .. } | Command::Distrust { .. } => WORKERS_QUARANTINED.inc(),
+            Command::Check { .. } => {}
             Command::Doubt { .. } => SCANS_DOUBTED.inc(),
             Command::End { scan, .. } => drop(self.scans.remove(scan)),
         }

@@ -1,8 +1,9 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
-//! `workers` is who is there, `send` what they are asked, `tracked` what is told of it, `measure` what is counted. A
+//! `workers` is who is there, `check` what this process reads of its own copy of the data, `send` what they are asked, `tracked` what is told of it, `measure` what is counted. A
 //! dispatcher lives as long as its coordinator's term.
 
+mod check;
 mod measure;
 mod send;
 mod tracked;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use trawl_kernels::BACKEND_CPU;
 use trawl_protocol::security::Connector;
@@ -26,8 +27,8 @@ use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
 use crate::scheduler::{
-    AttemptId, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request, ScanId,
-    Scheduler, WorkerId,
+    AttemptId, Check, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
+    ScanId, Scheduler, WorkerId,
 };
 use tracked::{History, Tracked};
 use workers::RegisteredWorker;
@@ -86,6 +87,8 @@ pub(crate) enum News {
     Quarantined {
         worker: String,
     },
+    /// Whether it waits because nobody serves its class, and for which class.
+    Waits(Option<String>),
     End(Outcome),
 }
 
@@ -103,6 +106,8 @@ pub(crate) struct Submission {
     pub passes: Arc<Passes>,
     pub shards: ShardSpec,
     pub priority: Priority,
+    /// Whether it waits for as long as it takes while nobody serves its class.
+    pub waits: bool,
     /// When it ends, done or not.
     pub deadline: Option<Instant>,
     /// Parent of every shard's span.
@@ -127,6 +132,7 @@ enum Ask {
     Leave { id: String, reply: oneshot::Sender<Option<LeaveAsked>> },
     Answers { id: String, boot: String },
     Silent { id: String, boot: String },
+    Checked { scan: ScanId, piece: Piece, found: Check },
 }
 
 /// A cheap handle. The dispatcher ends when the last one is dropped.
@@ -137,15 +143,24 @@ pub(crate) struct Dispatcher {
     computed_us: Arc<AtomicU64>,
     /// Nanoseconds that were estimated for them.
     expected_ns: Arc<AtomicU64>,
+    /// Closed once the task has ended.
+    running: watch::Receiver<()>,
 }
 
 impl Dispatcher {
+    /// Ends when the task does, which is never before the last handle is dropped unless something is wrong.
+    pub async fn ended(&self) {
+        let mut running = self.running.clone();
+        while running.changed().await.is_ok() {}
+    }
+
     /// Starts the task; `members` is what [`super::membership::follow`] tells, `connector` how workers are reached,
     /// `epoch` the term's.
     pub fn start(limits: Limits, members: mpsc::Receiver<Member>, connector: Connector, epoch: i64) -> Self {
         let (asks, asked) = mpsc::channel(INBOX_MAX);
         let (said, says) = mpsc::channel(INBOX_MAX);
         let (computed_us, expected_ns) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (runs, running) = watch::channel(());
         let state = State {
             started: Instant::now(),
             epoch,
@@ -157,6 +172,7 @@ impl Dispatcher {
             attempts: BTreeMap::new(),
             held: None,
             quarantined: BTreeSet::new(),
+            checks: Arc::new(Semaphore::new(check::CHECKS_AT_ONCE)),
             ended: VecDeque::new(),
             next: 1,
             meter: measure::Meter::default(),
@@ -166,8 +182,12 @@ impl Dispatcher {
             computed_us: Arc::clone(&computed_us),
             expected_ns: Arc::clone(&expected_ns),
         };
-        tokio::spawn(state.run(asked, says, members));
-        Self { asks, computed_us, expected_ns }
+        tokio::spawn(async move {
+            // Dropped however the task ends.
+            let _runs = runs;
+            state.run(asked, says, members).await;
+        });
+        Self { asks, computed_us, expected_ns, running }
     }
 
     /// Seconds of one core that were estimated for those results.
@@ -230,6 +250,8 @@ struct Scan {
     history: History,
     /// What the last attempt of a piece said.
     messages: BTreeMap<Piece, String>,
+    /// Whether it was told that it waits for a worker.
+    waits: bool,
 }
 
 struct Running {
@@ -255,6 +277,8 @@ struct State {
     held: Option<(AttemptId, Box<Found>)>,
     /// Hosts whose results proved wrong, for as long as this process lives.
     quarantined: BTreeSet<HostId>,
+    /// Reads of this process's own copy of the data.
+    checks: Arc<Semaphore>,
     /// Names of scans that ended, newest last.
     ended: VecDeque<(ScanId, String)>,
     /// Next id of a scan or a worker.
@@ -283,9 +307,17 @@ impl State {
                     None => break,
                 },
                 Some(said) = says.recv() => self.hear(said),
-                Some(member) = members.recv() => self.note(member),
+                member = members.recv() => match member {
+                    Some(member) => self.note(member),
+                    // Whoever follows the workers has ended: nobody would come or go any more.
+                    None => {
+                        tracing::error!("internal error: the task that follows the workers ended");
+                        break;
+                    }
+                },
                 _ = tick.tick() => {
                     self.step(Event::Tick);
+                    self.tell_who_waits();
                     self.measure();
                 }
             }
@@ -312,6 +344,7 @@ impl State {
                     symbols: submission.segments.iter().map(|&s| (s, prepared.whole(s).count)).collect(),
                     class: self.class_for(&submission.prepared),
                     priority: submission.priority,
+                    waits: submission.waits,
                     deadline_ms: deadline.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
                 };
                 let joined = self.registered.values().filter(|w| w.serves());
@@ -319,7 +352,8 @@ impl State {
                 let submitted = Submitted { scan, shards: planned, threads };
                 self.meter.submitted(scan, &submission);
                 let history = History::new();
-                self.scans.insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new() });
+                self.scans
+                    .insert(scan, Scan { submission: *submission, history, messages: BTreeMap::new(), waits: false });
                 // Before the first step: a scan without segments ends in it.
                 let wanted = reply.send(submitted).is_ok();
                 self.step(Event::Submitted { scan, request });
@@ -329,6 +363,7 @@ impl State {
             }
             Ask::Backend(reply) => drop(reply.send(self.backend())),
             Ask::Cancel(scan) => self.step(Event::Cancelled { scan }),
+            Ask::Checked { scan, piece, found } => self.step(Event::Checked { scan, piece, found }),
             Ask::List { all, reply } => {
                 let workers = self.registered.values().filter(|worker| all || worker.serves());
                 let _ = reply.send(workers.map(|worker| self.info(worker)).collect());
@@ -367,6 +402,9 @@ impl State {
                         self.held = None;
                     }
                     Err(failure) => {
+                        if failure.kind == ErrorKind::Damaged {
+                            self.tell_damage(attempt, scan, piece, &failure);
+                        }
                         if let Some(scan) = self.scans.get_mut(&scan) {
                             scan.messages.insert(piece, failure.message);
                         }
@@ -438,6 +476,8 @@ impl State {
                     tracing::warn!(scan, segment = piece.segment, "workers gave different results");
                     self.tell(scan, News::Contested { segment: piece.segment });
                 }
+                Command::Check { scan, piece } => self.check(scan, piece),
+                Command::Distrust { host, scan, piece } => self.distrust(host, scan, piece),
                 Command::Quarantine { host, scan, piece } => self.quarantine(host, scan, piece),
                 Command::Doubt { scan } => {
                     let name = self.ended.iter().find(|(id, _)| *id == scan).map_or("", |(_, name)| name);
@@ -447,13 +487,15 @@ impl State {
                     );
                 }
                 Command::End { scan, outcome } => {
-                    self.tell(scan, News::End(outcome));
-                    if let Some(over) = self.scans.remove(&scan) {
-                        if self.ended.len() == DELIVERED_KEPT {
-                            self.ended.pop_front();
-                        }
-                        self.ended.push_back((scan, over.submission.scan_name));
+                    let Some(over) = self.scans.remove(&scan) else { continue };
+                    let (name, news) = (over.submission.scan_name.clone(), over.submission.news.clone());
+                    // Before it is told: whoever goes on with the scan's tables has them alone then, and need not copy them.
+                    drop(over);
+                    let _ = news.send(News::End(outcome));
+                    if self.ended.len() == DELIVERED_KEPT {
+                        self.ended.pop_front();
                     }
+                    self.ended.push_back((scan, name));
                 }
             }
         }
@@ -489,3 +531,6 @@ pub(crate) fn no_worker(timeout_ms: u64) -> Failure {
     let message = format!("no worker has been registered for {seconds} s; start one with 'trawl worker'");
     Failure::new(ErrorKind::Retryable, message)
 }
+
+#[cfg(test)]
+mod tests;

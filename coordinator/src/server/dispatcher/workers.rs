@@ -177,7 +177,23 @@ impl State {
         }
     }
 
+    /// Tells scans that nobody serves their class, or that somebody does again.
+    pub(super) fn tell_who_waits(&mut self) {
+        for (id, scan) in &mut self.scans {
+            let waits = self.scheduler.waits_for_workers(*id);
+            if waits != scan.waits {
+                scan.waits = waits;
+                let class = waits.then(|| scan.submission.prepared.class().to_string());
+                let _ = scan.submission.news.send(News::Waits(class));
+            }
+        }
+    }
+
     pub(super) fn join(&mut self, id: &str) {
+        // One whose copy of the data is damaged stays out until it is started anew; of others the scheduler knows.
+        if self.registered.get(id).is_some_and(|w| w.quarantined && !self.quarantined.contains(&w.host)) {
+            return;
+        }
         let worker = self.fresh();
         if let Some(registered) = self.registered.get_mut(id) {
             registered.joined = Some(worker);
@@ -217,16 +233,19 @@ impl State {
                 if attempt::ping(channel.clone(), &boot).await {
                     break;
                 }
-                if let Some(asks) = asks.upgrade() {
-                    let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
-                }
+                // The term is over: nobody asks any more.
+                let Some(asks) = asks.upgrade() else { return };
+                let _ = asks.send(Ask::Silent { id: id.clone(), boot: boot.clone() }).await;
+                drop(asks);
                 wait = (wait * 2).min(PING_BACK_OFF_MAX);
             }
             if let Some(asks) = asks.upgrade() {
                 let _ = asks.send(Ask::Answers { id, boot }).await;
             }
         });
-        worker.pinging = Some(task.abort_handle());
+        if let Some(before) = worker.pinging.replace(task.abort_handle()) {
+            before.abort();
+        }
     }
 
     /// A worker whose results proved wrong.

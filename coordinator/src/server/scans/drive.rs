@@ -3,9 +3,11 @@
 //! It decides nothing about shards or attempts (the scheduler does) and nothing about clients: what it has to say goes
 //! into the scan's log.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tonic::Code;
 use tracing::Instrument as _;
@@ -24,7 +26,7 @@ use trawl_telemetry::spans;
 
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{Answered, RunningScan, Stopped};
-use super::{Gate, Held, Scan, Scans, failure, now_us};
+use super::{Document, Gate, Held, Scan, Scans, failure, now_us};
 use crate::durable::{Recorded, pins};
 use crate::local::seconds;
 use crate::passes::{PassError, Passes};
@@ -51,9 +53,23 @@ pub(crate) struct Environment {
     pub archive: Archive,
     /// Plans that are compiled at once.
     pub preparing: Arc<Semaphore>,
+    /// The same, of scans that were taken over and wait: they hold up no new one.
+    pub resuming: Arc<Semaphore>,
+    /// What of the scans that were recorded before this term is known by now.
+    pub taken_over: watch::Receiver<TakenOver>,
     pub no_worker_timeout_ms: u64,
     /// Set once, when the term is over: nothing more is said, recorded or dispatched.
     pub over: watch::Receiver<bool>,
+}
+
+/// How far a new leader has read what is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TakenOver {
+    Nothing,
+    /// The scans that run and wait.
+    Open,
+    /// Those that ended too.
+    All,
 }
 
 /// Why a scan has no answer.
@@ -72,13 +88,17 @@ impl From<Failure> for Ended {
 
 /// Runs a scan, from nothing or from what an earlier leader `recorded`. Its log is closed at the end, whatever happens.
 pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: Option<Recorded>) {
+    let driven = AssertUnwindSafe(drive_to_end(&environment, &scan, recorded)).catch_unwind();
     let ended = tokio::select! {
-        ended = drive_to_end(&environment, &scan, recorded) => ended,
+        ended = driven => match ended {
+            Ok(ended) => ended,
+            Err(_) => end_after_panic(&environment, &scan).await,
+        },
         () = until_over(&environment.over) => Err(Ended::Over),
     };
     let end = match ended {
-        Ok(Ok(summary)) => {
-            scan.ended(Ok(&summary.answer_digest));
+        Ok(Ok(Answered { summary, failed_symbols, .. })) => {
+            scan.ended(Ok((&summary.answer_digest, failed_symbols)));
             scan.log.close(Event::Summary(summary));
             ScanEnd::Done
         }
@@ -106,9 +126,15 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
     if scan.was_accepted() {
         // One that is recorded, and could not go on, was accepted all the same.
         scan.accepted();
+        scan.tell_end(end);
         SCANS_ENDED.of(end).inc();
         SCAN_DURATION.observe(end, scan.asked.received.elapsed(), current_trace());
-        environment.scans.end(&scan.name);
+        if scan.asked.durable && !scan.is_recorded() {
+            // Its recording failed: the same request may be made again, and is a new one, or what came to stand after all.
+            environment.scans.forget(&scan.name);
+        } else {
+            environment.scans.end(&scan.name);
+        }
     } else {
         // Refused: it never was a scan.
         REFUSALS.of(Refusal::NotAccepted).inc();
@@ -116,12 +142,27 @@ pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: O
     }
 }
 
+/// A mistake of this program ends the scan that met it, and no other.
+async fn end_after_panic(environment: &Environment, scan: &Arc<Scan>) -> Result<Result<Answered, pb::Refused>, Ended> {
+    tracing::error!(scan = scan.name, "internal error: the task of a scan panicked; the scan ends as failed");
+    let failure = Failure::new(ErrorKind::Permanent, "internal error: the task of this scan panicked");
+    if scan.is_recorded() {
+        let end = end_of(scan.generation(), Err(failure.clone()));
+        tokio::select! {
+            ended = record::end(&environment.archive, &scan.name, end) => ended?,
+            () = until_over(&environment.over) => return Err(Ended::Over),
+        }
+    }
+    let failure = Some(failure.into());
+    Ok(Err(pb::Refused { failure, diagnostics_json: String::new() }))
+}
+
 /// Runs a scan and records its end, if it is recorded at all.
 async fn drive_to_end(
     environment: &Environment,
     scan: &Arc<Scan>,
     recorded: Option<Recorded>,
-) -> Result<Result<pb::Summary, pb::Refused>, Ended> {
+) -> Result<Result<Answered, pb::Refused>, Ended> {
     let answered = match run(environment, scan, recorded).await {
         Ok(answered) => Ok(answered),
         Err(Ended::Failed(refused)) => Err(refused),
@@ -134,7 +175,7 @@ async fn drive_to_end(
         // What stays is taken away when the pins are renewed.
         tokio::task::spawn_blocking(move || pins::let_go(&store, &dataset, &name));
     }
-    Ok(answered.map(|answered| answered.summary))
+    Ok(answered)
 }
 
 /// Ends when the term does.
@@ -162,8 +203,9 @@ fn cancelled() -> Failure {
 async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recorded>) -> Result<Answered, Ended> {
     let known = recorded.as_ref().and_then(|r| r.header.as_ref()).map(|header| header.dataset.clone());
     let mut patience = Patience::new(recorded.is_some());
+    let permits = if recorded.is_some() { &environment.resuming } else { &environment.preparing };
     let mut prepared = loop {
-        match prepared(environment, scan, known.clone()).await {
+        match prepared(environment, permits, scan, known.clone()).await {
             Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
             other => break other?,
         }
@@ -205,7 +247,7 @@ async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recor
             };
             drop(waits);
             SCAN_WAIT.observe((), asked.elapsed(), current_trace());
-            prepared = self::prepared(environment, scan, Some(snapshot)).await?;
+            prepared = self::prepared(environment, &environment.preparing, scan, Some(snapshot)).await?;
             turn
         }
     };
@@ -285,18 +327,25 @@ fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
 /// Compiles the document, over the newest snapshot or the one that was taken before.
 async fn prepared(
     environment: &Environment,
+    permits: &Arc<Semaphore>,
     scan: &Arc<Scan>,
     snapshot: Option<String>,
 ) -> Result<PreparedScan, Ended> {
     let permit = tokio::select! {
-        permit = Arc::clone(&environment.preparing).acquire_owned() => permit,
+        permit = Arc::clone(permits).acquire_owned() => permit,
         () = scan.until_cancelled() => return Err(cancelled().into()),
+        () = until(scan.asked.deadline) => return Err(late(scan).into()),
     };
+    let stored = record::stored_document(&environment.archive, scan).await?;
     let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
     let preparing = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let asked = &owned.asked;
-        span.in_scope(|| prepare_document(&store, &asked.document_json, &asked.as_of, snapshot.as_deref()))
+        let document_json = match (&stored, &asked.document) {
+            (Some(json), _) | (None, Document::Here(json)) => json.as_str(),
+            (None, Document::Stored { .. }) => "",
+        };
+        span.in_scope(|| prepare_document(&store, document_json, &asked.as_of, snapshot.as_deref()))
     });
     let backend = match scan.asked.backend.get() {
         Some(backend) => backend.clone(),
@@ -305,7 +354,12 @@ async fn prepared(
             scan.asked.backend.get_or_init(|| chosen).clone()
         }
     };
-    match preparing.await {
+    let prepared = tokio::select! {
+        prepared = preparing => prepared,
+        // Files that hang hold their thread, and not the scan.
+        () = until(scan.asked.deadline) => return Err(late(scan).into()),
+    };
+    match prepared {
         Ok(prepared) => prepared.map(|prepared| prepared.on(&backend)).map_err(Ended::Failed),
         Err(_) => Err(Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared").into()),
     }
@@ -387,6 +441,7 @@ async fn steps(
                 passes: Arc::clone(&passes),
                 shards: scan.asked.shards,
                 priority: scan.asked.priority,
+                waits: scan.asked.durable,
                 deadline: scan.asked.deadline,
                 trace: trace::context_of(&span),
                 news,
@@ -412,7 +467,11 @@ async fn steps(
             }
         }
         if passes.is_last() {
-            return Ok(running.answer().await?);
+            return tokio::select! {
+                answered = running.answer() => Ok(answered?),
+                () = scan.until_cancelled() => Err(cancelled().into()),
+                () = until(scan.asked.deadline) => Err(late(scan).into()),
+            };
         }
         let (results, failures) = running.take_step();
         let allow_partial = scan.asked.allow_partial;
@@ -452,7 +511,7 @@ impl Stopped {
 /// Why it cannot be had.
 pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Result<Vec<Event>, Failure> {
     let snapshot = scan.info().dataset;
-    let prepared = match prepared(environment, scan, Some(snapshot)).await {
+    let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {
         Ok(prepared) => prepared,
         Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
         Err(Ended::Over) => return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer")),

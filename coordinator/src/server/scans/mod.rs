@@ -19,7 +19,7 @@ use trawl_protocol::limits::bounded_reason;
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::security::{Caller, Right};
 use trawl_protocol::{Failure, pb};
-use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED};
+use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED, ScanEnd};
 
 use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
@@ -27,11 +27,11 @@ use crate::prepare::PreparedScan;
 use crate::report::{RunReport, SegmentRun};
 use crate::scheduler::Priority;
 use crate::server::ScanLimits;
-pub(crate) use drive::{Environment, drive, reload};
+pub(crate) use drive::{Environment, TakenOver, drive, reload};
 pub(crate) use gate::Gate;
 use log::ScanLog;
 pub(crate) use log::{Cursor, Held};
-pub(crate) use record::{Archive, asked_of};
+pub(crate) use record::Archive;
 
 /// Scans that run at once, unless another number is set; further ones wait.
 pub const SCANS_MAX: usize = 64;
@@ -50,11 +50,22 @@ const SHARD_RUN_BYTES: usize = 1024;
 /// Characters of a scan's condition in lists.
 const CONDITION_CHARS_MAX: usize = 120;
 
+/// A scan's document.
+#[derive(Debug, Clone)]
+pub(crate) enum Document {
+    /// Canonical JSON.
+    Here(String),
+    /// An object of the result store, which is read when the document is needed.
+    Stored {
+        /// Of the canonical JSON, 64 hex digits.
+        sha256: String,
+    },
+}
+
 /// What a client asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    /// Canonical JSON of the document.
-    pub document_json: String,
+    pub document: Document,
     /// What computes: chosen once, when it is accepted.
     pub backend: OnceLock<String>,
     pub as_of: AsOf,
@@ -86,6 +97,10 @@ pub(crate) struct Stand {
     pub ended_us: Option<i64>,
     pub failure: Option<Failure>,
     pub answer_digest: String,
+    /// Symbols whose row says failed.
+    pub failed_symbols: u64,
+    /// The class whose workers it waits for.
+    pub waits_for: String,
     /// Whether it was more than a request.
     pub accepted: bool,
     /// Whether it stands in the records.
@@ -104,6 +119,8 @@ pub(crate) struct Scan {
     pub log: ScanLog,
     /// Set once, when nobody wants it any more.
     cancelled: watch::Sender<bool>,
+    /// Set once, when it has ended; of a recorded one, when its end is recorded.
+    over: watch::Sender<bool>,
     stand: Mutex<Stand>,
     /// Where its time goes: written as it runs; of one that is done the log's last event has it.
     report: Mutex<RunReport>,
@@ -119,6 +136,7 @@ impl Scan {
             origin: Origin::Client,
             log: ScanLog::new(held),
             cancelled: watch::Sender::new(false),
+            over: watch::Sender::new(false),
             stand: Mutex::new(stand),
             report: Mutex::default(),
         }
@@ -159,6 +177,12 @@ impl Scan {
         let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
+    /// Ends when it has ended.
+    pub async fn until_ended(&self) {
+        // The sender lives as long as this scan.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
     pub fn has_ended(&self) -> bool {
         matches!(self.stand().state, pb::ScanState::Done | pb::ScanState::Failed | pb::ScanState::Cancelled)
     }
@@ -172,13 +196,15 @@ impl Scan {
             let mut stand = scan.stand();
             (stand.generation, stand.recorded) = (header.generation, true);
             (stand.dataset, stand.segments) = (header.dataset.clone(), header.segments);
-            stand.condition = condition_of(&scan.asked.document_json);
+            if let Document::Here(json) = &scan.asked.document {
+                stand.condition = condition_of(json);
+            }
         }
         if let Some(end) = &recorded.end {
             let failed = |kind, message: &str| Failure::new(kind, message);
             match &end.outcome {
-                EndOutcome::Complete { answer_digest, .. } => {
-                    scan.ended(Ok(answer_digest));
+                EndOutcome::Complete { answer_digest, failed_symbols, .. } => {
+                    scan.ended(Ok((answer_digest, *failed_symbols)));
                     scan.log.put_away();
                 }
                 EndOutcome::Failed { kind, message } => scan.ended(Err(&failed(*kind, message))),
@@ -222,9 +248,22 @@ impl Scan {
 
     /// From now on it is a scan, and not only a request.
     fn accepted(&self) {
-        if !std::mem::replace(&mut self.stand().accepted, true) {
+        let before = std::mem::replace(&mut self.stand().accepted, true);
+        if !before {
             SCANS_ACCEPTED.of(self.origin).inc();
+            let Stand { dataset, segments, .. } = self.stand().clone();
+            let (caller, durable) = (&self.owner, self.asked.durable);
+            tracing::info!(scan = self.name, caller, dataset, segments, durable, "scan accepted");
         }
+    }
+
+    /// One line of the log for each scan that ends.
+    fn tell_end(&self, end: ScanEnd) {
+        let Stand { dataset, failed_symbols, failure, .. } = self.stand().clone();
+        let (caller, seconds) = (&self.owner, self.asked.received.elapsed().as_secs_f64());
+        let why = failure.map(|failure| failure.message).unwrap_or_default();
+        let outcome = end.value();
+        tracing::info!(scan = self.name, caller, dataset, outcome, failed_symbols, seconds, why, "scan ended");
     }
 
     fn was_accepted(&self) -> bool {
@@ -241,12 +280,26 @@ impl Scan {
         self.stand().recorded
     }
 
-    fn ended(&self, outcome: Result<&str, &Failure>) {
+    /// Nobody serves the class, or somebody does again.
+    fn waits_for(&self, class: Option<String>) {
+        match &class {
+            Some(class) => tracing::warn!(scan = self.name, class, "this scan waits for a worker of its class"),
+            None => tracing::info!(scan = self.name, "this scan goes on"),
+        }
+        self.stand().waits_for = class.unwrap_or_default();
+    }
+
+    /// Its answer's digest and how many of its symbols failed, or why it has none.
+    fn ended(&self, outcome: Result<(&str, u64), &Failure>) {
         let mut stand = self.stand();
+        // Whoever waits for it reads how it ended once this is through.
+        self.over.send_replace(true);
         stand.ended_us = Some(now_us());
+        stand.waits_for.clear();
         match outcome {
-            Ok(digest) => {
+            Ok((digest, failed_symbols)) => {
                 (stand.state, stand.answer_digest) = (pb::ScanState::Done, digest.to_owned());
+                stand.failed_symbols = failed_symbols;
                 *self.report() = RunReport::default();
             }
             Err(failure) => {
@@ -281,6 +334,8 @@ impl Scan {
             step: stand.step,
             failure: stand.failure.map(Into::into),
             answer_digest: stand.answer_digest,
+            failed_symbols: stand.failed_symbols,
+            waits_for: stand.waits_for,
         }
     }
 }

@@ -7,26 +7,29 @@ use std::time::{Duration, Instant};
 use prost::Message as _;
 use tokio::task::JoinHandle;
 use trawl_market::AsOf;
-use trawl_protocol::control::ControlStore;
+use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, envelope, pb};
 
 use super::drive::Ended;
 use super::running::Answered;
-use super::{Asked, Scan, failure, now_us};
+use super::{Asked, Document, Scan, failure, now_us};
 use crate::durable::ledger::{Ending, Written};
 use crate::durable::records::{DocumentPlace, Level, sha256_hex};
-use crate::durable::writer::WriterLimits;
+use crate::durable::writer::{WriterLimits, put_patiently};
 use crate::durable::{
     Acceptance, Decision, End, EndOutcome, Header, Ledger, LedgerError, Named, Outcome, Recorded, ResultStore,
     Situation, Stored, Writer, decide,
 };
 use crate::prepare::PreparedScan;
+use crate::server::room::Room;
 
 /// Wait before the control store is asked again for what it did not confirm; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Longest wait.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// How long the result store may be away when all of a scan is stored but its last words.
+const LAST_PUTS_PATIENCE: Duration = Duration::from_secs(600);
 /// How long an acceptance may take.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -38,6 +41,8 @@ pub(crate) type Records = Ledger<Arc<dyn ControlStore>>;
 pub(crate) struct Archive {
     pub ledger: Records,
     pub results: ResultStore,
+    /// Whether there is room for another record.
+    pub room: Room,
 }
 
 /// Outcomes of segments by step, as they are stored.
@@ -57,7 +62,11 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
         scan: scan.name.clone(),
         generation: scan.generation(),
         owner: scan.owner.clone(),
-        document: DocumentPlace::of(&asked.document_json),
+        document: match &asked.document {
+            Document::Here(json) => DocumentPlace::of(json),
+            // Of a scan that is recorded; its header is not made again.
+            Document::Stored { sha256 } => DocumentPlace::Object { sha256: sha256.clone(), bytes: 0 },
+        },
         dataset: prepared.dataset_reference(),
         as_of_us: prepared.as_of,
         adjustment: prepared.identity.adjustment.clone(),
@@ -75,35 +84,33 @@ pub(super) fn header_of(scan: &Scan, prepared: &PreparedScan, trace: Option<pb::
     }
 }
 
-/// What was asked, as a header tells it. Blocks on nothing, reads a long document from the result store.
+/// A scan's document, where it is not here, from the result store.
 ///
 /// # Errors
-/// Why the document cannot be had.
-pub(crate) async fn asked_of(header: &Header, results: &ResultStore) -> Result<Asked, Failure> {
-    let document_json = match &header.document {
-        DocumentPlace::Inline(json) => json.clone(),
-        DocumentPlace::Object { sha256, .. } => {
-            let bytes = results.named(&header.scan, Named::Document).await.map_err(Failure::from)?;
-            let bytes =
-                bytes.ok_or_else(|| failure(ErrorKind::Permanent, "the scan's document is not stored any more"))?;
-            if sha256_hex(&bytes) != *sha256 {
-                return Err(failure(ErrorKind::Permanent, "the scan's document is not the one that was accepted"));
-            }
-            String::from_utf8(bytes).map_err(|_| failure(ErrorKind::Permanent, "the scan's document is no text"))?
-        }
-    };
-    Ok(Asked::of_header(header, document_json))
+/// Why it cannot be had.
+pub(super) async fn stored_document(archive: &Archive, scan: &Scan) -> Result<Option<String>, Failure> {
+    let Document::Stored { sha256 } = &scan.asked.document else { return Ok(None) };
+    let bytes = archive.results.named(&scan.name, Named::Document).await.map_err(Failure::from)?;
+    let bytes = bytes.ok_or_else(|| failure(ErrorKind::Permanent, "the scan's document is not stored any more"))?;
+    if sha256_hex(&bytes) != *sha256 {
+        return Err(failure(ErrorKind::Permanent, "the scan's document is not the one that was accepted"));
+    }
+    let json = String::from_utf8(bytes);
+    json.map(Some).map_err(|_| failure(ErrorKind::Permanent, "the scan's document is no text"))
 }
 
 impl Asked {
-    /// What was asked, but for the document.
-    pub fn of_header(header: &Header, document_json: String) -> Self {
+    /// What was asked, as a header tells it.
+    pub fn of_header(header: &Header) -> Self {
         let left_us = header.deadline_us.map(|at| u64::try_from(at.saturating_sub(now_us())).unwrap_or(0));
         let allowed_us =
             header.deadline_us.map(|at| u64::try_from(at.saturating_sub(header.submitted_us)).unwrap_or(0));
         let received = Instant::now();
         Self {
-            document_json,
+            document: match &header.document {
+                DocumentPlace::Inline(json) => Document::Here(json.clone()),
+                DocumentPlace::Object { sha256, .. } => Document::Stored { sha256: sha256.clone() },
+            },
             backend: OnceLock::from(header.class.backend.clone()),
             as_of: AsOf::Bar(header.as_of_us),
             shards: header.shards.into(),
@@ -127,16 +134,22 @@ impl Accepting {
     pub fn start(archive: &Archive, scan: &Arc<Scan>, header: Header) -> Self {
         let (archive, scan) = (archive.clone(), Arc::clone(scan));
         Self(Some(tokio::spawn(async move {
-            if let DocumentPlace::Object { .. } = header.document {
-                let json = scan.asked.document_json.as_bytes();
-                let stored = archive.results.put_named(&scan.name, Named::Document, json).await;
+            if let (DocumentPlace::Object { .. }, Document::Here(json)) = (&header.document, &scan.asked.document) {
+                let put = || archive.results.put_named(&scan.name, Named::Document, json.as_bytes());
+                let stored = put_patiently(&archive.results, &WriterLimits::default(), put).await;
                 stored.map_err(|error| {
                     let cause = error.to_string();
                     let endpoints = "the result store".to_owned();
-                    LedgerError::Control(trawl_protocol::control::ControlError::Unreachable { endpoints, cause })
+                    LedgerError::Control(ControlError::Unreachable { endpoints, cause })
                 })?;
             }
-            archive.ledger.accept(&header).await
+            let accepted = archive.ledger.accept(&header).await;
+            match &accepted {
+                Ok(Acceptance::Accepted) => archive.room.add(),
+                Err(LedgerError::Control(ControlError::NoSpace(why))) => archive.room.is_full(why, Instant::now()),
+                _ => {}
+            }
+            accepted
         })))
     }
 
@@ -205,13 +218,28 @@ impl Recorder {
     /// The result store's.
     pub async fn answer(&self, accepted: &pb::Accepted, summary: pb::Summary) -> Result<pb::Summary, Failure> {
         self.writer.flush().await?;
-        let (results, scan) = (&self.archive.results, &self.scan);
-        let head = accepted.encode_to_vec();
-        results.put_named(scan, Named::Accepted(self.generation), &head).await.map_err(Failure::from)?;
-        let tail = summary.encode_to_vec();
-        let before = results.put_named(scan, Named::Summary(self.generation), &tail).await.map_err(Failure::from)?;
+        self.named(Named::Accepted(self.generation), &accepted.encode_to_vec()).await?;
+        let before = self.named(Named::Summary(self.generation), &summary.encode_to_vec()).await?;
         // A leader before came as far as this: what it said is what is said.
         Ok(before.and_then(|bytes| pb::Summary::decode(&bytes[..]).ok()).unwrap_or(summary))
+    }
+}
+
+impl Recorder {
+    /// Stores one of the last objects of a scan. Everything else of it is stored by then, so a store that is away for a moment
+    /// must not cost hours of work: it is tried for [`LAST_PUTS_PATIENCE`].
+    async fn named(&self, named: Named, content: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        let (results, scan, limits) = (&self.archive.results, &self.scan, WriterLimits::default());
+        let since = Instant::now();
+        loop {
+            match put_patiently(results, &limits, || results.put_named(scan, named, content)).await {
+                Ok(before) => return Ok(before),
+                Err(error) if !error.is_retried() || since.elapsed() >= LAST_PUTS_PATIENCE => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(scan, %error, "the last words of a scan are not stored yet, trying on");
+                }
+            }
+        }
     }
 }
 

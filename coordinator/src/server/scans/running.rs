@@ -288,6 +288,10 @@ impl RunningScan {
                 self.scan.report().quarantined.push(worker);
                 None
             }
+            News::Waits(class) => {
+                self.scan.waits_for(class);
+                None
+            }
             News::WorkerLost { worker } => {
                 self.scan.report().workers_lost.push(worker);
                 None

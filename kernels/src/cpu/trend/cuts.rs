@@ -4,10 +4,11 @@ use trawl_plan::graph::Op;
 use trawl_plan::{Schema, compile_expressions};
 
 use super::Tables;
-use crate::cpu::fuse::{Work, fuse};
+use crate::cpu::fuse::fuse;
 use crate::cpu::lanes::{Isa, LANES, Out, Row, View};
 use crate::cpu::real::Real;
 use crate::cpu::steps::step_for;
+use crate::cpu::work::Work;
 
 const BARS: usize = 260;
 
@@ -60,18 +61,17 @@ fn the_bits_do_not_depend_on_how_time_is_cut() {
     let numbers: Vec<Row> = (0..BARS).map(|t| Row::splat((t + 1) as f64)).collect();
     let mut passes = 0;
     for part in fuse(plan.program()) {
-        let inputs: Vec<Vec<Row>> = match &part.work {
-            Work::TrendMeans(_) => vec![market(), numbers.clone()],
-            Work::Op(Op::FamilySignal { .. } | Op::SignalEquity { .. }) => {
-                let change = |t: usize| market()[t].map(|lane, x| x / market()[t.saturating_sub(1)].0[lane] - 1.0);
-                let returns: Vec<Row> = (0..BARS).map(change).collect();
-                let average: Vec<Row> = market().into_iter().rev().collect();
-                let price =
-                    if matches!(part.work, Work::Op(Op::SignalEquity { .. })) { returns.clone() } else { market() };
-                let averages = vec![average; part.inputs.len() - 3];
-                [vec![price, returns, numbers.clone()], averages].concat()
-            }
-            _ => continue,
+        let inputs: Vec<Vec<Row>> = if let Work::TrendMeans(_) = part.work {
+            vec![market(), numbers.clone()]
+        } else if let Work::Op(Op::FamilySignal { .. } | Op::SignalEquity { .. }) = part.work {
+            let change = |t: usize| market()[t].map(|lane, x| x / market()[t.saturating_sub(1)].0[lane] - 1.0);
+            let returns: Vec<Row> = (0..BARS).map(change).collect();
+            let average: Vec<Row> = market().into_iter().rev().collect();
+            let price = if matches!(part.work, Work::Op(Op::SignalEquity { .. })) { returns.clone() } else { market() };
+            let averages = vec![average; part.inputs.len() - 3];
+            [vec![price, returns, numbers.clone()], averages].concat()
+        } else {
+            continue;
         };
         passes += 1;
         let whole = run(&part.work, &inputs, part.outputs.len(), &strips, false);

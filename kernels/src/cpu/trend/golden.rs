@@ -12,10 +12,10 @@ use trawl_plan::graph::{NodeId, Op};
 use trawl_plan::{Plan, Schema, compile_expressions};
 
 use super::Tables;
-use crate::cpu::fuse::Work;
 use crate::cpu::lanes::{Isa, Out, Row, View};
 use crate::cpu::real::Real;
 use crate::cpu::steps::step_for;
+use crate::cpu::work::Work;
 use crate::{NoCancel, SymbolInput, evaluate_all};
 
 /// Of the larger magnitude, or 1.

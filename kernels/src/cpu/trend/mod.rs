@@ -14,7 +14,7 @@ mod kaufman;
 mod signal;
 mod windows;
 
-use trawl_plan::family::Trend;
+use trawl_plan::family::{Trend, hull_half};
 use trawl_plan::graph::Op;
 
 pub(crate) use exponential::Exponentials;
@@ -37,7 +37,7 @@ pub(crate) struct TrendMean {
 }
 
 /// The ways in which averages are made together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Pass {
     Window,
     Exponential,
@@ -62,32 +62,19 @@ impl TrendMean {
         self.len as usize
     }
 
-    /// Rows before the current one that it reads.
-    pub fn reads_back(self) -> usize {
-        reads_back(&[self])
-    }
-
     /// Rows before the current one in its longest window.
     fn window(self) -> usize {
-        match self.family {
-            Trend::Ema | Trend::Dema => 0,
-            Trend::Wma | Trend::Lsma => self.bars().saturating_sub(1),
-            Trend::Hma => self.bars().max(self.hull_half()).saturating_sub(1),
-            Trend::Kama => self.bars(),
-        }
+        self.family.window(self.len)
     }
 
     /// Values before the current one that are smoothed.
     fn smoothed_over(self) -> usize {
-        if self.family == Trend::Hma { self.hull_smooth().saturating_sub(1) } else { 0 }
+        self.family.smoothed_over(self.len)
     }
 
-    /// Hull's shorter window. Of one bar pandas_ta takes ten.
+    /// Hull's shorter window.
     fn hull_half(self) -> usize {
-        match self.bars() / 2 {
-            0 => 10,
-            half => half,
-        }
+        hull_half(self.len) as usize
     }
 
     /// Hull's smoothing window.

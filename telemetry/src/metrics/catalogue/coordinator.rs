@@ -36,6 +36,8 @@ label! {
         Callers = "callers",
         /// Too many scans are waiting.
         QueueFull = "queue_full",
+        /// No room for another record in the control store.
+        Records = "records",
         Version = "version",
         /// The key belongs to another request.
         KeyReused = "key_reused",

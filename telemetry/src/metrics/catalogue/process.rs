@@ -29,6 +29,12 @@ label! {
         Unreachable = "unreachable",
         LeaseOver = "lease_over",
         Refused = "refused",
+        /// etcd's quota is used up.
+        NoSpace = "no_space",
+        /// A reply or a request above the limit of a message; a listing continues with smaller pages.
+        TooLarge = "too_large",
+        /// The revision being read was compacted; a listing starts again.
+        Compacted = "compacted",
     }
 }
 

@@ -58,6 +58,8 @@ super::metrics! { Worker;
     SHARDS_FINISHED: Counter = "trawl_worker_shards_ended", None;
     /// Shards that were turned down.
     SHARDS_REFUSED: Counter<ShardRefusal, { ShardRefusal::COUNT }> = "trawl_worker_shards_refused", None;
+    /// Reads of bars that found a damaged file in this worker's data root.
+    DAMAGED_READS: Counter = "trawl_worker_damaged_reads", None;
     /// Segments that were run.
     SEGMENTS_RUN: Counter<RunEnd, { RunEnd::COUNT }> = "trawl_segments_run", None;
     /// From the beginning of a segment to its encoded result.

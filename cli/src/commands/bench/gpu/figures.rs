@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use rayon::prelude::*;
 use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering};
 use trawl_kernels::stages::{Stage, Stages};
-use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
 
 use super::super::screen::{COLUMNS, SCREEN};
@@ -53,7 +53,7 @@ pub(super) fn inputs<'a>(program: &Program, market: &'a [[Vec<f64>; 5]]) -> Resu
 /// Kernel times of repeated runs over bars that stay on the device, ascending.
 fn kernel_times(
     executor: &Executor,
-    program: &Program,
+    program: &Executable,
     symbols: &[SymbolInput<'_>],
     all: bool,
     repeats: u32,
@@ -64,7 +64,7 @@ fn kernel_times(
 fn kernel_times_of(
     lowering: Lowering,
     executor: &Executor,
-    program: &Program,
+    program: &Executable,
     symbols: &[SymbolInput<'_>],
     all: bool,
     repeats: u32,
@@ -145,7 +145,7 @@ pub(super) fn copy(device: &dyn Device) -> Result<Outcome> {
 /// The screen W1 over a market that is resident on the device.
 pub(super) fn screen(executor: &Executor, size: &Size) -> Result<Outcome> {
     let plan = compiled(&screen_items())?;
-    let program = plan.program();
+    let program = &Executable::new(plan.program(), Precision::F64);
     let market = market(size.symbols, size.bars);
     let symbols = inputs(program, &market)?;
     let cells = f64::from(size.symbols) * f64::from(size.bars) * CELL_BYTES as f64;
@@ -162,7 +162,7 @@ pub(super) fn screen(executor: &Executor, size: &Size) -> Result<Outcome> {
 /// Adaptive Trend Classification over a market that is resident on the device.
 pub(super) fn atc(executor: &Executor, size: &Size) -> Result<Outcome> {
     let plan = compiled(&["atc().signal"])?;
-    let program = plan.program();
+    let program = &Executable::new(plan.program(), Precision::F64);
     let market = market(size.symbols, size.bars);
     let symbols = inputs(program, &market)?;
     let read = f64::from(size.symbols) * f64::from(size.bars) * (CELL_BYTES * program.inputs.len()) as f64;
@@ -175,11 +175,11 @@ pub(super) fn atc(executor: &Executor, size: &Size) -> Result<Outcome> {
 /// One symbol with a long history, every bar of the screen, compared with one core.
 pub(super) fn long(executor: &Executor, size: &Size) -> Result<Outcome> {
     let plan = compiled(&screen_items())?;
-    let program = plan.program();
+    let program = &Executable::new(plan.program(), Precision::F64);
     let market = market(1, size.long_bars);
     let symbols = inputs(program, &market)?;
     let begun = Instant::now();
-    let cpu = evaluate_from(program, &symbols, &[0], &NoCancel)?;
+    let cpu = program.evaluate_from(&symbols, &[0], &NoCancel)?;
     let core = begun.elapsed();
     let times = kernel_times_of(Lowering::Chunks, executor, program, &symbols, true, size.repeats)?;
     let mut stages = Stages::default();
@@ -220,10 +220,11 @@ pub(super) fn first(executor: &Executor, size: &Size) -> Result<Outcome> {
     // The time of an answer, and the device's share of it.
     let scan = |a: u32, b: u32| -> Result<(Duration, Duration)> {
         let plan = shape(a, b)?;
-        let symbols = inputs(plan.program(), &market)?;
+        let executable = Executable::new(plan.program(), Precision::F64);
+        let symbols = inputs(&executable, &market)?;
         let from: Vec<usize> = symbols.iter().map(|s| s.visible - 1).collect();
         let (begun, mut stages) = (Instant::now(), Stages::default());
-        executor.evaluate_from(plan.program(), &symbols, &from, Some(&source), &NoCancel, &mut stages)?;
+        executor.evaluate_from(&executable, &symbols, &from, Some(&source), &NoCancel, &mut stages)?;
         let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
         let kernel = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
         Ok((begun.elapsed(), kernel))
@@ -232,9 +233,9 @@ pub(super) fn first(executor: &Executor, size: &Size) -> Result<Outcome> {
     let (answered, _) = scan(14, 30)?;
     outcome.figure("first_answer_ms", ms(answered));
     outcome.line("first scan with a new plan, upload included", format!("{:.0} ms, required 3000", ms(answered)));
-    let plan = shape(14, 30)?;
+    let executable = Executable::new(shape(14, 30)?.program(), Precision::F64);
     let (begun, until) = (Instant::now(), Instant::now() + Duration::from_secs(20));
-    while !executor.is_fused(plan.program()) {
+    while !executor.is_fused(&executable) {
         if Instant::now() >= until {
             return Ok(Outcome {
                 ending: Ending::Failed,

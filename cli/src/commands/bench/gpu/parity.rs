@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use rayon::prelude::*;
 use trawl_kernels::cuda::Executor;
 use trawl_kernels::stages::Stages;
-use trawl_kernels::{NoCancel, SymbolInput, evaluate_from};
+use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::catalogue::{Function, functions, sample};
 use trawl_plan::{Input, Program};
 
@@ -70,12 +70,12 @@ struct Compared {
 fn compare(executor: &Executor, items: &[String], market: &[[Vec<f64>; 5]], begins: &[f64]) -> Result<Compared> {
     let texts: Vec<&str> = items.iter().map(String::as_str).collect();
     let plan = compiled(&texts)?;
-    let program = plan.program();
+    let program = &Executable::new(plan.program(), Precision::F64);
     let symbols = market.iter().map(|columns| input(program, columns, begins)).collect::<Result<Vec<_>>>()?;
     let mut compared = Compared { values: 0, differs: Vec::new() };
     for last in [false, true] {
         let from: Vec<usize> = symbols.iter().map(|s| if last { s.visible - 1 } else { 0 }).collect();
-        let cpu = evaluate_from(program, &symbols, &from, &NoCancel)?;
+        let cpu = program.evaluate_from(&symbols, &from, &NoCancel)?;
         let device = executor.evaluate_from(program, &symbols, &from, None, &NoCancel, &mut Stages::default())?;
         for (symbol, (cpu, device)) in cpu.iter().zip(&device).enumerate() {
             for (item, (cpu, device)) in items.iter().zip(cpu.iter().zip(device)) {

@@ -1,0 +1,159 @@
+//! How long a new leader takes with 100,000 scans that ended and 4,096 that wait in a real etcd.
+//!
+//! `takeover ETCD-URL [ENDED] [WAITING]` records them as a leader before would have, then starts a coordinator and prints when it
+//! leads, when it knows the scans that wait, and when it knows all of them. It starts no worker: what waits goes on waiting.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use trawl_coordinator::client::Manager;
+use trawl_coordinator::durable::records::{DocumentPlace, Level, Shards};
+use trawl_coordinator::durable::{Acceptance, End, EndOutcome, Header, Ledger, RetentionPolicy, Term};
+use trawl_coordinator::server::{self, leadership};
+use trawl_coordinator::{PreparedScan, prepare};
+use trawl_market::{Store, SynthOptions, synthesise};
+use trawl_plan::ScanDocument;
+use trawl_protocol::control::{ControlStore as _, EtcdStore};
+use trawl_protocol::record::leader_key;
+use trawl_protocol::security::{ClientSecurity, ServerSecurity};
+
+/// Usual numbers, and the goal for them.
+const ENDED: usize = 100_000;
+const WAITING: usize = 4_096;
+const GOAL: Duration = Duration::from_secs(2);
+/// Records that are written at once.
+const WRITES_AT_ONCE: usize = 64;
+/// Wait between two questions to the coordinator.
+const POLL: Duration = Duration::from_millis(5);
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn header(scan: &str, prepared: &PreparedScan) -> Header {
+    Header {
+        scan: scan.to_owned(),
+        generation: 0,
+        owner: "local".to_owned(),
+        document: DocumentPlace::Inline(prepared.document.to_json()),
+        dataset: prepared.dataset_reference(),
+        as_of_us: prepared.as_of,
+        adjustment: prepared.identity.adjustment.clone(),
+        class: prepared.class(),
+        plan: prepared.identity.plan.clone(),
+        segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
+        symbols: prepared.symbol_count() as u64,
+        shards: Shards::Automatic,
+        priority: Level::Normal,
+        submitted_us: 1,
+        deadline_us: None,
+        allow_partial: false,
+        request: None,
+        trace: None,
+    }
+}
+
+/// Records a scan, and its end if it has one.
+async fn record(ledger: &Ledger<EtcdStore>, header: &Header, ended_us: Option<i64>) -> Result<(), Error> {
+    if ledger.accept(header).await? != Acceptance::Accepted {
+        return Err("a scan was not accepted".into());
+    }
+    if let Some(ended_us) = ended_us {
+        let outcome = EndOutcome::Complete { answer_digest: "0".repeat(64), failed_symbols: 0, disputed: false };
+        ledger.end(&header.scan, &End { generation: 0, outcome, ended_us }).await?;
+    }
+    Ok(())
+}
+
+async fn seed(etcd: &str, cluster: &str, prepared: &PreparedScan, ended: usize, waiting: usize) -> Result<(), Error> {
+    let control = Arc::new(EtcdStore::new(etcd)?);
+    let key = leader_key(cluster);
+    control.put(&key, b"takeover".to_vec(), None).await?;
+    let epoch = control.get(&key).await?.map_or(0, |entry| entry.created);
+    let ledger = Ledger::new(Arc::clone(&control), cluster, Term { key: key.clone(), epoch });
+    let began = Instant::now();
+    let now_us = i64::try_from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_micros())?;
+    let writes = futures::stream::iter(0..ended + waiting).map(|number| {
+        let (ledger, scan) = (ledger.clone(), format!("s-{number}"));
+        async move { record(&ledger, &header(&scan, prepared), (number < ended).then_some(now_us)).await }
+    });
+    let mut writes = writes.buffer_unordered(WRITES_AT_ONCE);
+    while let Some(written) = writes.next().await {
+        written?;
+    }
+    control.delete(&key).await?;
+    println!("{ended} ended and {waiting} waiting scans recorded in {:.1} s", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Asks until the answer is yes.
+async fn until<E>(mut asked: impl AsyncFnMut() -> Result<bool, E>) {
+    while !matches!(asked().await, Ok(true)) {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let mut arguments = std::env::args().skip(1);
+    let etcd = arguments.next().ok_or("takeover ETCD-URL [ENDED] [WAITING]")?;
+    let mut number = |usual| arguments.next().map_or(Ok(usual), |text| text.parse::<usize>());
+    let (ended, waiting) = (number(ENDED)?, number(WAITING)?);
+    let data = tempfile::tempdir()?;
+    let store = Store::new(data.path().to_owned());
+    let (name, timeframe) = ("market".to_owned(), "1d".to_owned());
+    synthesise(&store, &SynthOptions { name, symbols: 300, bars: 60, seed: 1, timeframe })?;
+    let document = ScanDocument {
+        dataset: Some("market".to_owned()),
+        condition: "close > sma(close, 20)".to_owned(),
+        ..ScanDocument::default()
+    };
+    let prepared = prepare(&store, &document, None)?;
+    let cluster = format!("takeover-{}", std::process::id());
+    seed(&etcd, &cluster, &prepared, ended, waiting).await?;
+
+    let options = server::Options {
+        listen: "127.0.0.1:0".parse()?,
+        security: ServerSecurity::default(),
+        scans: server::ScanLimits::default(),
+        quotas: server::QuotaLimits::default(),
+        cluster_name: cluster,
+        boot: "boot".to_owned(),
+        id: "c1".to_owned(),
+        advertise: None,
+        results: data.path().join(".results").display().to_string(),
+        results_shared: true,
+        retention: RetentionPolicy::default(),
+        leader_lease_ttl: leadership::LEADER_LEASE_TTL_DEFAULT,
+        data_root: data.path().to_owned(),
+        no_worker_timeout: Duration::from_secs(15),
+        start_timeout: Duration::from_secs(5),
+        drain_timeout: Duration::from_secs(1),
+    };
+    let (ready, bound) = tokio::sync::oneshot::channel();
+    let (control, election) = (EtcdStore::new(&etcd)?, EtcdStore::new(&etcd)?);
+    let serving = tokio::spawn(async move {
+        let ready = |address| drop(ready.send(address));
+        server::run(options, control, election, ready, std::future::pending()).await
+    });
+    let Ok(address) = bound.await else { return Err(serving.await?.err().map_or("it ended".into(), Error::from)) };
+    let security = ClientSecurity::default();
+    let mut manager = Manager::connect(&format!("http://{address}"), &security).await?;
+    // Nothing is asked of scans: answered as soon as somebody leads.
+    until(async || manager.workers().await.map(|_| true)).await;
+    let leads = Instant::now();
+    let last = format!("s-{}", ended + waiting - 1);
+    until(async || manager.status(&last).await.map(|_| true)).await;
+    let waits = leads.elapsed();
+    until(async || manager.list(0, false).await.map(|_| true)).await;
+    let all = leads.elapsed();
+    println!(
+        "after it leads: knows a scan that waits in {:.2} s, every scan in {:.2} s",
+        waits.as_secs_f64(),
+        all.as_secs_f64()
+    );
+    serving.abort();
+    if waits > GOAL {
+        return Err(format!("more than {} s", GOAL.as_secs()).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Records as they are read: keys and values of the control store become what is known of each scan.
+
+use std::collections::BTreeMap;
+
+use trawl_protocol::control::{ControlStore, Entry, Pages};
+
+use super::ledger::{LedgerError, Loaded, Recorded};
+use super::records::{Closed, End, Header, Keys, Part, Progress, Record as _, RecordError, Tombstone};
+
+/// Name in [`Recorded::created`] of the record of a scan that has ended.
+pub(super) const CLOSED: &str = "closed";
+
+/// The scans that have ended, in pages of one revision.
+#[derive(Debug)]
+pub struct EndedPages<'l, S> {
+    pub(super) keys: &'l Keys,
+    pub(super) pages: Pages<'l, S>,
+}
+
+impl<S: ControlStore> EndedPages<'_, S> {
+    /// The next of them; `None` after the last.
+    ///
+    /// # Errors
+    /// [`LedgerError::Control`]; when the revision was compacted, begin anew.
+    pub async fn next(&mut self) -> Result<Option<Loaded>, LedgerError> {
+        let Some(page) = self.pages.next().await? else { return Ok(None) };
+        let mut found = Found::default();
+        page.entries.iter().for_each(|entry| found.take(self.keys, entry));
+        Ok(Some(found.loaded()))
+    }
+}
+
+/// Records as they are read, by scan.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub scans: BTreeMap<String, Recorded>,
+    unreadable: BTreeMap<String, RecordError>,
+}
+
+impl Found {
+    pub fn take(&mut self, keys: &Keys, entry: &Entry) {
+        let (scan, part) = match (keys.parse(&entry.key), keys.parse_ended(&entry.key)) {
+            (Some((scan, part)), _) => (scan, Some(part)),
+            (None, Some(scan)) => (scan, None),
+            (None, None) => return,
+        };
+        let recorded = self.scans.entry(scan.to_owned()).or_default();
+        scan.clone_into(&mut recorded.scan);
+        let taken = match part {
+            Some(part) => take(recorded, part, entry),
+            None => take_closed(recorded, entry),
+        };
+        if let Err(error) = taken {
+            tracing::warn!(scan, %error, "a scan's record cannot be read; the scan is left alone");
+            self.unreadable.insert(scan.to_owned(), error);
+        }
+    }
+
+    pub fn loaded(mut self) -> Loaded {
+        self.scans.retain(|scan, _| !self.unreadable.contains_key(scan));
+        Loaded { scans: self.scans.into_values().collect(), unreadable: self.unreadable }
+    }
+}
+
+/// Reads one part into what is known of its scan.
+fn take(recorded: &mut Recorded, part: Part, entry: &Entry) -> Result<(), RecordError> {
+    let scan = recorded.scan.clone();
+    match part {
+        Part::Header => {
+            let header = Header::from_bytes(&scan, &entry.value)?;
+            recorded.header = Some(of_scan(header, &scan, Header::WHAT)?);
+        }
+        // A hint: without it nothing is lost.
+        Part::Progress => recorded.progress = Progress::from_bytes(&scan, &entry.value).ok(),
+        Part::End => recorded.end = Some(End::from_bytes(&scan, &entry.value)?),
+        Part::Tombstone => recorded.tombstone = Some(Tombstone::from_bytes(&scan, &entry.value)?),
+    }
+    recorded.created.insert(part.name(), entry.created);
+    Ok(())
+}
+
+/// Reads the one record of a scan that has ended.
+fn take_closed(recorded: &mut Recorded, entry: &Entry) -> Result<(), RecordError> {
+    let scan = recorded.scan.clone();
+    let closed = Closed::from_bytes(&scan, &entry.value)?;
+    recorded.header = Some(of_scan(closed.header, &scan, Closed::WHAT)?);
+    recorded.end = Some(closed.end);
+    recorded.created.insert(CLOSED, entry.created);
+    Ok(())
+}
+
+/// A header, if it is that of the scan whose key it stands under.
+fn of_scan(header: Header, scan: &str, what: &'static str) -> Result<Header, RecordError> {
+    if header.scan == scan {
+        return Ok(header);
+    }
+    let (scan, why) = (scan.to_owned(), format!("it is that of scan '{}'", header.scan));
+    Err(RecordError::Malformed { what, scan, why })
+}

@@ -1,0 +1,169 @@
+//! What a leader does beside its scans: takes over what was accepted before, deletes what nobody wants any more, and takes up
+//! scans that stand in the records and that nobody runs.
+//!
+//! Taking over happens while it leads already: open scans first, then those that ended, page by page. Calls that need to know
+//! of every scan wait for the end of it; others do not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::Instrument as _;
+use trawl_protocol::{pb, trace};
+use trawl_telemetry::names::{attribute, span as name};
+
+use super::reign::Realm;
+use super::scans::{Archive, Asked, Environment, Scan, TakenOver, drive, now_us};
+use crate::durable::{LedgerError, PIN_REFRESH, Recorded, refresh_pins, sweep};
+
+/// Wait before the records are read again after a failure; doubles up to [`BACK_OFF_MAX`].
+const BACK_OFF: Duration = Duration::from_millis(200);
+/// Longest wait.
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// How often is looked for what is to be deleted, and for scans that nobody runs.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// How often is looked for objects that belong to no scan.
+const ORPHAN_INTERVAL: Duration = Duration::from_secs(10 * 60);
+
+/// Takes over everything that is recorded, however often it takes; `told` is how far it is.
+pub(super) async fn take_over(realm: &Realm, environment: &Environment, told: &watch::Sender<TakenOver>) {
+    let mut wait = BACK_OFF;
+    loop {
+        match try_take_over(realm, environment, told).await {
+            Ok(()) => break,
+            Err(error) => tracing::warn!(%error, "the records of scans cannot be read yet"),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(BACK_OFF_MAX);
+    }
+    told.send_replace(TakenOver::All);
+}
+
+/// What is known already is left as it is, so this may be called again.
+async fn try_take_over(
+    realm: &Realm,
+    environment: &Environment,
+    told: &watch::Sender<TakenOver>,
+) -> Result<(), LedgerError> {
+    let ledger = &environment.archive.ledger;
+    let loaded = ledger.open().await?;
+    for (scan, error) in &loaded.unreadable {
+        tracing::error!(scan, %error, "this scan's record cannot be read: it is neither run nor deleted");
+    }
+    let mut recorded = loaded.scans.len();
+    let open = loaded.scans.iter().filter(|recorded| recorded.is_open()).count();
+    let mut ended = BTreeMap::new();
+    for found in loaded.scans {
+        if found.is_open() {
+            adopt(environment, found);
+        } else {
+            keep_newest(&mut ended, found, realm.retention.scans_kept_max);
+        }
+    }
+    if open > 0 {
+        tracing::info!(open, "took over the scans that were accepted before");
+    }
+    told.send_replace(TakenOver::Open);
+    let mut pages = ledger.ended();
+    while let Some(page) = pages.next().await? {
+        recorded += page.scans.len();
+        page.scans.into_iter().for_each(|found| keep_newest(&mut ended, found, realm.retention.scans_kept_max));
+    }
+    let kept = ended.len();
+    ended.into_values().for_each(|found| adopt(environment, found));
+    if kept > 0 {
+        tracing::info!(ended = kept, "knows the scans that ended before");
+    }
+    environment.archive.room.set(recorded);
+    Ok(())
+}
+
+/// Of more scans than are kept the oldest are about to be deleted: they are not told of.
+fn keep_newest(ended: &mut BTreeMap<(i64, String), Recorded>, found: Recorded, kept_max: usize) {
+    let Some(end) = found.end.as_ref().filter(|_| found.tombstone.is_none()) else { return };
+    ended.insert((end.ended_us, found.scan.clone()), found);
+    if ended.len() > kept_max {
+        ended.pop_first();
+    }
+}
+
+/// Takes a scan over, unless it is known or being deleted.
+fn adopt(environment: &Environment, recorded: Recorded) {
+    let Some(header) = recorded.header.as_ref().filter(|_| recorded.tombstone.is_none()) else { return };
+    if environment.scans.get(&recorded.scan).is_some() {
+        return;
+    }
+    let Some(scan) = Scan::of_record(&recorded, Asked::of_header(header), environment.held.clone()) else { return };
+    let scan = Arc::new(scan);
+    environment.scans.adopt(Arc::clone(&scan));
+    if recorded.is_open() {
+        // In the trace of who submitted it.
+        let span = tracing::info_span!(name::SUBMIT, { attribute::SCAN_ID } = scan.name);
+        trace::set_parent(&span, [header.trace.clone().map(pb::TraceContext::from).as_ref(), None]);
+        tokio::spawn(drive(environment.clone(), scan, Some(recorded)).instrument(span));
+    }
+}
+
+/// Deletes what nobody wants any more, and takes up scans that stand in the records and that nobody runs: an acceptance that
+/// was given up may have come to stand after all.
+pub(super) async fn keep_tidy(realm: &Realm, environment: &Environment) {
+    let Archive { ledger, results, room } = &environment.archive;
+    let (mut pinned, mut looked) = (Instant::now(), None::<Instant>);
+    let mut more = false;
+    loop {
+        if !more {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+        }
+        let orphans = looked.is_none_or(|at| at.elapsed() >= ORPHAN_INTERVAL);
+        more = match sweep(ledger, results, &realm.retention, orphans, now_us()).await {
+            Ok(report) => {
+                looked = if orphans { Some(Instant::now()) } else { looked };
+                report.deleted.iter().for_each(|scan| environment.scans.forget(scan));
+                room.set(report.recorded.saturating_sub(report.deleted.len()));
+                if !report.deleted.is_empty() {
+                    tracing::info!(scans = report.deleted.len(), objects = report.objects, "deleted old results");
+                }
+                report.more
+            }
+            Err(error) => {
+                tracing::warn!(%error, "old results could not be deleted");
+                false
+            }
+        };
+        if let Err(error) = claim(environment).await {
+            tracing::debug!(%error, "the records cannot be read");
+        }
+        if pinned.elapsed() >= PIN_REFRESH {
+            pinned = Instant::now();
+            pin(realm, environment).await;
+        }
+    }
+}
+
+/// Takes up open scans that nobody runs.
+async fn claim(environment: &Environment) -> Result<(), LedgerError> {
+    let ledger = &environment.archive.ledger;
+    for scan in ledger.open_names().await? {
+        if environment.scans.get(&scan).is_some() {
+            continue;
+        }
+        if let Some(recorded) = ledger.get(&scan).await?.filter(Recorded::is_open) {
+            tracing::warn!(scan, "takes up a scan that stands in the records and does not run");
+            adopt(environment, recorded);
+        }
+    }
+    Ok(())
+}
+
+/// Renews the pins of the scans that run, and takes those of ended ones away.
+async fn pin(realm: &Realm, environment: &Environment) {
+    let scans = environment.scans.all();
+    let recorded = scans.iter().filter(|scan| scan.asked.durable);
+    let held: Vec<_> = recorded.map(|scan| (scan.name.clone(), scan.info().dataset, scan.has_ended())).collect();
+    let store = realm.store.clone();
+    let renewed = tokio::task::spawn_blocking(move || refresh_pins(&store, &held, now_us())).await;
+    if let Some((scan, error)) = renewed.ok().and_then(|report| report.failed.into_iter().next()) {
+        tracing::warn!(scan, %error, "a snapshot cannot be pinned");
+    }
+}

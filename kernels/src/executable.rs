@@ -1,0 +1,287 @@
+//! A program as it is run. What follows from the program alone (which steps are fused, where series are kept, how far back each
+//! step and each input begins, what states consist of, the text of its kernels) is lowered here once for all symbols,
+//! segments, bars, threads and devices.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use trawl_plan::graph::Op;
+use trawl_plan::{Input, Program};
+
+use crate::cpu::{self, ResidentLayout, Schedule, Tile, Workspace};
+use crate::cuda::{LowerError, Lowering, Sequence};
+use crate::{Bars, Cancel, Cancelled, Layout, Precision, Real, SymbolInput, Tiles, TilesError, chunks};
+
+/// A lowered program in one precision. Cheap to clone; reads as its program.
+#[derive(Debug, Clone)]
+pub struct Executable(Arc<Lowered>);
+
+#[derive(Debug)]
+struct Lowered {
+    program: Program,
+    precision: Precision,
+    schedule: Schedule,
+    reach: usize,
+    /// Which inputs enter states.
+    enters: Vec<bool>,
+    /// Words that each task carries for a symbol, in `precision`.
+    words: OnceLock<Vec<usize>>,
+    layout: OnceLock<String>,
+    resident: OnceLock<ResidentLayout>,
+    /// Kernels, serial and over chunks.
+    sequences: [OnceLock<Result<Arc<Sequence>, LowerError>>; 2],
+    hash: OnceLock<u64>,
+}
+
+impl Deref for Executable {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.0.program
+    }
+}
+
+impl Executable {
+    /// Lowers a program for the CPU; its kernels follow when a device asks for them.
+    pub fn new(program: &Program, precision: Precision) -> Self {
+        Self(Arc::new(Lowered {
+            program: program.clone(),
+            precision,
+            schedule: Schedule::new(program),
+            reach: program.reach(),
+            enters: entering(program),
+            words: OnceLock::new(),
+            layout: OnceLock::new(),
+            resident: OnceLock::new(),
+            sequences: [OnceLock::new(), OnceLock::new()],
+            hash: OnceLock::new(),
+        }))
+    }
+
+    /// What was lowered.
+    pub fn program(&self) -> &Program {
+        &self.0.program
+    }
+
+    /// In which numbers it runs.
+    pub fn precision(&self) -> Precision {
+        self.0.precision
+    }
+
+    /// Bars that the outputs want before the bar that is wanted, warm-up included: [`Program::reach`].
+    pub fn reach(&self) -> usize {
+        self.0.reach
+    }
+
+    /// Bytes that one thread needs beside the bars to run it over histories of up to `bars` bars.
+    pub fn workspace_bytes(&self, bars: usize) -> u64 {
+        match self.0.precision {
+            Precision::F64 => cpu::workspace_bytes::<f64>(&self.0.schedule.tasks, bars),
+            Precision::F32 => cpu::workspace_bytes::<f32>(&self.0.schedule.tasks, bars),
+        }
+    }
+
+    /// The first bar that each of the program's inputs must hold when its outputs are wanted from bar `wanted_from` on.
+    pub fn input_begins(&self, wanted_from: usize) -> Vec<usize> {
+        self.0.schedule.whole.inputs(wanted_from)
+    }
+
+    /// Where bars may begin that are given without those before `bar`, so that every value has the bits of the whole history:
+    /// the last bar at or before it whose number is a multiple of every window whose sums are cut into blocks. What lies
+    /// between the two is given as NA.
+    pub fn aligned_begin(&self, bar: usize) -> usize {
+        self.0.schedule.blocks_begin(bar)
+    }
+
+    /// The first bar that each of the program's inputs must hold to go on from a state of bar `bars`.
+    pub fn resumed_begins(&self, bars: usize) -> Vec<usize> {
+        self.0.schedule.resumed.inputs(bars)
+    }
+
+    /// Which of the program's inputs enter states: bars of these before a state's must be what they were.
+    pub fn carried_inputs(&self) -> &[bool] {
+        &self.0.enters
+    }
+
+    /// What the words of the program's states are, as text: another engine may run other steps. Empty without states.
+    pub fn carried_layout(&self) -> &str {
+        self.0.layout.get_or_init(|| {
+            let plan = &self.0.schedule.tasks;
+            let words = cpu::carried::<f64>(plan);
+            let carrying = plan.tasks.iter().zip(words).filter(|(_, words)| *words > 0);
+            carrying.map(|(task, words)| format!("{:?}:{words};", task.work)).collect()
+        })
+    }
+
+    /// Evaluates the program's outputs at the last visible bar of each symbol, in the order of `symbols`, on the calling
+    /// thread: `[symbol][output]`, NaN for a symbol without visible bars. Bars are rounded to the precision as they are laid out.
+    ///
+    /// A symbol's values depend on that symbol's bars only: not on its neighbours, its place or the batch.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn evaluate_last(&self, symbols: &[SymbolInput<'_>], cancel: &dyn Cancel) -> Result<Vec<Vec<f64>>, Cancelled> {
+        let last: Vec<usize> = symbols.iter().map(|s| s.visible.saturating_sub(1)).collect();
+        let mut values = vec![vec![f64::NAN; self.outputs.len()]; symbols.len()];
+        self.run_chunks(symbols, &last, cancel, |symbol, output, value| values[symbol][output] = value)?;
+        Ok(values)
+    }
+
+    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`.
+    ///
+    /// # Errors
+    /// [`Cancelled`].
+    pub fn evaluate_from(
+        &self,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        cancel: &dyn Cancel,
+    ) -> Result<Vec<Vec<Vec<f64>>>, Cancelled> {
+        let bars = |(symbol, from): (&SymbolInput<'_>, &usize)| symbol.visible.saturating_sub(*from);
+        let empty = |bars| vec![Vec::with_capacity(bars); self.outputs.len()];
+        let mut series: Vec<Vec<Vec<f64>>> = symbols.iter().zip(from).map(bars).map(empty).collect();
+        self.run_chunks(symbols, from, cancel, |symbol, output, value| series[symbol][output].push(value))?;
+        Ok(series)
+    }
+
+    /// As [`Self::evaluate_last`], over bars that are laid out already, in the precision of the tiles. With [`Bars::All`] every
+    /// bar is computed and only the last one's values are kept: what benchmarks of whole series time.
+    ///
+    /// # Errors
+    /// See [`TilesError`].
+    pub fn evaluate_tiles(&self, tiles: &Tiles, bars: Bars, cancel: &dyn Cancel) -> Result<Vec<Vec<f64>>, TilesError> {
+        let mut columns = Vec::with_capacity(self.inputs.len());
+        for input in &self.inputs {
+            let Input::Column(name) = input else { return Err(TilesError::OtherInput) };
+            let at = tiles.names.iter().position(|n| n == name);
+            columns.push(at.ok_or_else(|| TilesError::MissingColumn(name.clone()))?);
+        }
+        let mut values = vec![vec![f64::NAN; self.outputs.len()]; tiles.symbols];
+        match &tiles.tiles {
+            Layout::F64(tiles) => self.run_tiles(tiles, &columns, bars, cancel, &mut values)?,
+            Layout::F32(tiles) => self.run_tiles(tiles, &columns, bars, cancel, &mut values)?,
+        }
+        Ok(values)
+    }
+
+    fn run_chunks(
+        &self,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        cancel: &dyn Cancel,
+        keep: impl FnMut(usize, usize, f64),
+    ) -> Result<(), Cancelled> {
+        match self.0.precision {
+            Precision::F64 => self.run_chunks_in::<f64>(symbols, from, cancel, keep),
+            Precision::F32 => self.run_chunks_in::<f32>(symbols, from, cancel, keep),
+        }
+    }
+
+    /// Runs the symbols tile by tile and gives every value of the bars that are wanted, each symbol's in order of bars.
+    fn run_chunks_in<T: Real>(
+        &self,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        cancel: &dyn Cancel,
+        mut keep: impl FnMut(usize, usize, f64),
+    ) -> Result<(), Cancelled> {
+        let outputs = self.outputs.len();
+        let columns: Vec<usize> = (0..self.inputs.len()).collect();
+        let mut workspace = Workspace::<T>::new(&self.0.schedule);
+        for chunk in chunks(symbols) {
+            let lanes: Vec<&SymbolInput<'_>> = chunk.iter().map(|&i| &symbols[i]).collect();
+            let first = chunk.iter().map(|&i| from[i]).min().unwrap_or(0);
+            let tile = Tile::load(&lanes, self.input_begins(first));
+            workspace.run(&tile, &columns, first, cancel, |w, strip| {
+                for (lane, visible) in tile.visible.iter().enumerate() {
+                    for row in strip.start.max(from[chunk[lane]])..strip.end.min(*visible) {
+                        for output in 0..outputs {
+                            keep(chunk[lane], output, w.value(&tile, &columns, output, lane, row));
+                        }
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn run_tiles<T: Real>(
+        &self,
+        tiles: &[(Vec<usize>, Tile<T>)],
+        columns: &[usize],
+        bars: Bars,
+        cancel: &dyn Cancel,
+        values: &mut [Vec<f64>],
+    ) -> Result<(), Cancelled> {
+        let outputs = self.outputs.len();
+        let mut workspace = Workspace::<T>::new(&self.0.schedule);
+        for (chunk, tile) in tiles {
+            let from = if bars == Bars::All { 0 } else { tile.shortest().saturating_sub(1) };
+            workspace.run(tile, columns, from, cancel, |w, strip| {
+                for (lane, visible) in tile.visible.iter().enumerate() {
+                    if let Some(row) = visible.checked_sub(1).filter(|row| strip.contains(row)) {
+                        let value = |output| w.value(tile, columns, output, lane, row);
+                        values[chunk[lane]] = (0..outputs).map(value).collect();
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn schedule(&self) -> &Schedule {
+        &self.0.schedule
+    }
+
+    /// Words that each task carries for a symbol in the executable's precision.
+    pub(crate) fn words<T: Real>(&self) -> &[usize] {
+        self.0.words.get_or_init(|| cpu::carried::<T>(&self.0.schedule.tasks))
+    }
+
+    /// Where the series of the program lie in tiles that stay.
+    pub(crate) fn resident_layout(&self) -> &ResidentLayout {
+        self.0.resident.get_or_init(|| ResidentLayout::new::<f64>(&self.0.schedule.tasks, self.inputs.len()))
+    }
+
+    /// The program as few kernels as there can be.
+    pub(crate) fn sequence(&self, lowering: Lowering) -> Result<Arc<Sequence>, LowerError> {
+        let at = match lowering {
+            Lowering::Serial => 0,
+            Lowering::Chunks => 1,
+        };
+        self.0.sequences[at].get_or_init(|| lowering.fused(&self.0.program).map(Arc::new)).clone()
+    }
+
+    /// Of the program's steps and outputs: equal where two executables run the same.
+    pub(crate) fn program_hash(&self) -> u64 {
+        *self.0.hash.get_or_init(|| {
+            let mut hasher = DefaultHasher::new();
+            self.nodes().hash(&mut hasher);
+            self.outputs.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+
+    /// Whether another one runs the same program.
+    pub(crate) fn runs_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || self.nodes() == other.nodes() && self.outputs == other.outputs && self.inputs == other.inputs
+    }
+}
+
+/// Which inputs a recursive step is made of.
+fn entering(program: &Program) -> Vec<bool> {
+    let nodes = program.nodes();
+    let mut enters = vec![false; nodes.len()];
+    let mut inputs = vec![false; program.inputs.len()];
+    for (i, node) in nodes.iter().enumerate().rev() {
+        if let (Op::Column(column), true) = (node.op, enters[i]) {
+            inputs[usize::from(column)] = true;
+        }
+        if enters[i] || node.op.facts().is_recursive() {
+            node.inputs.iter().for_each(|input| enters[input.index()] = true);
+        }
+    }
+    inputs
+}

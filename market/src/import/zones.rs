@@ -1,0 +1,109 @@
+//! The zone of times without one: the named one, else UTC where the bars do not contradict it.
+
+use std::collections::BTreeSet;
+
+use super::ImportOptions;
+use super::fit::{percent, share_outside};
+use crate::calendar::Calendar;
+use crate::dataset::Dataset;
+use crate::error::MarketError;
+use crate::limits::FIT_BARS_MAX;
+use crate::reading::{FileSeries, NAIVE, Rows};
+use crate::time::TimeMicros;
+use crate::zone::Zone;
+
+/// Zones that are tried for times without one, besides the calendar's own.
+const ZONES_TRIED: [&str; 5] = ["America/New_York", "Europe/London", "Europe/Berlin", "Europe/Athens", "Asia/Tokyo"];
+/// Least number of bars to conclude that one zone fits better than another.
+const ZONE_BARS_MIN: usize = 20;
+/// A zone in which this much more of the bars lies outside the sessions is not theirs.
+const CLEARLY_WORSE: f64 = 0.05;
+const READ_AS_UTC: &str = "times without a zone were read as UTC; --tz sets their zone";
+
+/// The zone of times without one: the requested one, else that of the files' format. `None` reads them as UTC, which is
+/// refused where the bars' times of day contradict it, and, for a dataset that exists, where they do not show it.
+pub(super) fn choose_zone(
+    files: &[(usize, Rows)],
+    options: &ImportOptions,
+    calendar: Calendar,
+    existing: Option<&Dataset>,
+    notes: &mut Vec<String>,
+) -> Result<Option<Zone>, MarketError> {
+    let zones: BTreeSet<Option<&str>> = files.iter().map(|(_, rows)| rows.format.zone()).collect();
+    let of_format = zones.first().copied().flatten().filter(|_| zones.len() == 1);
+    if let Some(zone) = options.read.zone {
+        return Ok(Some(zone));
+    }
+    if let Some(name) = of_format {
+        return Zone::named(name).map(Some);
+    }
+    let naive = |rows: &Rows| rows.offset.iter().filter(|offset| **offset == NAIVE).count();
+    let count: usize = files.iter().map(|(_, rows)| naive(rows)).sum();
+    if count == 0 {
+        return Ok(None);
+    }
+    let clocks = files.iter().flat_map(|(_, rows)| rows.local.iter().zip(&rows.offset));
+    let clocks = clocks.filter(|(_, offset)| **offset == NAIVE).map(|(local, _)| *local);
+    let sample: Vec<TimeMicros> = clocks.step_by(count / FIT_BARS_MAX + 1).collect();
+    let shown = reads_as_utc(&sample, calendar)?;
+    if let (false, Some(existing)) = (shown, existing) {
+        let (name, zone) = (&existing.manifest.name, calendar.zone().name());
+        return Err(MarketError::Refused(format!(
+            "the bars have times without a zone and do not show which it is; dataset '{name}' exists, and the zone of its \
+             earlier files is not known: name it with --tz, such as --tz {zone}, or --tz UTC if they are UTC"
+        )));
+    }
+    notes.push(READ_AS_UTC.to_owned());
+    Ok(None)
+}
+
+/// Whether only UTC fits these local times.
+///
+/// # Errors
+/// [`MarketError::Refused`] where UTC does not fit, or another zone fits better.
+fn reads_as_utc(sample: &[TimeMicros], calendar: Calendar) -> Result<bool, MarketError> {
+    let outside = |zone: Zone| share_outside(calendar, sample.iter().map(|local| zone.to_utc(*local)));
+    let as_utc = outside(Zone::UTC);
+    let tried = ZONES_TRIED.iter().filter_map(|name| Zone::named(name).ok());
+    let all: Vec<(f64, Zone)> =
+        std::iter::once(calendar.zone()).chain(tried).map(|zone| (outside(zone), zone)).collect();
+    let best = all.iter().min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share < as_utc / 2.0);
+    let other_is_better = sample.len() >= ZONE_BARS_MIN
+        && best.is_some_and(|(share, zone)| {
+            let doubtful = if *zone == calendar.zone() { 0.02 } else { 0.1 };
+            as_utc > doubtful && share * 4.0 < as_utc
+        });
+    if as_utc <= 0.5 && !other_is_better {
+        let same = |zone: Zone| sample.iter().all(|local| zone.to_utc(*local) == *local);
+        let others_fail = all.iter().all(|(share, zone)| *share > as_utc + CLEARLY_WORSE || same(*zone));
+        return Ok(sample.len() >= ZONE_BARS_MIN && others_fail);
+    }
+    let advice = match best {
+        Some((share, zone)) => {
+            let zone = zone.name();
+            format!("read in {zone} it would be {}: set --tz {zone}, or --tz UTC if they are UTC", percent(*share))
+        }
+        None => {
+            "set --tz to the zone of these times, or to UTC if they are UTC, or set the --calendar that fits".to_owned()
+        }
+    };
+    Err(MarketError::Refused(format!(
+        "{} of the bars are outside the regular sessions of {} when times without a zone are read as UTC; {advice}",
+        percent(as_utc),
+        calendar.name()
+    )))
+}
+
+impl FileSeries {
+    /// What an import would decide about times without a zone; only expressions that use a calendar depend on it. A note
+    /// if they are read as UTC, `None` where the file or the options say the zone.
+    ///
+    /// # Errors
+    /// [`MarketError::Refused`] where the bars contradict UTC.
+    pub fn check_zone(&self, calendar: Calendar) -> Result<Option<String>, MarketError> {
+        if self.naive.is_empty() {
+            return Ok(None);
+        }
+        reads_as_utc(&self.naive, calendar).map(|_| Some(READ_AS_UTC.to_owned()))
+    }
+}

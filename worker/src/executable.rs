@@ -1,0 +1,83 @@
+//! A plan as it is run: its pieces lowered once, and what rows say of every symbol, shared by all segments, times and threads.
+
+use std::sync::{Arc, OnceLock};
+
+use trawl_kernels::{Executable, Precision};
+use trawl_plan::Plan;
+
+/// A plan whose pieces are lowered in one precision. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ExecutablePlan(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    plan: Arc<Plan>,
+    fingerprint: OnceLock<String>,
+    precision: Precision,
+    /// `[stage][piece]`.
+    stages: Vec<Vec<Executable>>,
+    /// Of each point the bars that its condition needs before it is defined.
+    bars_needed: Vec<usize>,
+    /// Values that the last stage gives for a symbol.
+    outputs: usize,
+}
+
+impl ExecutablePlan {
+    /// Lowers every piece of the plan.
+    pub fn new(plan: Arc<Plan>, precision: Precision) -> Self {
+        let look_backs = plan.look_backs();
+        let needed =
+            |condition: Option<trawl_plan::graph::NodeId>| condition.map_or(0, |id| look_backs[id.index()]) + 1;
+        let pieces = |stage: &trawl_plan::Stage| {
+            stage.pieces.iter().map(|piece| Executable::new(&piece.program, precision)).collect()
+        };
+        Self(Arc::new(Inner {
+            stages: plan.stages().iter().map(pieces).collect(),
+            bars_needed: plan.points.iter().map(|point| needed(point.condition)).collect(),
+            outputs: plan.outputs().count(),
+            precision,
+            fingerprint: OnceLock::new(),
+            plan,
+        }))
+    }
+
+    /// What was lowered.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.0.plan
+    }
+
+    /// [`Plan::fingerprint`], told once.
+    pub fn fingerprint(&self) -> &str {
+        self.0.fingerprint.get_or_init(|| self.0.plan.fingerprint())
+    }
+
+    /// Of the arithmetic.
+    pub fn precision(&self) -> Precision {
+        self.0.precision
+    }
+
+    /// The pieces of a stage, in its order; none of a stage that the plan does not have.
+    pub fn stage(&self, number: usize) -> &[Executable] {
+        self.0.stages.get(number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every piece, stage by stage.
+    pub fn pieces(&self) -> impl Iterator<Item = &Executable> {
+        self.0.stages.iter().flatten()
+    }
+
+    /// Bytes that one thread needs beside the bars, over histories of up to `bars` bars.
+    pub fn workspace_bytes(&self, bars: usize) -> u64 {
+        self.pieces().map(|piece| piece.workspace_bytes(bars)).max().unwrap_or(0)
+    }
+
+    /// Of each point the bars that its condition needs before it is defined.
+    pub(crate) fn bars_needed(&self) -> &[usize] {
+        &self.0.bars_needed
+    }
+
+    /// Values that the last stage gives for a symbol.
+    pub(crate) fn outputs(&self) -> usize {
+        self.0.outputs
+    }
+}
