@@ -95,7 +95,7 @@ fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
         "{message}"
     );
     let refused = on_device(&home, DEVICE, &[&SCAN[..], &["--backend", "cuda", "--precision", "f32"]].concat());
-    assert!(refused.expect_code(2).stderr.contains("f64 alone"));
+    assert!(refused.expect_code(2).stderr.contains("f64 only"));
     let tiny = on_device(&home, "memory=30000", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
     assert!(tiny.stderr.contains("bytes are needed at once"), "{}", tiny.stderr);
     let lost = on_device(&home, "illegal_at=1", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
