@@ -80,7 +80,7 @@ impl BackendArgs {
     pub fn choose(&self, work: Work) -> Result<Chosen, UserMistake> {
         let asked = self.backend == Backend::Cuda;
         match work {
-            _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("--backend asks for it")),
+            _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("requested with --backend")),
             Work::CpuOnly(what) if asked => {
                 let message = format!("--backend cuda: {what} on the CPU only");
                 return Err(UserMistake::with_help(message, "leave out --backend cuda"));
@@ -99,8 +99,11 @@ impl BackendArgs {
         match self.open() {
             Ok(executor) => {
                 let facts = executor.facts();
-                let reason =
-                    if asked { "--backend asks for it".to_owned() } else { format!("a GPU was found: {}", facts.name) };
+                let reason = if asked {
+                    "requested with --backend".to_owned()
+                } else {
+                    format!("a GPU was found: {}", facts.name)
+                };
                 Ok(Chosen { engine: Engine::Device(Arc::new(executor)), reason })
             }
             Err(why) if asked => Err(UserMistake::with_help(
@@ -173,7 +176,7 @@ mod tests {
             assert!(matches!(chosen.engine, Engine::Cpu), "{chosen:?}");
             chosen.reason
         };
-        assert_eq!(cpu(Backend::Cpu, Work::Server), "--backend asks for it");
+        assert_eq!(cpu(Backend::Cpu, Work::Server), "requested with --backend");
         assert_eq!(cpu(Backend::Auto, scan(1e6, true)), "the scan finishes before a GPU would be ready");
         assert_eq!(cpu(Backend::Auto, scan(1e12, false)), "a GPU computes in f64 only");
         assert_eq!(cpu(Backend::Auto, Work::CpuOnly("it runs")), "it runs on the CPU only");

@@ -132,7 +132,7 @@ mod tests {
         assert!(visible.len() <= 25, "{visible:?}");
         for (earlier, now) in [
             ("import a.csv --dataset d", "data import"),
-            ("synth --symbols 5", "data synth"),
+            ("synth --symbols 5 --bars 10", "data synth"),
             ("datasets --json", "data list"),
             ("datasets rm d", "data rm"),
             ("inspect d", "data inspect"),

@@ -39,9 +39,9 @@ fn an_export_imported_again_is_the_same_snapshot() {
          BBB,2020-01-06,11.5,12,11,11.75,1000000000,2\n"
     );
     for name in ["out.parquet", "out.arrow"] {
-        let ended_output =
+        let printed =
             home.trawl(&["datasets", "export", "us5", "--to", "2001-01-31", "-o", name]).expect_code(0).stdout;
-        assert!(ended_output.contains(" bars of 3 symbols to "), "{ended_output}");
+        assert!(printed.contains(" bars of 3 symbols to "), "{printed}");
         let bytes = home.read(name);
         assert!(bytes.starts_with(if name.ends_with("arrow") { b"ARROW1" } else { b"PAR1" }), "{name}");
     }
@@ -60,18 +60,18 @@ fn snapshots_and_datasets_are_deleted_and_the_freed_space_is_reported() {
         home.trawl(&["import", &format!("{name}.csv"), "--dataset", "mine"]).expect_code(0);
         ids.push(snapshot(&home, "mine"));
     }
-    let ended_output = home.trawl(&["prune", "mine", "--keep", "2"]).expect_code(0).stdout;
+    let printed = home.trawl(&["prune", "mine", "--keep", "2"]).expect_code(0).stdout;
     assert!(
-        ended_output.contains("deleted 1 snapshot of mine, 2 snapshots left: ") && ended_output.contains(" freed"),
-        "{ended_output}"
+        printed.contains("deleted 1 snapshot of mine, 2 snapshots left: ") && printed.contains(" freed"),
+        "{printed}"
     );
     let gone = home.trawl(&["inspect", &format!("mine@{}", &ids[0][..12])]).expect_code(2);
     assert!(gone.stderr.contains("has no snapshot"), "{}", gone.stderr);
     home.trawl(&["datasets", "rm", &format!("mine@{}", &ids[2][..12])]).expect_code(0);
     assert_eq!(snapshot(&home, "mine"), ids[1]);
     home.trawl(&["inspect", "mine", "--verify"]).expect_code(0);
-    let ended_output = home.trawl(&["datasets", "rm", "mine", "--json"]).expect_code(0).stdout;
-    assert!(ended_output.contains("\"whole\": true"), "{ended_output}");
+    let printed = home.trawl(&["datasets", "rm", "mine", "--json"]).expect_code(0).stdout;
+    assert!(printed.contains("\"whole\": true"), "{printed}");
     home.trawl(&["inspect", "mine"]).expect_code(2);
     let ended = home.trawl(&["datasets", "rm", "demo"]).expect_code(2);
     assert!(ended.stderr.contains("dataset 'demo' is bundled"), "{}", ended.stderr);
@@ -111,9 +111,9 @@ fn a_calendar_has_its_exchanges_code_and_its_years_are_reported_where_bars_are_o
         "Date,Open,High,Low,Close,Volume\n1969-12-19,1,1,1,1,1\n1969-12-22,1,2,1,2,1\n1969-12-26,1,3,1,3,1\n\
          1969-12-29,1,4,1,4,1\n",
     );
-    let ended_output = home.trawl(&["import", "OLD.csv", "--dataset", "old"]).expect_code(0);
+    let ended = home.trawl(&["import", "OLD.csv", "--dataset", "old"]).expect_code(0);
     let warning = "calendar XNYS covers 1970-01-01 to 2035-12-31";
-    assert!(format!("{}{}", ended_output.stdout, ended_output.stderr).contains(warning), "{ended_output:?}");
+    assert!(format!("{}{}", ended.stdout, ended.stderr).contains(warning), "{ended:?}");
     let scan = ["scan", "--dataset", "old", "--where", "close > 0", "--output", "out.csv"];
     let plain = home.trawl(&scan).expect_code(0);
     assert!(!plain.stderr.contains(warning), "the calendar is not used: {}", plain.stderr);

@@ -49,7 +49,7 @@ fn a_scan_on_a_device_gives_the_rows_of_the_cpu_and_reports_where_it_ran() {
     let report = json(&home, "device.json");
     assert_eq!(
         (report["backend"].as_str(), report["backend_reason"].as_str()),
-        (Some("simulated"), Some("--backend asks for it"))
+        (Some("simulated"), Some("requested with --backend"))
     );
     // Small scans are not worth a device.
     run(&["--output", "auto.csv", "--report", "auto.json"]);
@@ -95,7 +95,7 @@ fn a_device_that_cannot_be_had_is_an_error_where_it_was_asked_for() {
         "{message}"
     );
     let refused = on_device(&home, DEVICE, &[&SCAN[..], &["--backend", "cuda", "--precision", "f32"]].concat());
-    assert!(refused.expect_code(2).stderr.contains("f64 alone"));
+    assert!(refused.expect_code(2).stderr.contains("f64 only"));
     let tiny = on_device(&home, "memory=30000", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);
     assert!(tiny.stderr.contains("bytes are needed at once"), "{}", tiny.stderr);
     let lost = on_device(&home, "illegal_at=1", &[&SCAN[..], &["--backend", "cuda"]].concat()).expect_code(1);

@@ -106,10 +106,7 @@ fn an_as_of_after_the_data_is_reported_and_a_weekend_is_not() {
 fn an_as_of_follows_local_days_across_clock_changes_and_in_markets_that_never_close() {
     let around: Vec<_> = (0..4 * 24).map(|hour| at("2024-11-01") + hour * HOUR).collect();
     let crypto = market("1h", "24/7", around.clone(), None);
-    assert_eq!(
-        shown(&crypto, "2024-11-02"),
-        ["2024-11-02T23:00:00Z", "2024-11-03 00:00 UTC", "2024-11-03T00:00:00Z"]
-    );
+    assert_eq!(shown(&crypto, "2024-11-02"), ["2024-11-02T23:00:00Z", "2024-11-03 00:00 UTC", "2024-11-03T00:00:00Z"]);
     assert_eq!(shown(&crypto, "2024-11-03T00:00:00Z")[0], "2024-11-02T23:00:00Z");
     // The same hours on New York's clock, in the night when it is set back.
     let hours = market("1h", "XNYS", around, None);

@@ -112,7 +112,7 @@ impl ImportFormat {
     pub(crate) fn expected(self) -> String {
         match self {
             Self::Yfinance => "a header line such as Date,Open,High,Low,Close,Adj Close,Volume".to_owned(),
-            _ => "a header line with date (or time, datetime, timestamp), close and what else there is, \
+            _ => "a header line with date (or time, datetime, timestamp), close and any further columns, \
                   or --map close=NAME for a column of another name"
                 .to_owned(),
         }

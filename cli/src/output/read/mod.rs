@@ -30,7 +30,7 @@ const ROWS_MAX: usize = 20_000_000;
 /// Most columns of an answer.
 const COLUMNS_MAX: usize = 4096;
 /// Advice for a file that cannot be read as an answer.
-const WRITE_ANEW: &str = "give a file that 'trawl scan --output FILE' wrote, or write it again";
+const WRITE_AGAIN: &str = "give a file that 'trawl scan --output FILE' wrote, or write it again";
 
 /// An answer as read from a file.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -131,7 +131,7 @@ fn table(format: Format, bytes: Vec<u8>, beside: Option<AboutRead>) -> Result<An
 
 fn damaged(path: &Path, damage: &Damage) -> UserMistake {
     let place = damage.place.as_ref().map_or_else(String::new, |place| format!(", {place}"));
-    UserMistake::with_help(format!("cannot read '{}'{place}: {}", path.display(), damage.message), WRITE_ANEW)
+    UserMistake::with_help(format!("cannot read '{}'{place}: {}", path.display(), damage.message), WRITE_AGAIN)
 }
 
 fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
