@@ -18,7 +18,7 @@ pub(super) struct Closed {
     first: Option<TimeMicros>,
     /// Bars that end after the clock.
     forming: usize,
-    /// Symbols whose last bar was forming in the dataset and has not come again: the least, and how many there are.
+    /// Symbols whose last bar ends after the dataset was complete and has not come again: the first by name, and how many.
     open: Option<(String, usize)>,
 }
 
@@ -50,29 +50,30 @@ impl Closed {
         found
     }
 
-    /// The requested time; else the dataset's as long as no imported bar ends later or a bar that was forming has not
-    /// come again, since its values are not final; else the one by the clock: `None` where that is the end of the last bar. The result is the end of a bar and never the clock itself, so that the
+    /// The requested time, else the dataset's as long as no imported bar ends later, else the one by the clock: `None`
+    /// where that is the end of the last bar. The result is the end of a bar and never the clock itself, so that the
     /// same file imported a second later gives the same snapshot.
     pub fn complete_to(&self, requested: Option<TimeMicros>, old: Option<&Manifest>) -> Option<TimeMicros> {
         let kept = || {
             let kept = old?.complete_to?;
-            (self.open.is_some() || self.last.is_none_or(|end| end <= kept)).then_some(kept)
+            (self.last.is_none_or(|end| end <= kept)).then_some(kept)
         };
         let by_clock = || {
             let before = old.map(Manifest::complete_to);
-            (self.forming > 0).then(|| self.closed.max(before).or(self.first)).flatten()
+            // The end of the dataset's last bar may be in the future where that bar has not come again.
+            (self.forming > 0 || self.open.is_some()).then(|| self.closed.max(before).or(self.first)).flatten()
         };
         requested.or_else(kept).or_else(by_clock)
     }
 
-    /// A note that the time up to which the dataset is complete stays where it was, and why.
+    /// A note that bars are closed, or about to be, with the values of an earlier import at which they were forming.
     pub fn open_note(&self, options: &ImportOptions, old: Option<&Manifest>) -> Option<String> {
         let ((symbol, count), old) = (self.open.as_ref()?, old?);
         (options.complete_to.is_none() && self.last.is_some_and(|end| end > old.complete_to())).then(|| {
             let others = if *count > 1 { format!(" and {} other symbols", count - 1) } else { String::new() };
             format!(
-                "the last bar of {symbol}{others} was forming at an earlier import and has not come again: the dataset stays \
-                 complete to {}; import it, or say --complete-to",
+                "the last bar of {symbol}{others} ended after {}, up to which the dataset was complete, and has not come \
+                 again: it may have the values of a bar that was still forming; import it again",
                 old.calendar().zone().format(old.complete_to())
             )
         })

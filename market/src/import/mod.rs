@@ -164,9 +164,8 @@ pub(crate) fn check_writable_name(name: &str) -> Result<(), MarketError> {
 /// Imports files of bars as one new snapshot of `options.dataset`. A file that cannot be read is left out and reported,
 /// unless `strict` is set or none can be read.
 ///
-/// Without `complete_to` the dataset's own is kept as long as none of the imported bars ends after it, and as long as a
-/// bar that was forming then has not come again; otherwise the bars are taken to be complete up to the end of the last
-/// one that ends no later than `clock`.
+/// Without `complete_to` the dataset's own is kept as long as none of the imported bars ends after it; otherwise the
+/// bars are taken to be complete up to the end of the last one that ends no later than `clock`.
 ///
 /// # Errors
 /// [`MarketError::BadCsv`] for a file without a usable header or without a single good row,

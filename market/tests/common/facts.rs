@@ -123,7 +123,7 @@ fn a_forming_bar_is_seen_only_when_asked_for() {
 }
 
 #[test]
-fn a_later_import_closes_no_bar_that_was_forming_and_did_not_come_again() {
+fn a_later_import_closes_no_bar_of_the_future_and_names_bars_that_did_not_come_again() {
     let place = Place::new();
     let file = |symbol: &str, close: &str| {
         let text = format!("symbol,date,close\n{symbol},2022-06-08,10\n{symbol},2022-06-09,{close}\n");
@@ -134,10 +134,14 @@ fn a_later_import_closes_no_bar_that_was_forming_and_did_not_come_again() {
     };
     let noon = import(file("AAA", "11"), "2022-06-09 16:00");
     assert_eq!(format_time(noon.complete_to), "2022-06-08T20:00:00Z");
+    // One bar of another symbol that has closed does not close the first one's.
+    let early = place.write("CCC.csv", "symbol,date,close\nCCC,2022-06-07,5\nCCC,2022-06-08,6\n");
+    let earlier = import(early, "2022-06-09 16:00");
+    assert_eq!(format_time(earlier.complete_to), "2022-06-08T20:00:00Z");
     // After the close only the other symbol comes: the first one's bar is still that of noon.
     let other = import(file("BBB", "20"), "2022-06-09 21:00");
-    assert_eq!(format_time(other.complete_to), "2022-06-08T20:00:00Z");
-    assert!(other.notes.iter().any(|note| note.contains("the last bar of AAA was forming")), "{:?}", other.notes);
+    assert_eq!(format_time(other.complete_to), "2022-06-09T20:00:00Z");
+    assert!(other.notes.iter().any(|note| note.contains("the last bar of AAA ended after")), "{:?}", other.notes);
     let whole = import(file("AAA", "12"), "2022-06-09 21:00");
     assert_eq!(format_time(whole.complete_to), "2022-06-09T20:00:00Z");
     let dates = imported(&place, |o| o.complete_to = Some(AsOf::parse("2022-06-08").unwrap())).unwrap();

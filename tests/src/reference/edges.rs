@@ -161,8 +161,9 @@ impl Reference<'_> {
             _ => None,
         };
         let window = extreme(a, b).map(|w| (w, &x)).or_else(|| extreme(b, a).map(|w| (w, &y)));
-        // The same series by another name, such as `kama(5)` and `kama(close, 5)`, are one node to the engine.
-        let twins = x == y;
+        // The same series by another name, such as `kama(5)` and `kama(close, 5)`, are one node to the engine; seen up to each bar.
+        let mut alike = true;
+        let twins: Vec<bool> = x.iter().zip(y.iter()).map(|(x, y)| (alike &= x == y, alike).1).collect();
         let at = |t: usize| match &window {
             // Adjusted values that differ only by rounding, unless they are not prices at all.
             _ if exact && self.adjusted && worst >= Grade::Stored && x[t] != y[t] => {
@@ -182,7 +183,7 @@ impl Reference<'_> {
             Some(((_, false), _)) => Edge { must: false, ..near(x[t], y[t]) },
             None => {
                 let edge = near(x[t], y[t]);
-                Edge { must: edge.must && !twins, ..edge }
+                Edge { must: edge.must && !twins[t], ..edge }
             }
         };
         let open = worst == Grade::Unknown || against_zero.is_some_and(|grade| grade == Grade::Open);

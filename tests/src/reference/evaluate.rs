@@ -266,8 +266,9 @@ impl<'m> Reference<'m> {
         match &*self.rounding.borrow() {
             None => return x,
             Some(Rounding::Coarse(bits)) => {
-                let unit = size * f64::from(1u32 << bits) * f64::EPSILON;
-                return if unit > 0.0 { (x / unit).round() * unit } else { x };
+                // A power of two, so that what is equal to so many bits becomes equal.
+                let unit = size.log2().floor().exp2() * f64::from(1u32 << bits) * f64::EPSILON;
+                return if unit.is_normal() { (x / unit).round() * unit } else { x };
             }
             Some(_) => {}
         }
@@ -386,9 +387,9 @@ fn cross_section(kind: Cross, own: Option<f64>, population: &[f64], round_at: &d
             }
             let middle = middle(population);
             let variance = population.iter().map(|v| (v - middle).powi(2)).sum::<f64>() / n;
-            known((own - middle) / variance.sqrt())
+            known((round_at(own, size) - middle) / variance.sqrt())
         }
-        Cross::Demean => known(own? - middle(population)),
+        Cross::Demean => known(round_at(own?, size) - middle(population)),
         Cross::Quantile(q) => {
             let mut sorted = population.to_vec();
             sorted.sort_by(f64::total_cmp);
