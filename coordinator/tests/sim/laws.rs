@@ -81,17 +81,14 @@ impl Laws {
         let keys = Keys::new(CLUSTER);
         for write in writes {
             let Write::Put { key, value, .. } = write else { continue };
-            match keys.parse(key) {
-                Some((name, Part::Header)) => {
-                    let header = Header::from_bytes(name, value).expect("a header");
-                    let scan = asked_in(&header);
-                    let names = self.accepted.entry(scan).or_default();
-                    names.insert(name.to_owned());
-                    ensure(names.len() == 1, Invariant::OneScanPerRequest, || {
-                        format!("scan {scan} was accepted as {names:?}")
-                    })?;
-                }
-                _ => {}
+            if let Some((name, Part::Header)) = keys.parse(key) {
+                let header = Header::from_bytes(name, value).expect("a header");
+                let scan = asked_in(&header);
+                let names = self.accepted.entry(scan).or_default();
+                names.insert(name.to_owned());
+                ensure(names.len() == 1, Invariant::OneScanPerRequest, || {
+                    format!("scan {scan} was accepted as {names:?}")
+                })?;
             }
             if let Some(name) = keys.parse_ended(key) {
                 let Closed { header, end } = Closed::from_bytes(name, value).expect("a closed record");
