@@ -29,7 +29,7 @@ impl Dataset {
     /// The selected bar:
     /// - [`AsOf::Newest`]: the newest closed bar, also in the middle of a session;
     /// - [`AsOf::LastSession`]: the last bar of the last regular session that the snapshot covers completely; for bars
-    /// of a day or longer the newest closed one;
+    ///   of a day or longer the newest closed one;
     /// - a date or a time: the newest closed bar that ends at or before it;
     /// - with `forming`: the newest bar, closed or not (that begins before the time).
     ///

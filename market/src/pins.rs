@@ -2,7 +2,7 @@
 //!
 //! A pin is a file `NAME/pins/<snapshot>.<holder>` that contains the instant at which it expires, in microseconds since
 //! 1970. Its holder renews it before that; the pin of a dead holder expires. Deleting a snapshot (`removal`) checks
-//! [`Store::pinned`] after the manifest was moved away, and pinning checks for the manifest after the pin was written.
+//!   [`Store::pinned`] after the manifest was moved away, and pinning checks for the manifest after the pin was written.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,7 +2,7 @@
 //!
 //! Labels are canonical starts of periods, so that two symbols' higher bars match by label:
 //! - minutes and hours: session open + k times the length (the last one is cut off by the close); after a break they
-//! start over at its end, and the last one before the break is cut off by its start;
+//!   start over at its end, and the last one before the break is cut off by its start;
 //! - days: the session's date; `3d` counts sessions, from the first session of 1970 or of the calendar;
 //! - weeks: Monday 00:00 UTC; `2w` counts from Monday 1970-01-05;
 //! - months: the first of the month; `3mo` are the quarters of the calendar, `12mo` its years.
