@@ -165,12 +165,12 @@ fn a_scan_survives_workers_that_join_and_leave() {
 }
 
 #[test]
-fn without_workers_a_scan_fails_with_that_reason() {
+fn without_workers_an_ephemeral_scan_fails_with_that_reason() {
     let home = Home::new();
     home.synth("market", 10, 50);
     let cluster = Cluster::start(&home, 0);
     let ended = home
-        .trawl(&["scan", "--dataset", "market", "--where", "close > 0", "--coordinator", &cluster.url])
+        .trawl(&["scan", "--ephemeral", "--dataset", "market", "--where", "close > 0", "--coordinator", &cluster.url])
         .expect_code(1);
     assert!(ended.stderr.contains("worker"), "{}", ended.stderr);
 }
