@@ -92,6 +92,10 @@ chart helm="3":
         "$(tools/get-venv)" tests/python/helm_chart.py --helm "$(tools/get-helm {{ helm }})" --trawl "${CARGO_TARGET_DIR:-target}/ci/trawl" $part || exit 1; \
     done
 
+# What a release hands out: a stripped executable with licences, bill of materials and checksums, in target/dist
+dist *options:
+    tools/dist {{ options }}
+
 # Images built, a cluster of them in containers, scans, kills; needs a container engine
 container-smoke:
     deploy/cluster/smoke

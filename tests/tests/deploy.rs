@@ -122,6 +122,32 @@ fn recorded() -> BTreeSet<String> {
 }
 
 #[test]
+fn a_release_archive_works_in_an_empty_folder_and_carries_its_licences() {
+    let python = std::env::var("TRAWL_PYTHON").expect("TRAWL_PYTHON: tools/get-venv prints it");
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let mut command = Command::new(&python);
+    command.arg(root().join("tools/dist")).arg("--binary").arg(executable::trawl()).arg("--out").arg(out.path());
+    let ended = process::run(&mut command).expect_code(0);
+    assert!(ended.stdout.contains("tried in an empty folder: trawl-"), "{}", ended.stdout);
+    let sums = std::fs::read_to_string(out.path().join("SHA256SUMS")).expect("SHA256SUMS");
+    let name = sums.split_whitespace().nth(1).expect("a name beside its digest");
+    let checked = process::run(Command::new("sha256sum").args(["--check", "SHA256SUMS"]).current_dir(out.path()));
+    checked.expect_code(0);
+    let listed = process::run(Command::new("tar").arg("tzf").arg(out.path().join(name))).expect_code(0).stdout;
+    let files: BTreeSet<&str> = listed.lines().filter_map(|line| line.split_once('/').map(|(_, file)| file)).collect();
+    for file in ["trawl", "LICENSE", "NOTICE", "README.md", "THIRD-PARTY-LICENSES.txt", "sbom.cdx.json"] {
+        assert!(files.contains(file), "the archive lacks {file}: {files:?}");
+    }
+    // A licence nobody has decided on stops a release.
+    let script = "import importlib.machinery as m, importlib.util as u, sys; l = m.SourceFileLoader('dist', sys.argv[1]); \
+        d = u.module_from_spec(u.spec_from_loader('dist', l)); l.exec_module(d); \
+        print([d.chosen(e) for e in ('MIT/Apache-2.0', '(MIT OR GPL-3.0) AND ISC', 'GPL-3.0', \
+        'MIT AND GPL-3.0', '(MIT OR ISC) AND GPL-3.0', 'Apache-2.0 WITH LLVM-exception')])";
+    let judged = process::run(Command::new(python).args(["-c", script]).arg(root().join("tools/dist"))).expect_code(0);
+    assert_eq!(judged.stdout.trim(), "[True, True, False, False, False, True]");
+}
+
+#[test]
 fn rules_name_only_metrics_that_exist() {
     let (known, recorded) = (known(), recorded());
     let rules = rules();

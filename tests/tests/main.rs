@@ -18,6 +18,7 @@ mod devices;
 mod diff;
 mod election;
 mod examples;
+mod formats;
 mod helm;
 mod indicators;
 mod language_page;
