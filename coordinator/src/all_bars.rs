@@ -219,14 +219,16 @@ impl Chunk<'_> {
                     let mut untold = Stages::default();
                     known.run_vintages(step, &input, self.times, &vintages, references, self.cancel, &mut untold)
                 }),
-                Err(error) if !is_of_snapshot(error.kind()) => {
+                Err(error) if !fails_only_its_symbols(error.kind()) => {
                     return Err(AllBarsError::Taker(text_of(error)));
                 }
                 Err(error) => return Ok((*segment, Err(bounded_reason(text_of(error))))),
             };
             match output {
                 Ok(output) => Ok((*segment, Ok(output))),
-                Err(error) if is_of_snapshot(error.kind()) => Ok((*segment, Err(bounded_reason(text_of(&error))))),
+                Err(error) if fails_only_its_symbols(error.kind()) => {
+                    Ok((*segment, Err(bounded_reason(text_of(&error)))))
+                }
                 Err(error) => Err(AllBarsError::Execute(error)),
             }
         };
@@ -260,6 +262,6 @@ impl Chunk<'_> {
 }
 
 /// Whether every attempt fails so. This process's copy is the only one here, so damage of it counts as the snapshot's.
-fn is_of_snapshot(kind: ErrorKind) -> bool {
+fn fails_only_its_symbols(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Permanent | ErrorKind::Damaged)
 }

@@ -1,10 +1,11 @@
 //! A coordinator process: bind, see who is registered, serve, finish.
 //!
-//! `leadership` stands for election, `membership` follows the workers' records, `dispatcher` drives the scheduler,
-//! `attempt` is one shard at one worker, `scans` takes each scan from its request to its end, `service` is what clients
-//! see, `proxy` passes their calls on to the coordinator that leads, `quota` is what each of them may ask for; `reign` is
-//! one term of a leader, `upkeep` what it does beside its scans, `room` whether there is room for another record, `registry` who else stands for election, `work` how much is left to do, `scaler` what autoscalers
-//! ask.
+//! - `leadership` campaigns in the election, `reign` is one term of a leader, `registry` lists the other candidates;
+//! - `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker;
+//! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `room` decides
+//!   whether another record fits;
+//! - `service` is the API of clients, `proxy` forwards their calls to the leader, `quota` limits each caller;
+//! - `work` estimates the remaining work, `scaler` answers autoscalers.
 
 mod attempt;
 mod dispatcher;

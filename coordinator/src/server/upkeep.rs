@@ -149,7 +149,7 @@ async fn claim(environment: &Environment) -> Result<(), LedgerError> {
             continue;
         }
         if let Some(recorded) = ledger.get(&scan).await?.filter(Recorded::is_open) {
-            tracing::warn!(scan, "takes up a scan that stands in the records and does not run");
+            tracing::warn!(scan, "takes up a scan that is recorded but does not run");
             adopt(environment, recorded);
         }
     }

@@ -2,7 +2,7 @@
 //! steps, the frame of kernels, batches and transfers are those of symbols; see docs/adr/0019.
 //!
 //! A lane begins some rows before its chunk (its *lead*), so that steps that look back a bounded number of bars have what they
-//! look at: their bits are the CPU's. What a chunk does to the state of a recursive step is told by a map (`OpFacts::chunk_words` numbers,
+//! look at: their bits are the CPU's. A map describes what a chunk does to the state of a recursive step (`OpFacts::chunk_words` numbers,
 //! `kernels/cuda/chunked.cuh`); a plan with a recursive step that has none is not cut.
 
 use super::form::Table;

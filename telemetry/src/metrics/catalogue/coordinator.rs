@@ -158,7 +158,7 @@ super::metrics! { Coordinator;
     WORKERS_JOINED: Counter = "trawl_workers_joined", None;
     /// Workers that are gone.
     WORKERS_LOST: Counter<WorkerLoss, { WorkerLoss::COUNT }> = "trawl_workers_lost", None;
-    /// Workers whose results proved wrong: they are given no more work.
+    /// Workers that get no more work: their results proved wrong, or they failed on data that is sound elsewhere.
     WORKERS_QUARANTINED: Counter = "trawl_workers_quarantined", None;
     /// 1 where this coordinator leads.
     LEADER: Gauge = "trawl_leader", None;
