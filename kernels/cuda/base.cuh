@@ -92,6 +92,12 @@ STEP void copy_pair(double* to, const double* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
+// Whether it holds for every lane of the warp, all of which ask.
+STEP bool warp_all(bool holds) { return __all_sync(0xffffffffu, holds); }
+
+// Whether a warp goes on by the short way that it took before. The emulator goes back at random: both give the same bits.
+STEP bool goes_on(bool before, int) { return before; }
+
 // Closes a group of copies of this thread.
 STEP void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

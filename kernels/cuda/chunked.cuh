@@ -254,8 +254,9 @@ struct ChunkMap<Kaufman> {
 
     __device__ __forceinline__ void start() { drift.start(); }
     __device__ __forceinline__ void next(double x, double before, double far, double noise) {
-        double factor;
-        if (Kaufman::pace(x, before, far, noise, factor)) drift.next(x, factor);
+        bool here;
+        const double factor = Kaufman::pace(x, before, far, noise, here);
+        if (here) drift.next(x, factor);
     }
     // A mean that has not begun is NaN: its first chunk with values is walked.
     __device__ __forceinline__ bool carry(Kaufman& s) const { return drift.carry(s.mean); }

@@ -23,6 +23,15 @@ struct Smoothed {
         mean = n == full ? anchor + sum * share : anchor;
         return only(mean, full <= n);
     }
+
+    __device__ __forceinline__ bool is_settled(int p, int delay) const { return (double)delay + (double)p <= seen; }
+
+    __device__ __forceinline__ double next_settled(double x, int, int, double factor, double) {
+        const bool here = is_finite(x);
+        const double moved = mean + (x - mean) * factor;
+        mean = here ? moved : mean;
+        return only(mean, here);
+    }
 };
 
 // The sum of p-1 values, then s - s/p + x.
@@ -38,6 +47,15 @@ struct WilderSum {
         const bool full = (double)p <= seen;
         sum = (full ? sum - sum * share : sum) + x;
         return only(sum, full);
+    }
+
+    __device__ __forceinline__ bool is_settled(int p) const { return (double)p <= seen + 1.0; }
+
+    __device__ __forceinline__ double next_settled(double x, int, double share) {
+        const bool here = is_finite(x);
+        const double moved = (sum - sum * share) + x;
+        sum = here ? moved : sum;
+        return only(sum, here);
     }
 };
 
@@ -73,6 +91,17 @@ struct WilderRatio {
         if (seen == (double)p) mean = mean * share;
         return only(mean, (double)p <= seen);
     }
+
+    __device__ __forceinline__ bool is_settled(int p) const { return (double)p <= seen; }
+
+    __device__ __forceinline__ double next_settled(double num, double den, int, double share) {
+        const bool here = is_finite(num) && is_finite(den), some = den != 0.0;
+        // Where nothing is divided, by 1: the quotient of a usual number takes the short way.
+        const double ratio = 100.0 * (num / (some ? den : 1.0));
+        const double moved = mean + (ratio - mean) * share;
+        mean = here && some ? moved : mean;
+        return only(mean, here);
+    }
 };
 
 // Kaufman's adaptive mean as TA-Lib has it. Inputs: x, x one bar ago, x p bars ago, sum of |changes| over p bars.
@@ -81,26 +110,27 @@ struct Kaufman {
 
     __device__ __forceinline__ void start(int, int) { mean = na(); }
 
-    // The share of the way to x that the mean goes, if there is one.
-    static __device__ __forceinline__ bool pace(double x, double before, double far, double noise, double& share) {
+    // The share of the way to x that the mean goes, and whether there is one.
+    static __device__ __forceinline__ double pace(double x, double before, double far, double noise, bool& here) {
         // Factors of the slowest (30 bars) and the fastest (2 bars) mean.
         const double slow = 2.0 / 31.0, span = 2.0 / 3.0 - slow;
         const double change = x - far;
-        if (!is_finite(before) || !is_finite(change) || !is_finite(noise)) return false;
+        here = is_finite(before) && is_finite(change) && is_finite(noise);
         // The comparison is with the signed change: so it is in TA-Lib.
-        const bool steady = noise <= change || noise <= 0.0;
-        const double efficiency = steady ? 1.0 : fabs(change / noise);
+        const bool divides = here && !(noise <= change || noise <= 0.0);
+        // Without branches: where nothing is divided, 1 by 1.
+        const double efficiency = fabs((divides ? change : 1.0) / (divides ? noise : 1.0));
         const double root = efficiency * span + slow;
-        share = root * root;
-        return true;
+        return root * root;
     }
 
     __device__ __forceinline__ double next(double x, double before, double far, double noise) {
-        double share;
-        if (!pace(x, before, far, noise, share)) return na();
+        bool here;
+        const double share = pace(x, before, far, noise, here);
         const double from = is_nan(mean) ? before : mean;
-        mean = (x - from) * share + from;
-        return mean;
+        const double moved = (x - from) * share + from;
+        mean = here ? moved : mean;
+        return only(mean, here);
     }
 };
 
@@ -119,9 +149,12 @@ struct Cumulative {
     __device__ __forceinline__ void start(int, int) { hi = lo = 0.0; }
 
     __device__ __forceinline__ double next(double x) {
-        if (!is_finite(x)) return na();
-        add_exactly(hi, lo, x);
-        return hi + lo;
+        const bool here = is_finite(x);
+        double high = hi, low = lo;
+        add_exactly(high, low, x);
+        hi = here ? high : hi;
+        lo = here ? low : lo;
+        return only(hi + lo, here);
     }
 };
 
@@ -132,9 +165,9 @@ struct Product {
     __device__ __forceinline__ void start(int, int) { product = 1.0; }
 
     __device__ __forceinline__ double next(double x) {
-        if (!is_finite(x)) return na();
-        product = product * x;
-        return product;
+        const bool here = is_finite(x);
+        product = here ? product * x : product;
+        return only(product, here);
     }
 };
 
@@ -145,10 +178,10 @@ struct Previous {
     __device__ __forceinline__ void start(int, int) { before = na(); }
 
     __device__ __forceinline__ double next(double x) {
-        if (!is_finite(x)) return na();
-        const double held = before;
-        before = x;
-        return is_nan(held) ? x : held;
+        const double held = is_nan(before) ? x : before;
+        const bool here = is_finite(x);
+        before = here ? x : before;
+        return only(held, here);
     }
 };
 
@@ -162,12 +195,13 @@ struct OnBalance {
     }
 
     __device__ __forceinline__ double next(double close, double volume) {
-        if (!is_finite(close) || !is_finite(volume)) return na();
+        const bool here = is_finite(close) && is_finite(volume);
         // Not at most the close before: higher, or there is none.
         const double up = close <= before ? 0.0 : volume;
-        balance = balance + (close < before ? -volume : up);
-        before = close;
-        return balance;
+        const double moved = balance + (close < before ? -volume : up);
+        balance = here ? moved : balance;
+        before = here ? close : before;
+        return only(balance, here);
     }
 };
 
@@ -208,9 +242,9 @@ struct HeikinAshi {
     __device__ __forceinline__ void start(int, int) { open = na(); }
 
     __device__ __forceinline__ double next(double bar_open, double close, double mean) {
-        if (!is_finite(bar_open) || !is_finite(close) || !is_finite(mean)) return na();
+        const bool here = is_finite(bar_open) && is_finite(close) && is_finite(mean);
         const double now = is_nan(open) ? (bar_open + close) / 2.0 : open;
-        open = (now + mean) / 2.0;
-        return now;
+        open = here ? (now + mean) / 2.0 : open;
+        return only(now, here);
     }
 };

@@ -29,12 +29,14 @@ struct Run {
     int all;
 };
 
-// A block's group as one thread of it sees it; TILE bars are brought into shared memory at a time.
-template <int TILE>
+// A block's group as one thread of it sees it; its WARPS warps bring TILE bars into shared memory at a time.
+template <int TILE, int WARPS>
 struct Frame {
+    static constexpr int threads = WARPS * LANES;
+
     const Run& run;
     i64 first_row;
-    int group, lane, warp, threads;
+    int group, lane, warp;
     int rows, visible, tail;
     int first_tile, tiles;
     double* shared;
@@ -43,8 +45,7 @@ struct Frame {
 
     // `series_rows`: rows of shared memory in front of the rings. `whole`: whether a step needs every bar.
     __device__ __forceinline__ Frame(const Run& told, int series_rows, bool whole)
-        : run(told), group((int)blockIdx.x), lane((int)threadIdx.x % LANES), warp((int)threadIdx.x / LANES),
-          threads((int)blockDim.x) {
+        : run(told), group((int)blockIdx.x), lane((int)threadIdx.x % LANES), warp((int)threadIdx.x / LANES) {
         first_row = told.first_row[group];
         rows = (int)(told.first_row[group + 1] - first_row);
         visible = told.visible[(i64)group * LANES + lane];
@@ -60,6 +61,12 @@ struct Frame {
 
     __device__ __forceinline__ int bars_of(int tile) const { return least(TILE, rows - tile * TILE); }
 
+    // Bars of a tile before those that finite windows are wanted from.
+    __device__ __forceinline__ int before_tail(int tile) const {
+        const int before = tail - tile * TILE;
+        return least(before < 0 ? 0 : before, bars_of(tile));
+    }
+
     // Row 0 of a tile of a series whose buffers begin at row `base` of shared memory and are `depth` tiles.
     __device__ __forceinline__ double* tile_of(int base, int depth, int tile) const {
         return shared + ((i64)base + (i64)(tile % depth) * TILE) * LANES;
@@ -72,18 +79,39 @@ struct Frame {
         return place & SCATTERED ? ((const double* const*)(place - SCATTERED))[group] : column + first_row * LANES;
     }
 
-    // Brings a tile of a column, by all threads of the block.
-    __device__ __forceinline__ void fetch(const double* column, int base, int depth, int tile) const {
+    // Brings a tile of a column whose first row lies at `rows_at`, by all threads of the block.
+    __device__ __forceinline__ void fetch(const double* rows_at, int base, int depth, int tile) const {
         if (tile >= tiles) return;
-        double* to = tile_of(base, depth, tile);
-        const double* from = first_of(column) + (i64)tile * TILE * LANES;
+        constexpr int PAIRS = TILE * (LANES / 2);
+        const int mine = (int)threadIdx.x;
+        double* to = tile_of(base, depth, tile) + 2 * mine;
+        const double* from = rows_at + (i64)tile * (TILE * LANES) + 2 * mine;
         const int pairs = bars_of(tile) * (LANES / 2);
-        for (int i = (int)threadIdx.x; i < pairs; i += threads) copy_pair(to + 2 * i, from + 2 * i);
+        if (pairs == PAIRS) {
+#pragma unroll
+            for (int i = 0; i < PAIRS; i += threads) {
+                if (i + threads <= PAIRS || i + mine < PAIRS) copy_pair(to + 2 * i, from + 2 * i);
+            }
+        } else {
+            for (int i = 0; i + mine < pairs; i += threads) copy_pair(to + 2 * i, from + 2 * i);
+        }
     }
 
+    // A ring in shared memory: its accesses are known to be of shared memory when the text is compiled.
+    __device__ __forceinline__ Ring shared_ring(u32 place, u32 slots) const {
+        return Ring{rings + (i64)place * LANES + lane, (int)slots};
+    }
+
+    // A ring in shared memory or in scratch memory, as the launch says.
     __device__ __forceinline__ Ring ring(u32 place, u32 slots) const {
         double* all = place & IN_SCRATCH ? scratch : rings;
         return Ring{all + (i64)(place & ~IN_SCRATCH) * LANES + lane, (int)slots};
+    }
+
+    // Whether a part whose steps are past their seeds or not, as `settled` says, may go on by the short way: lanes behind
+    // their last bar do not matter.
+    __device__ __forceinline__ bool all_settled(int tile, bool settled) const {
+        return warp_all(settled || tile * TILE >= visible);
     }
 
     // Tells the value of output `output` at bar `t`. NaNs are canonical.

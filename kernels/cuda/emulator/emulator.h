@@ -54,7 +54,10 @@ void __sanitizer_finish_switch_fiber(void* save, const void** bottom, size_t* si
 
 namespace emulator {
 
-enum class State { RUNS, WAITS, DONE };
+// WAITS: at the barrier of the block; VOTES: for the other lanes of its warp.
+enum class State { RUNS, WAITS, VOTES, DONE };
+
+constexpr unsigned WARP = 32;
 
 // In which order threads and blocks run.
 enum Order { FORWARD = 0, REVERSE = 1, RANDOM = 2 };
@@ -72,6 +75,8 @@ struct Fiber {
     Index thread{0};
     State state = State::DONE;
     int expected = 0;
+    // What the lane said, and then what all lanes of the warp said.
+    bool vote = false;
     // Groups of copies under way, the open one last.
     std::vector<std::vector<Copy>> copies;
     ucontext_t context;
@@ -131,6 +136,15 @@ EMULATOR_QUIET void wait_for(int expected) {
     WITH_TSAN(__tsan_acquire(&tsan_barrier);)
 }
 
+EMULATOR_QUIET bool vote_of_all(bool vote) {
+    current->vote = vote;
+    current->state = State::VOTES;
+    WITH_TSAN(__tsan_release(&tsan_barrier);)
+    to_scheduler();
+    WITH_TSAN(__tsan_acquire(&tsan_barrier);)
+    return current->vote;
+}
+
 inline void finish_copies(size_t left) {
     auto& groups = current->copies;
     while (groups.size() > left + 1) {
@@ -155,6 +169,30 @@ inline void arrange(std::vector<unsigned>& order, Order how, Random& random) {
     for (unsigned i = 0; i < order.size(); ++i) order[i] = i;
     if (how == REVERSE) std::reverse(order.begin(), order.end());
     for (size_t i = order.size(); how == RANDOM && i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+}
+
+inline Order order_now;
+inline uint64_t seed_now;
+
+// Lets the warps go on of which every lane has voted.
+EMULATOR_QUIET void count_votes() {
+    for (unsigned first = 0; first < threads.x; first += WARP) {
+        unsigned voting = 0;
+        bool all = true;
+        for (unsigned i = first; i < first + WARP; ++i) {
+            voting += fibers[i].state == State::VOTES;
+            all = all && fibers[i].vote;
+        }
+        if (voting == 0) continue;
+        if (voting < WARP) {
+            problem = std::to_string(voting) + " lanes of a warp vote, and the others never do";
+            return;
+        }
+        for (unsigned i = first; i < first + WARP; ++i) {
+            fibers[i].vote = all;
+            fibers[i].state = State::RUNS;
+        }
+    }
 }
 
 EMULATOR_QUIET void run_block(Order how, Random& random) {
@@ -191,6 +229,8 @@ EMULATOR_QUIET void run_block(Order how, Random& random) {
                           std::to_string(count);
             }
         }
+        count_votes();
+        if (!problem.empty()) break;
         if (waiting > 0 && done > 0) {
             problem = std::to_string(waiting) + " threads wait at a barrier that " + std::to_string(done) + " never reach";
         } else if (waiting == count) {
@@ -206,6 +246,9 @@ inline const char* launch(unsigned blocks, unsigned block_threads, uint64_t shar
     std::lock_guard<std::mutex> guard(one_launch);
     problem.clear();
     body = &kernel;
+    order_now = (Order)how;
+    seed_now = seed;
+    if (block_threads % WARP != 0) return "a block is not of whole warps";
     threads.x = block_threads;
     if (fibers.size() < block_threads) fibers.resize(block_threads);
     Random random{seed * 0x9e3779b97f4a7c15ull + 1};
@@ -247,6 +290,18 @@ inline long long __double_as_longlong(double x) {
 }
 
 inline void block_barrier(int threads) { emulator::wait_for(threads); }
+
+inline bool warp_all(bool holds) { return emulator::vote_of_all(holds); }
+
+// In random order a warp goes back to the long way now and then, the same for all of its lanes.
+inline bool goes_on(bool before, int tile) {
+    if (emulator::order_now != emulator::RANDOM) return before;
+    emulator::Random random{(emulator::seed_now + 1) * 0x9e3779b97f4a7c15ull + emulator::block.x * 7919u +
+                            emulator::current->thread.x / emulator::WARP * 104729u + (unsigned)tile * 1299709u};
+    random.below(2);
+    random.below(2);
+    return before && random.below(4) != 0;
+}
 
 // What is under way holds no value yet.
 inline void copy_pair(double* to, const double* from) {

@@ -51,6 +51,16 @@ pub(crate) enum RingSlots {
     Rows { slots: usize, more: usize, each: usize },
 }
 
+impl RingSlots {
+    /// Rows of memory that it takes, whatever the history.
+    pub fn rows(self) -> usize {
+        match self {
+            Self::UpTo(slots) | Self::Exactly(slots) => slots,
+            Self::Rows { slots, more, each } => slots.saturating_add(more).saturating_mul(each),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Form {
     /// The type of its state, if it has one, or else its function.
@@ -68,6 +78,8 @@ pub(crate) struct Form {
     pub back: usize,
     /// Averages that it makes first, and takes as an array.
     pub means: Option<Means>,
+    /// Past its seed it goes on by `next_settled`, without branches; `is_settled` says from its whole numbers when.
+    pub settles: bool,
 }
 
 impl Form {
@@ -84,6 +96,7 @@ impl Form {
             rings: Vec::new(),
             back: 0,
             means: None,
+            settles: false,
         }
     }
 
@@ -110,6 +123,10 @@ impl Form {
     fn doubles(mut self, doubles: impl IntoIterator<Item = f64>) -> Self {
         self.doubles.extend(doubles);
         self
+    }
+
+    fn settling(self) -> Self {
+        Self { settles: true, ..self }
     }
 
     fn rings(self, rings: Vec<RingSlots>) -> Self {
@@ -197,9 +214,9 @@ impl Form {
             Op::Exponential { p, delay } => smoothed(p, delay, 2.0 / (f64::from(p) + 1.0)),
             Op::ExponentialBy { p, delay, factor } => smoothed(p, delay, factor.value()),
             Op::Wilder(p) => smoothed(p, 0, share(p)),
-            Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]),
+            Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]).settling(),
             Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]),
-            Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]),
+            Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]).settling(),
             Op::Kaufman => Self::state("Kaufman", 2),
             Op::Cumulative => Self::state("Cumulative", 4),
             Op::Product => Self::state("Product", 2),
@@ -260,7 +277,7 @@ impl Form {
 }
 
 fn smoothed(p: u32, delay: u32, factor: f64) -> Form {
-    Form::state("Smoothed", 6).ints([p, delay]).doubles([factor, 1.0 / f64::from(p)])
+    Form::state("Smoothed", 6).ints([p, delay]).doubles([factor, 1.0 / f64::from(p)]).settling()
 }
 
 fn parabolic(constants: Parabolic) -> Form {

@@ -15,17 +15,21 @@ pub const GROUP_LANES: usize = 32;
 /// Says in a kernel's arguments that a ring lies in scratch memory.
 const IN_SCRATCH: u32 = 1 << 31;
 
+/// Shared memory of a multiprocessor that the system takes for each block.
+const SYSTEM_SHARED_BYTES: usize = 1024;
+
 /// What a device has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Shared memory that one block may take.
     pub shared_bytes: usize,
+    pub multiprocessors: usize,
 }
 
 impl Default for Limits {
     /// Those of compute capability 9.0.
     fn default() -> Self {
-        Self { shared_bytes: 227 * 1024 }
+        Self { shared_bytes: 227 * 1024, multiprocessors: 132 }
     }
 }
 
@@ -216,23 +220,32 @@ impl Lowered {
     pub fn launch(&self, market: &Market, wanted: Wanted, limits: Limits) -> Launch {
         let longest = market.longest();
         let series_bytes = self.kernel.series_rows * ROW_BYTES;
-        let room = limits.shared_bytes.saturating_sub(series_bytes) / ROW_BYTES;
+        // As many blocks side by side as the kernel allows and the market has.
+        let blocks = market.groups().div_ceil(limits.multiprocessors.max(1)).clamp(1, self.kernel.blocks.max(1));
+        let of_block = (limits.shared_bytes + SYSTEM_SHARED_BYTES) / blocks;
+        let room = of_block.saturating_sub(SYSTEM_SHARED_BYTES + series_bytes) / ROW_BYTES;
         let (mut shared, mut scratch) = (0usize, 0usize);
-        let mut rings = Vec::with_capacity(2 * self.values.rings.len());
-        for ring in &self.values.rings {
-            // The offset behind the last bar is looked at too.
-            let (slots, each) = match *ring {
-                RingSlots::UpTo(slots) => (slots.min(longest + 1), 1),
-                RingSlots::Exactly(slots) => (slots, 1),
-                RingSlots::Rows { slots, more, each } => (slots.min(longest + 1) + more, each),
-            };
-            let rows = slots * each;
-            if shared + rows <= room {
-                rings.extend([shared as u32, slots as u32]);
-                shared += rows;
-            } else {
-                rings.extend([scratch as u32 | IN_SCRATCH, slots as u32]);
-                scratch += rows;
+        let mut rings = vec![0u32; 2 * self.values.rings.len()];
+        // First the rings that have to be in shared memory, then the others as far as there is room.
+        for must in [true, false] {
+            for (ring, place) in self.values.rings.iter().zip(rings.chunks_exact_mut(2)) {
+                if ring.shared != must {
+                    continue;
+                }
+                // The offset behind the last bar is looked at too.
+                let (slots, each) = match ring.slots {
+                    RingSlots::UpTo(slots) => (slots.min(longest + 1), 1),
+                    RingSlots::Exactly(slots) => (slots, 1),
+                    RingSlots::Rows { slots, more, each } => (slots.min(longest + 1) + more, each),
+                };
+                let rows = slots * each;
+                let (at, taken) = if must || shared + rows <= room {
+                    (shared as u32, &mut shared)
+                } else {
+                    (scratch as u32 | IN_SCRATCH, &mut scratch)
+                };
+                place.copy_from_slice(&[at, slots as u32]);
+                *taken += rows;
             }
         }
         let (table, ints) = self.tables(market);

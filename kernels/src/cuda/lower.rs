@@ -29,6 +29,8 @@ pub struct Kernel {
     pub tile: usize,
     /// Rows of 256 bytes of shared memory for series.
     pub series_rows: usize,
+    /// Blocks that should run on a multiprocessor side by side.
+    pub blocks: usize,
     /// Columns that it reads.
     pub columns: usize,
     pub outputs: usize,
@@ -107,6 +109,7 @@ pub(super) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) 
         warps,
         tile: text.tile,
         series_rows: text.series_rows,
+        blocks: text.blocks,
         columns,
         outputs,
     })

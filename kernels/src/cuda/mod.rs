@@ -26,6 +26,7 @@ mod library;
 mod lower;
 mod lowering;
 mod over_chunks;
+mod part_text;
 mod parts;
 mod programs;
 mod resident;

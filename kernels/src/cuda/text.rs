@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::family::Means;
 use super::form::{Form, RingSlots, Table, Takes};
+use super::part_text::{Body, Loop, NEXT};
 use super::parts::{Part, Parts};
 use super::steps::{Source, Steps};
 
@@ -17,12 +18,20 @@ pub(crate) struct TableUse {
     pub bars: Option<usize>,
 }
 
+/// A ring of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingUse {
+    pub slots: RingSlots,
+    /// The text says that it is in shared memory; else the launch decides.
+    pub shared: bool,
+}
+
 /// The numbers of one plan, in the order in which its kernel names them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values {
     pub doubles: Vec<f64>,
     pub ints: Vec<i32>,
-    pub rings: Vec<RingSlots>,
+    pub rings: Vec<RingUse>,
     pub tables: Vec<TableUse>,
 }
 
@@ -40,6 +49,21 @@ const TILE_MAX: usize = 16;
 /// Bytes of shared memory that the series of a block may take; the rest is for rings.
 const SERIES_BYTES_MAX: usize = 72 * 1024;
 
+/// Rows of rings that the text places in shared memory: those that are used at every bar, as far as they fit.
+const SHARED_RING_ROWS_MAX: usize = 256;
+
+/// Registers of a multiprocessor.
+const REGISTERS: usize = 65_536;
+
+/// Registers that a thread of a kernel without families should have: as many blocks run on a multiprocessor as that allows.
+const THREAD_REGISTERS: usize = 216;
+
+/// Blocks of a multiprocessor, at most: more have nothing left to hide.
+const BLOCKS_MAX: usize = 8;
+
+/// Columns whose addresses threads keep in registers.
+const COLUMNS_HELD_MAX: usize = 8;
+
 /// Parts of a kernel of families of which two blocks run on a multiprocessor side by side: chains of additions leave its
 /// units half idle, and 65,536 registers are 128 for each of 512 threads.
 const PAIRED_PARTS_MAX: usize = 8;
@@ -47,8 +71,11 @@ const PAIRED_PARTS_MAX: usize = 8;
 /// What a family's signal takes before its averages: price, return, bar number.
 const SIGNAL_SHARED: usize = 3;
 
+/// Threads of a warp.
+const LANES: usize = 32;
+
 /// Bytes of a row of shared memory.
-pub(crate) const ROW_BYTES: usize = 32 * size_of::<f64>();
+pub(crate) const ROW_BYTES: usize = LANES * size_of::<f64>();
 
 /// A kernel before it has its name.
 pub(crate) struct Text {
@@ -58,6 +85,8 @@ pub(crate) struct Text {
     pub tile: usize,
     /// Rows of shared memory in front of the rings.
     pub series_rows: usize,
+    /// Blocks that should run on a multiprocessor side by side.
+    pub blocks: usize,
 }
 
 struct Writer<'a> {
@@ -72,6 +101,8 @@ struct Writer<'a> {
     bases: Vec<usize>,
     /// Past values of the series that families of averages look back at.
     pasts: Vec<Shared>,
+    /// Rows of rings that the text has placed in shared memory.
+    ring_rows: usize,
     out: String,
 }
 
@@ -102,16 +133,21 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: b
         values.lanes();
     }
     let pasts = Vec::new();
-    let mut writer = Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, out: String::new() };
+    let blocks = blocks(parts.parts.len(), forms);
+    let mut writer =
+        Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, ring_rows: 0, out: String::new() };
     writer.share();
     let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
-    writer.frame(&bodies, tiles * tile);
-    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile }
+    writer.frame(&bodies, tiles * tile, blocks);
+    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks }
 }
 
-/// A ring by its number.
-fn ring_of(ring: usize) -> String {
-    format!("b.ring(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
+/// Blocks of so many warps that should run on a multiprocessor side by side.
+fn blocks(warps: usize, forms: &[Form]) -> usize {
+    if forms.iter().any(|form| form.means.is_some()) {
+        return if warps <= PAIRED_PARTS_MAX { 2 } else { 1 };
+    }
+    (REGISTERS / (LANES * warps * THREAD_REGISTERS)).clamp(1, BLOCKS_MAX)
 }
 
 /// C++ has no arrays of nothing.
@@ -119,29 +155,10 @@ fn length(n: usize) -> usize {
     n.max(1)
 }
 
-/// Code of a part by when it runs: at every bar, and from the first bar on that finite windows are wanted from.
-#[derive(Default)]
-struct Body {
-    states: String,
-    starts: String,
-    every: String,
-    tail: String,
-    /// Series that steps look back at, by the number of their history; whether they do at every bar.
-    histories: Vec<(Source, bool)>,
-    /// Columns and series of other parts that were read, and whether at every bar.
-    read: Vec<(Source, bool)>,
-}
-
-impl Body {
-    fn section(&mut self, whole: bool) -> &mut String {
-        if whole { &mut self.every } else { &mut self.tail }
-    }
-}
-
 impl Writer<'_> {
-    fn frame(&mut self, bodies: &[String], series_rows: usize) {
-        let (columns, tile) = (self.steps.columns, self.tile);
-        let threads = 32 * bodies.len();
+    fn frame(&mut self, bodies: &[String], series_rows: usize, blocks: usize) {
+        let (columns, tile, warps) = (self.steps.columns, self.tile, bodies.len());
+        let threads = LANES * warps;
         let _ = write!(
             self.out,
             "#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
@@ -151,24 +168,32 @@ impl Writer<'_> {
             length(self.values.ints.len()),
             length(2 * self.values.rings.len()),
         );
-        let _ = writeln!(self.out, "STEP void @_fetch(const @_arguments& a, const Frame<{tile}>& b, int tile) {{");
+        let held = columns <= COLUMNS_HELD_MAX;
+        let _ = writeln!(
+            self.out,
+            "struct @_columns {{\n    const double* at[{}];\n}};\n\nSTEP void @_fetch(const @_arguments& a, const \
+             Frame<{tile}, {warps}>& b, const @_columns& c, int tile) {{",
+            if held { length(columns) } else { 1 }
+        );
         for column in 0..columns {
             let (base, depth) = self.column_buffer(column);
-            let _ = writeln!(self.out, "    b.fetch(a.column[{column}], {base}, {depth}, tile);");
+            let from = if held { format!("c.at[{column}]") } else { format!("b.first_of(a.column[{column}])") };
+            let _ = writeln!(self.out, "    b.fetch({from}, {base}, {depth}, tile);");
         }
         self.out.push_str("    copies_end();\n}\n");
         bodies.iter().for_each(|body| self.out.push_str(body));
         let whole = self.parts.whole.iter().any(|whole| *whole);
-        let families = self.forms.iter().any(|form| form.means.is_some());
-        let blocks = if families && bodies.len() <= PAIRED_PARTS_MAX { 2 } else { 1 };
         let _ = write!(
             self.out,
             "\nextern \"C\" __global__ void __launch_bounds__({threads}, {blocks}) @(const __grid_constant__ @_arguments a) {{\n    \
-             const Frame<{tile}> b(a.run, {series_rows}, {whole});\n    @_fetch(a, b, b.first_tile);\n    \
-             copies_wait<0>();\n    block_barrier(b.threads);\n"
+             const Frame<{tile}, {warps}> b(a.run, {series_rows}, {whole});\n    @_columns c;\n"
         );
+        for column in (0..columns).filter(|_| held) {
+            let _ = writeln!(self.out, "    c.at[{column}] = b.first_of(a.column[{column}]);");
+        }
+        self.out.push_str("    @_fetch(a, b, c, b.first_tile);\n    copies_wait<0>();\n    block_barrier(b.threads);\n");
         for (warp, part) in self.parts.by_load(self.forms).into_iter().enumerate() {
-            let _ = writeln!(self.out, "    if (b.warp == {warp}) return @_part{part}(a, b);");
+            let _ = writeln!(self.out, "    if (b.warp == {warp}) return @_part{part}(a, b, c);");
         }
         self.out.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
     }
@@ -194,7 +219,15 @@ impl Writer<'_> {
         }
         self.fill(number, part, &mut body);
         self.outputs(number, part, &mut body);
-        self.around(number, part, &body)
+        let over = Loop {
+            number,
+            tile: self.tile,
+            warps: self.parts.parts.len(),
+            level: part.level,
+            top: self.parts.top(),
+            over_chunks: self.over_chunks,
+        };
+        over.around(&body, &self.buffers(part, &body))
     }
 
     /// Loads what the part reads of others and has not read yet; gives the name of the value.
@@ -236,8 +269,8 @@ impl Writer<'_> {
             }
         }
         for (number, (source, bars, whole)) in found.into_iter().enumerate() {
-            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)));
-            let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", ring_of(ring));
+            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)), whole);
+            let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", self.ring_of(ring));
             let _ = writeln!(body.starts, "h{number}.start(0);");
             body.histories.push((source, whole));
             // A series of this part is pushed when it is made.
@@ -273,22 +306,30 @@ impl Writer<'_> {
             let Some(writer) = parts.parts.iter().position(below) else { continue };
             // The filling part is ahead by its tile and one for each level between.
             let more = (high - parts.parts[writer].level + 1) * self.tile;
-            let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 });
+            let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 }, true);
             self.pasts.push(Shared { source, writer, ring });
         }
     }
 
-    /// Number of a new ring.
-    fn ring(&mut self, slots: RingSlots) -> usize {
-        self.values.rings.push(slots);
+    /// Number of a new ring, which is used at every bar or from the first wanted one on.
+    fn ring(&mut self, slots: RingSlots, every: bool) -> usize {
+        let shared = every && self.ring_rows.saturating_add(slots.rows()) <= SHARED_RING_ROWS_MAX;
+        self.ring_rows += if shared { slots.rows() } else { 0 };
+        self.values.rings.push(RingUse { slots, shared });
         self.values.rings.len() - 1
+    }
+
+    /// A ring by its number.
+    fn ring_of(&self, ring: usize) -> String {
+        let place = if self.values.rings[ring].shared { "shared_ring" } else { "ring" };
+        format!("b.{place}(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
     }
 
     /// Fills the shared rings that are this part's.
     fn fill(&mut self, number: usize, part: &Part, body: &mut Body) {
         for (at, past) in self.pasts.clone().into_iter().enumerate().filter(|(_, past)| past.writer == number) {
             let value = self.value(part, past.source, true, body);
-            let _ = writeln!(body.states, "History w{at};\nconst Ring q{at} = {};", ring_of(past.ring));
+            let _ = writeln!(body.states, "History w{at};\nconst Ring q{at} = {};", self.ring_of(past.ring));
             let _ = writeln!(body.starts, "w{at}.start(0);");
             let _ = writeln!(body.every, "w{at}.push_twice(defined({value}), q{at});");
         }
@@ -310,8 +351,8 @@ impl Writer<'_> {
                     }
                 };
                 let own = RingSlots::Rows { slots: bars.saturating_add(1), more: 0, each: 2 };
-                let ring = shared.unwrap_or_else(|| self.ring(own));
-                let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", ring_of(ring));
+                let ring = shared.unwrap_or_else(|| self.ring(own, true));
+                let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", self.ring_of(ring));
                 let _ = writeln!(body.starts, "g{at}.start(0);");
                 let _ = writeln!(body.every, "{forward}");
                 format!("Past{{r{at}, g{at}.now, t}}")
@@ -323,7 +364,8 @@ impl Writer<'_> {
         let number = given.last().cloned().unwrap_or_default();
         let mut told = vec![x, number, format!("a.p + {ints}"), format!("a.f + {doubles}")];
         if let Some(slots) = means.ring {
-            told.push(ring_of(self.ring(slots)));
+            let ring = self.ring(slots, true);
+            told.push(self.ring_of(ring));
         }
         told.push(format!("n{at}"));
         let _ = writeln!(body.states, "{} m{at};", means.name);
@@ -382,7 +424,8 @@ impl Writer<'_> {
             given.push(format!("a.run.table + a.p[{at}]"));
         }
         for slots in &form.rings {
-            given.push(ring_of(self.ring(*slots)));
+            let ring = self.ring(*slots, whole);
+            given.push(self.ring_of(ring));
         }
         if form.has_state {
             let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
@@ -394,7 +437,12 @@ impl Writer<'_> {
             let _ = writeln!(body.states, "{} s{at};", form.name);
             let _ = writeln!(body.starts, "s{at}.start({from}, {first});");
         }
-        let call = if form.has_state { format!("s{at}.next") } else { form.name };
+        if form.settles {
+            let ints: Vec<String> = (0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)).collect();
+            body.settles.push(format!("s{at}.is_settled({})", ints.join(", ")));
+        }
+        let next = if form.settles { NEXT } else { "next" };
+        let call = if form.has_state { format!("s{at}.{next}") } else { form.name };
         let _ = writeln!(body.section(whole), "const double v{at} = {call}({});", given.join(", "));
         if self.passed_buffer(at).is_some() {
             let _ = writeln!(body.section(whole), "e{at}[at] = v{at};");
@@ -421,14 +469,8 @@ impl Writer<'_> {
         }
     }
 
-    fn around(&self, number: usize, part: &Part, body: &Body) -> String {
-        let (tile, level, top) = (self.tile, part.level, self.parts.top());
-        let mut text = format!("\nSTEP void @_part{number}(const @_arguments& a, const Frame<{tile}>& b) {{\n");
-        if self.over_chunks {
-            text.push_str("    const int first = first_bar_of(a.run.table + a.p[0], b.group * LANES + b.lane);\n");
-        }
-        indent(&mut text, 1, &body.states);
-        indent(&mut text, 1, &body.starts);
+    /// The tiles of the columns and series that a part reads and writes, one line each.
+    fn buffers(&self, part: &Part, body: &Body) -> String {
         let mut sources: Vec<(Source, String, String)> = Vec::new();
         for (source, _) in &body.read {
             let buffer = match *source {
@@ -446,40 +488,6 @@ impl Writer<'_> {
             let (base, depth) = self.passed_buffer(passed.step).unwrap_or_default();
             sources.push((Source::Step(passed.step), format!("double* e{}", passed.step), format!("{base}, {depth}")));
         }
-        let buffers: String =
-            sources.iter().map(|(_, name, at)| format!("{name} = b.tile_of({at}, tile);\n")).collect();
-        let _ = write!(
-            text,
-            "    for (int step = b.first_tile; step < b.tiles + {top}; ++step) {{\n        @_fetch(a, b, step + 1);\n        \
-             const int tile = step - {level};\n        if (tile >= b.first_tile && tile < b.tiles) {{\n"
-        );
-        indent(&mut text, 3, &buffers);
-        let _ = write!(
-            text,
-            "            const int bars = b.bars_of(tile);\n            for (int i = 0; i < bars; ++i) {{\n                {}\n                \
-             const int at = i * LANES + b.lane;\n",
-            if self.over_chunks {
-                format!("const int row = tile * {tile} + i, t = first + row;")
-            } else {
-                format!("const int t = tile * {tile} + i;")
-            }
-        );
-        indent(&mut text, 4, &body.every);
-        if !body.tail.is_empty() {
-            let reached = if self.over_chunks { "row >= b.tail && t >= 0" } else { "t >= b.tail" };
-            let _ = writeln!(text, "                if ({reached}) {{");
-            indent(&mut text, 5, &body.tail);
-            text.push_str("                }\n");
-        }
-        text.push_str(
-            "            }\n        }\n        copies_wait<0>();\n        block_barrier(b.threads);\n    }\n}\n",
-        );
-        text
-    }
-}
-
-fn indent(text: &mut String, levels: usize, lines: &str) {
-    for line in lines.lines() {
-        let _ = writeln!(text, "{:1$}{line}", "", 4 * levels);
+        sources.iter().map(|(_, name, at)| format!("{name} = b.tile_of({at}, tile);\n")).collect()
     }
 }

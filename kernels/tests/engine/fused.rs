@@ -249,7 +249,7 @@ fn fused_kernels_of_the_whole_catalogue_have_the_bits_of_the_cpu() {
     let mut wrong: BTreeMap<String, String> = BTreeMap::new();
     let (mut values, mut outputs) = (0, 0);
     // Little shared memory: most rings lie in scratch memory. Order and memory differ from plan to plan.
-    let small = Limits { shared_bytes: 90 * 1024 };
+    let small = Limits { shared_bytes: 90 * 1024, ..Limits::default() };
     for (i, (items, program, plan)) in plans.iter().enumerate() {
         device.order = order(i);
         let limits = if i % 2 == 0 { Limits::default() } else { small };
