@@ -24,7 +24,11 @@ STEP u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
 STEP double na() { return of_bits(0x7ff8000000000000ull); }
 STEP double infinity() { return of_bits(0x7ff0000000000000ull); }
 STEP bool is_nan(double x) { return x != x; }
+#ifdef X_FINITE
+STEP bool is_finite(double x) { return ((u32)(bits_of(x) >> 32) & 0x7ff00000u) != 0x7ff00000u; }
+#else
 STEP bool is_finite(double x) { return fabs(x) < infinity(); }
+#endif
 STEP double only(double x, bool holds) { return holds ? x : na(); }
 STEP double defined(double x) { return only(x, is_finite(x)); }
 STEP double truth(bool holds) { return holds ? 1.0 : 0.0; }

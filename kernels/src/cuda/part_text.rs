@@ -97,7 +97,7 @@ impl Loop {
         if body.every.is_empty() {
             let _ = writeln!(text, "i = {until};");
         } else {
-            let _ = writeln!(text, "#pragma unroll {UNROLLED}\nfor (; i < {until}; ++i) {{");
+            let _ = writeln!(text, "#pragma unroll {}\nfor (; i < {until}; ++i) {{", super::parts::x("X_UNROLL", UNROLLED));
             indent(&mut text, 1, &bar);
             indent(&mut text, 1, &every);
             text.push_str("}\n");

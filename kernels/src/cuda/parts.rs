@@ -28,6 +28,10 @@ const SCHEDULERS: usize = 4;
 /// Equities of a family's signal that its part follows: settings of a sweep may have many.
 const FOLLOWERS_MAX: usize = 6;
 
+pub(crate) fn x(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
 /// Some steps that one warp runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -62,7 +66,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub fn of(steps: &Steps, forms: &[Form]) -> Self {
-        Self::within(steps, forms, STATE_REGISTERS_MAX)
+        Self::within(steps, forms, x("X_REGS", STATE_REGISTERS_MAX))
     }
 
     /// As many parts as there can be warps, at most: where groups are few, what a warp does at a bar is what everybody waits for.

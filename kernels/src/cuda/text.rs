@@ -118,7 +118,7 @@ struct Shared {
 /// Writes the kernel; `over_chunks`: over lanes that are chunks, of steps without recursion.
 pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: bool) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
-    let mut tile = TILE_MAX;
+    let mut tile = super::parts::x("X_TILE", TILE_MAX);
     while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
         tile /= 2;
     }
@@ -147,7 +147,7 @@ fn blocks(warps: usize, forms: &[Form]) -> usize {
     if forms.iter().any(|form| form.means.is_some()) {
         return if warps <= PAIRED_PARTS_MAX { 2 } else { 1 };
     }
-    (REGISTERS / (LANES * warps * THREAD_REGISTERS)).clamp(1, BLOCKS_MAX)
+    super::parts::x("X_BLOCKS", (super::parts::x("X_WARPS", 12) / warps).clamp(1, BLOCKS_MAX))
 }
 
 /// C++ has no arrays of nothing.
@@ -161,8 +161,9 @@ impl Writer<'_> {
         let threads = LANES * warps;
         let _ = write!(
             self.out,
-            "#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
+            "{}#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
              f[{}];\n    int p[{}];\n    u32 ring[{}];\n}};\n\n",
+            std::env::var("X_DEFINE").map(|d| d.split(',').map(|d| format!("#define {d}\n")).collect::<String>()).unwrap_or_default(),
             length(columns),
             length(self.values.doubles.len()),
             length(self.values.ints.len()),
