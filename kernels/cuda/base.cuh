@@ -24,11 +24,7 @@ STEP u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
 STEP double na() { return of_bits(0x7ff8000000000000ull); }
 STEP double infinity() { return of_bits(0x7ff0000000000000ull); }
 STEP bool is_nan(double x) { return x != x; }
-#ifdef X_FINITE
-STEP bool is_finite(double x) { return ((u32)(bits_of(x) >> 32) & 0x7ff00000u) != 0x7ff00000u; }
-#else
 STEP bool is_finite(double x) { return fabs(x) < infinity(); }
-#endif
 STEP double only(double x, bool holds) { return holds ? x : na(); }
 STEP double defined(double x) { return only(x, is_finite(x)); }
 STEP double truth(bool holds) { return holds ? 1.0 : 0.0; }
@@ -37,6 +33,14 @@ STEP double larger(double a, double b) { return a > b ? a : b; }
 // The first where it is smaller, else the second: the second where one is NaN.
 STEP double smaller(double a, double b) { return a < b ? a : b; }
 STEP int least(int a, int b) { return a < b ? a : b; }
+
+// a / b. Where nothing is to be divided, as in lanes behind their last bar and in flat markets, by a product that gives the
+// same: a division of such numbers takes the long way of the toolkit, for all lanes of the warp.
+STEP double quotient(double a, double b) {
+    const bool none = is_nan(a) || is_nan(b) || (a == 0.0 && b != 0.0 && is_finite(b));
+    const double divided = (none ? 1.0 : a) / (none ? 1.0 : b);
+    return none ? a * b : divided;
+}
 
 // Slots of one lane: neighbouring lanes lie side by side, so that a warp reads a row at once. Every slot is NA at first.
 struct Ring {
@@ -101,6 +105,23 @@ STEP bool warp_all(bool holds) { return __all_sync(0xffffffffu, holds); }
 
 // Whether a warp goes on by the short way that it took before. The emulator goes back at random: both give the same bits.
 STEP bool goes_on(bool before, int) { return before; }
+
+// a / b by the short way alone, without a branch: the operations that the toolkit divides by, and the question whether they
+// hold, which is `usual`'s; elsewhere a / b has to be asked for.
+STEP double quotient_short(double a, double b, bool& usual) {
+    double inverse;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(b));
+    const double begin = of_bits(bits_of(inverse) | 1);
+    const double off = fma(-b, begin, 1.0);
+    const double nearer = fma(begin, fma(off, off, off), begin);
+    const double near = fma(nearer, fma(-b, nearer, 1.0), nearer);
+    const double first = a * near;
+    const double result = fma(near, fma(-b, first, a), first);
+    // Neither may the remainder lose digits to the least numbers, nor may the quotient leave the range of numbers.
+    const u32 size = (u32)(bits_of(a) >> 32) & 0x7fffffffu, place = (u32)(bits_of(result) >> 32) & 0x7fffffffu;
+    usual = usual && size >= 0x03600000u && size < 0x7ff00000u && place > 0x00100000u && place < 0x7fe00000u;
+    return result;
+}
 
 // Closes a group of copies of this thread.
 STEP void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -254,9 +254,9 @@ struct ChunkMap<Kaufman> {
 
     __device__ __forceinline__ void start() { drift.start(); }
     __device__ __forceinline__ void next(double x, double before, double far, double noise) {
-        bool here;
-        const double factor = Kaufman::pace(x, before, far, noise, here);
-        if (here) drift.next(x, factor);
+        double a, b;
+        Kaufman::operands(x, before, far, noise, a, b);
+        if (Kaufman::is_here(before, x - far, noise)) drift.next(x, Kaufman::pace(a / b, x, far, noise));
     }
     // A mean that has not begun is NaN: its first chunk with values is walked.
     __device__ __forceinline__ bool carry(Kaufman& s) const { return drift.carry(s.mean); }

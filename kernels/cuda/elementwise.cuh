@@ -28,13 +28,13 @@ STEP double step_round(double a) {
 STEP double step_add(double a, double b) { return a + b; }
 STEP double step_subtract(double a, double b) { return a - b; }
 STEP double step_multiply(double a, double b) { return a * b; }
-STEP double step_divide(double a, double b) { return b == 0.0 ? na() : a / b; }
-STEP double step_quotient(double a, double b) { return a / b; }
+STEP double step_divide(double a, double b) { return b == 0.0 ? na() : quotient(a, b); }
+STEP double step_quotient(double a, double b) { return quotient(a, b); }
 STEP double step_maximum(double a, double b) { return is_nan(a) ? a : larger(a, b); }
 STEP double step_minimum(double a, double b) { return is_nan(a) ? a : smaller(a, b); }
-STEP double step_ratioorzero(double a, double b) { return b == 0.0 && is_finite(a) ? 0.0 : a / b; }
+STEP double step_ratioorzero(double a, double b) { return b == 0.0 && is_finite(a) ? 0.0 : quotient(a, b); }
 STEP double step_ratioorzeroepsilon(double a, double b) {
-    return fabs(b) < TALIB_EPSILON && is_finite(a) ? 0.0 : a / b;
+    return fabs(b) < TALIB_EPSILON && is_finite(a) ? 0.0 : quotient(a, b);
 }
 STEP double step_gate(double a, double b) { return only(a, is_finite(b)); }
 STEP double step_orelse(double a, double b) { return is_nan(a) ? b : a; }

@@ -27,6 +27,11 @@ struct WindowExtreme {
             double extreme = none();
             for (int j = Block::last(p, ring); j > 0; --j) ring[j] = extreme = further(extreme, ring[j]);
         }
+        return next_inside(x, p, ring);
+    }
+
+    // At a bar that begins no block.
+    __device__ __forceinline__ double next_inside(double x, int p, const Ring& ring) {
         const double value = defined(x);
         head = further(head, value);
         const double tail = block.at + 1 < p ? ring[block.at + 1] : none();

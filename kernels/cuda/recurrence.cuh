@@ -94,12 +94,23 @@ struct WilderRatio {
 
     __device__ __forceinline__ bool is_settled(int p) const { return (double)p <= seen; }
 
-    __device__ __forceinline__ double next_settled(double num, double den, int, double share) {
-        const bool here = is_finite(num) && is_finite(den), some = den != 0.0;
-        // Where nothing is divided, by 1: the quotient of a usual number takes the short way.
-        const double ratio = 100.0 * (num / (some ? den : 1.0));
-        const double moved = mean + (ratio - mean) * share;
-        mean = here && some ? moved : mean;
+    __device__ __forceinline__ double next_settled(double num, double den, int p, double share) {
+        double a, b;
+        operands(num, den, p, share, a, b);
+        return with_quotient(a / b, num, den, p, share);
+    }
+
+    __device__ __forceinline__ void operands(double num, double den, int, double, double& a, double& b) const {
+        // Where nothing is divided, 1 by 1.
+        const bool some = is_finite(num) && is_finite(den) && den != 0.0;
+        a = some ? num : 1.0;
+        b = some ? den : 1.0;
+    }
+
+    __device__ __forceinline__ double with_quotient(double quotient, double num, double den, int, double share) {
+        const bool here = is_finite(num) && is_finite(den);
+        const double moved = mean + (100.0 * quotient - mean) * share;
+        mean = here && den != 0.0 ? moved : mean;
         return only(mean, here);
     }
 };
@@ -110,27 +121,44 @@ struct Kaufman {
 
     __device__ __forceinline__ void start(int, int) { mean = na(); }
 
-    // The share of the way to x that the mean goes, and whether there is one.
-    static __device__ __forceinline__ double pace(double x, double before, double far, double noise, bool& here) {
+    // Whether there is a mean at all, and whether change and noise are divided: nothing by something is nothing. The
+    // comparison is with the signed change: so it is in TA-Lib.
+    static __device__ __forceinline__ bool is_here(double before, double change, double noise) {
+        return is_finite(before) && is_finite(change) && is_finite(noise);
+    }
+    static __device__ __forceinline__ bool is_steady(double change, double noise) {
+        return noise <= change || noise <= 0.0;
+    }
+
+    __device__ __forceinline__ static void operands(double x, double before, double far, double noise, double& a, double& b) {
+        const double change = x - far;
+        const bool divides = is_here(before, change, noise) && !is_steady(change, noise) && change != 0.0;
+        a = divides ? change : 1.0;
+        b = divides ? noise : 1.0;
+    }
+
+    // The share of the way to x that the mean goes.
+    static __device__ __forceinline__ double pace(double quotient, double x, double far, double noise) {
         // Factors of the slowest (30 bars) and the fastest (2 bars) mean.
         const double slow = 2.0 / 31.0, span = 2.0 / 3.0 - slow;
         const double change = x - far;
-        here = is_finite(before) && is_finite(change) && is_finite(noise);
-        // The comparison is with the signed change: so it is in TA-Lib.
-        const bool divides = here && !(noise <= change || noise <= 0.0);
-        // Without branches: where nothing is divided, 1 by 1.
-        const double efficiency = fabs((divides ? change : 1.0) / (divides ? noise : 1.0));
+        const double efficiency = is_steady(change, noise) ? 1.0 : change == 0.0 ? 0.0 : fabs(quotient);
         const double root = efficiency * span + slow;
         return root * root;
     }
 
-    __device__ __forceinline__ double next(double x, double before, double far, double noise) {
-        bool here;
-        const double share = pace(x, before, far, noise, here);
+    __device__ __forceinline__ double with_quotient(double quotient, double x, double before, double far, double noise) {
         const double from = is_nan(mean) ? before : mean;
-        const double moved = (x - from) * share + from;
+        const double moved = (x - from) * pace(quotient, x, far, noise) + from;
+        const bool here = is_here(before, x - far, noise);
         mean = here ? moved : mean;
         return only(mean, here);
+    }
+
+    __device__ __forceinline__ double next(double x, double before, double far, double noise) {
+        double a, b;
+        operands(x, before, far, noise, a, b);
+        return with_quotient(a / b, x, before, far, noise);
     }
 };
 

@@ -16,6 +16,8 @@ struct Block {
     __device__ __forceinline__ void start(int t, int p) { at = t % p; }
     __device__ __forceinline__ bool begins() const { return at == 0; }
     __device__ __forceinline__ void next(int p) { at = at + 1 == p ? 0 : at + 1; }
+    // Whether none of the next `bars` bars begins a block.
+    __device__ __forceinline__ bool is_inside(int bars, int p) const { return at > 0 && at + bars <= p; }
     // The slots of the block before that windows of this one still hold, the last one first: reached ones alone.
     __device__ __forceinline__ static int last(int p, const Ring& ring) { return least(p, ring.slots) - 1; }
 };
@@ -53,6 +55,11 @@ struct WindowTotal {
             double sum = 0.0;
             for (int j = Block::last(p, ring); j > 0; --j) ring[j] = sum = sum + (ring[j] - anchor);
         }
+        return next_inside(x, p, share, ring);
+    }
+
+    // At a bar that begins no block.
+    __device__ __forceinline__ double next_inside(double x, int p, double share, const Ring& ring) {
         head = head + (x - anchor);
         const double tail = block.at + 1 < p ? ring[block.at + 1] : 0.0;
         ring[block.at] = x;
@@ -101,6 +108,11 @@ struct WindowWeighted {
                 ring[j] = tail_weighted = tail_weighted + tail_plain;
             }
         }
+        return next_inside(x, p, share, ring);
+    }
+
+    // At a bar that begins no block.
+    __device__ __forceinline__ double next_inside(double x, int p, double share, const Ring& ring) {
         const double d = x - anchor;
         weighted = weighted + d * (double)(block.at + 1);
         plain = plain + d;
@@ -134,6 +146,11 @@ struct WindowDeviation {
                 tails[j] = tail_squares = tail_squares + d * d;
             }
         }
+        return next_inside(x, p, share, values, tails);
+    }
+
+    // At a bar that begins no block.
+    __device__ __forceinline__ double next_inside(double x, int p, double share, const Ring& values, const Ring& tails) {
         const double d = x - anchor;
         sum = sum + d;
         squares = squares + d * d;

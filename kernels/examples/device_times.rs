@@ -85,7 +85,12 @@ fn main() {
                 std::fs::write(format!("{folder}/{name}-{number}.cubin"), &made.cubin).expect("written");
                 println!(
                     "{name}-{number}: {} warps, tile {}, series {} bytes, {} blocks, {:?}, compiled in {:?}",
-                    kernel.warps, kernel.tile, kernel.series_rows * 256, kernel.blocks, Resources::of_log(&made.log), begun.elapsed()
+                    kernel.warps,
+                    kernel.tile,
+                    kernel.series_rows * 256,
+                    kernel.blocks,
+                    Resources::of_log(&made.log),
+                    begun.elapsed()
                 );
             }
         }
@@ -93,7 +98,8 @@ fn main() {
     }
     let gpu = gpu_available(&Search::of_environment()).expect("a GPU");
     let device = Arc::new(Cuda::open(&gpu).expect("it opens"));
-    let options = ExecutorOptions { wait_for_fused: true, batch_time_max: Duration::from_secs(60), ..Default::default() };
+    let options =
+        ExecutorOptions { wait_for_fused: true, batch_time_max: Duration::from_secs(60), ..Default::default() };
     let executor = Executor::new(device, Cache::in_memory(), options).expect("an executor");
     let market: Vec<_> = (0..symbols).map(|symbol| walk(symbol, bars)).collect();
     // For parity: odd lengths, missing and infinite values.
@@ -106,7 +112,9 @@ fn main() {
                 1 => at(3).for_each(|bar| columns[symbol as usize % 5][bar] = f64::NAN),
                 2 => at(70).for_each(|bar| columns[symbol as usize % 5][bar] = f64::INFINITY),
                 3 => columns.iter_mut().take(4).for_each(|column| column.fill(25.0)),
-                4 => at(7).for_each(|bar| columns[symbol as usize % 5][bar] = if bar % 2 == 0 { 1e308 } else { 5e-324 }),
+                4 => {
+                    at(7).for_each(|bar| columns[symbol as usize % 5][bar] = if bar % 2 == 0 { 1e308 } else { 5e-324 })
+                }
                 _ => {}
             }
             columns

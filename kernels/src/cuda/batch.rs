@@ -245,8 +245,7 @@ impl Batch {
     fn compute(&mut self, ready: &Ready) -> Result<(), Fault> {
         let sequence = &ready.sequence;
         let facts = self.lent.device.facts();
-        let limits =
-            Limits { shared_bytes: facts.shared_bytes, multiprocessors: facts.multiprocessors as usize };
+        let limits = Limits { shared_bytes: facts.shared_bytes, multiprocessors: facts.multiprocessors as usize };
         let mut numbers = Numbers::of(&self.market);
         let mut launches = Vec::with_capacity(sequence.calls.len());
         for (number, call) in sequence.calls.iter().enumerate() {

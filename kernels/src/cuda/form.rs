@@ -80,6 +80,10 @@ pub(crate) struct Form {
     pub means: Option<Means>,
     /// Past its seed it goes on by `next_settled`, without branches; `is_settled` says from its whole numbers when.
     pub settles: bool,
+    /// Its state gives the operands of a division, and goes on with the quotient: `operands`, `with_quotient`.
+    pub divides: bool,
+    /// It begins blocks of its period, its first whole number; at other bars `next_inside` will do.
+    pub blocks: bool,
 }
 
 impl Form {
@@ -97,6 +101,8 @@ impl Form {
             back: 0,
             means: None,
             settles: false,
+            divides: false,
+            blocks: false,
         }
     }
 
@@ -123,6 +129,14 @@ impl Form {
     fn doubles(mut self, doubles: impl IntoIterator<Item = f64>) -> Self {
         self.doubles.extend(doubles);
         self
+    }
+
+    fn in_blocks(self) -> Self {
+        Self { blocks: true, ..self }
+    }
+
+    fn dividing(self) -> Self {
+        Self { divides: true, ..self }
     }
 
     fn settling(self) -> Self {
@@ -180,16 +194,18 @@ impl Form {
                     ("WindowTotal<false>", "WindowShort<false>")
                 };
                 let few = || Self::state(short, 6).ints([p]).back(p as usize - 1);
-                let form = if p <= SHORT_WINDOW_BARS { few() } else { Self::window(long, 5, p, 1) };
+                let form = if p <= SHORT_WINDOW_BARS { few() } else { Self::window(long, 5, p, 1).in_blocks() };
                 form.doubles([share(p)])
             }
             Op::WeightedMean(p) => {
                 let p = f64::from(p);
-                Self::window("WindowWeighted", 7, p as u32, 1).doubles([2.0 / (p * (p + 1.0))])
+                Self::window("WindowWeighted", 7, p as u32, 1).in_blocks().doubles([2.0 / (p * (p + 1.0))])
             }
-            Op::Deviation(p) => Self::window("WindowDeviation", 7, p, 2).doubles([1.0 / (f64::from(p) * f64::from(p))]),
-            Op::Max(p) => Self::window("WindowExtreme<false>", 3, p, 1),
-            Op::Min(p) => Self::window("WindowExtreme<true>", 3, p, 1),
+            Op::Deviation(p) => {
+                Self::window("WindowDeviation", 7, p, 2).in_blocks().doubles([1.0 / (f64::from(p) * f64::from(p))])
+            }
+            Op::Max(p) => Self::window("WindowExtreme<false>", 3, p, 1).in_blocks(),
+            Op::Min(p) => Self::window("WindowExtreme<true>", 3, p, 1).in_blocks(),
             Op::SinceMax(p) => Self::window("WindowSince", 5, p, 2).doubles([1.0]).at_bar(),
             Op::SinceMin(p) => Self::window("WindowSince", 5, p, 2).doubles([-1.0]).at_bar(),
             Op::Slope(p) => Self::window("WindowSlope", 7, p, 2).at_bar(),
@@ -216,8 +232,8 @@ impl Form {
             Op::Wilder(p) => smoothed(p, 0, share(p)),
             Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]).settling(),
             Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]),
-            Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]).settling(),
-            Op::Kaufman => Self::state("Kaufman", 2),
+            Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]).settling().dividing(),
+            Op::Kaufman => Self::state("Kaufman", 2).dividing(),
             Op::Cumulative => Self::state("Cumulative", 4),
             Op::Product => Self::state("Product", 2),
             Op::Previous => Self::state("Previous", 2),

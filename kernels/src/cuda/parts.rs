@@ -25,12 +25,15 @@ const MANY_TRIES: usize = 6;
 /// Schedulers of a multiprocessor, each with units of its own.
 const SCHEDULERS: usize = 4;
 
+/// Parts of a kernel, at most, if that is enough for their states: three blocks of four warps are three warps a scheduler,
+/// each with the third of its registers, and three blocks are what 10,000 symbols want of 132 multiprocessors.
+const WARPS_BEST: usize = 4;
+
+/// Steps in which the most that a part may have to do is raised, up to twice its share.
+const LOAD_TRIES: usize = 16;
+
 /// Equities of a family's signal that its part follows: settings of a sweep may have many.
 const FOLLOWERS_MAX: usize = 6;
-
-pub(crate) fn x(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
 
 /// Some steps that one warp runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,22 +68,34 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// At most [`WARPS_BEST`] parts if their states fit, with as much to do in each as in the others.
     pub fn of(steps: &Steps, forms: &[Form]) -> Self {
-        Self::within(steps, forms, x("X_REGS", STATE_REGISTERS_MAX))
+        let whole = whole(steps);
+        let loads: Vec<usize> = forms.iter().zip(&whole).map(|(form, whole)| load(form, *whole)).collect();
+        let (all, most) = (loads.iter().sum::<usize>(), loads.iter().copied().max().unwrap_or(0));
+        let least = all.div_ceil(WARPS_BEST).max(most);
+        let tries = (0..=LOAD_TRIES).map(|more| least + least * more / LOAD_TRIES);
+        let mut tries = tries.map(|load_max| Self::within(steps, forms, STATE_REGISTERS_MAX, &loads, load_max));
+        tries
+            .find(|parts| parts.parts.len() <= WARPS_BEST)
+            .unwrap_or_else(|| Self::within(steps, forms, STATE_REGISTERS_MAX, &loads, usize::MAX))
     }
 
     /// As many parts as there can be warps, at most: where groups are few, what a warp does at a bar is what everybody waits for.
     pub fn many(steps: &Steps, forms: &[Form], warps_max: usize) -> Self {
-        let tries = (1..MANY_TRIES).map(|share| Self::within(steps, forms, STATE_REGISTERS_MAX * share / MANY_TRIES));
+        let registers = |share: usize| STATE_REGISTERS_MAX * share / MANY_TRIES;
+        let loads = vec![0; forms.len()];
+        let tries = (1..MANY_TRIES).map(|share| Self::within(steps, forms, registers(share), &loads, usize::MAX));
         tries.into_iter().find(|parts| parts.parts.len() <= warps_max).unwrap_or_else(|| Self::of(steps, forms))
     }
 
-    fn within(steps: &Steps, forms: &[Form], registers_max: usize) -> Self {
+    /// Parts whose states take at most so many registers, and whose steps at every bar have so much to do.
+    fn within(steps: &Steps, forms: &[Form], registers_max: usize, loads: &[usize], load_max: usize) -> Self {
         let last_reader = last_readers(steps);
         let mut parts: Vec<Part> = Vec::new();
         let mut first = 0;
         while first < steps.steps.len() {
-            let end = cut(first, steps, forms, &last_reader, registers_max);
+            let end = cut(first, steps, forms, &last_reader, registers_max, loads, load_max);
             let inputs = steps.steps[first..end].iter().flat_map(|step| &step.inputs);
             let below = inputs.filter_map(|input| match input {
                 Source::Step(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
@@ -141,9 +156,25 @@ fn registers_of(form: &Form) -> usize {
     form.registers + RING_REGISTERS * rings
 }
 
+/// What a step has to do at every bar, roughly in instructions; nothing for one that runs from the first wanted bar on.
+fn load(form: &Form, whole: bool) -> usize {
+    let looks_back = usize::from(matches!(form.takes, Takes::Past(_)));
+    let parts =
+        [2, 8 * usize::from(form.has_state), 25 * usize::from(form.divides), 15 * (form.rings.len() + looks_back)];
+    if whole { parts.iter().sum() } else { 0 }
+}
+
 /// Where the part that begins with `first` ends: as far as its states fit, and in the second half of that where the fewest
 /// series cross the border. A family of averages is a part with what follows its signal.
-fn cut(first: usize, steps: &Steps, forms: &[Form], last_reader: &[usize], registers_max: usize) -> usize {
+fn cut(
+    first: usize,
+    steps: &Steps,
+    forms: &[Form],
+    last_reader: &[usize],
+    registers_max: usize,
+    loads: &[usize],
+    load_max: usize,
+) -> usize {
     if forms[first].means.is_some() {
         let follows = |step: &&Step| {
             matches!(step.op, Op::SignalEquity { .. }) && step.inputs.first() == Some(&Source::Step(first))
@@ -151,11 +182,12 @@ fn cut(first: usize, steps: &Steps, forms: &[Form], last_reader: &[usize], regis
         let more = steps.steps[first + 1..].iter().take_while(follows).count();
         return first + 1 + more.min(FOLLOWERS_MAX);
     }
-    let mut registers = 0;
+    let (mut registers, mut load) = (0, 0usize);
     let mut end = first;
     while end < forms.len() && end - first < STEPS_MAX && forms[end].means.is_none() {
         registers += registers_of(&forms[end]);
-        if registers > registers_max && end > first {
+        load = load.saturating_add(loads[end]);
+        if (registers > registers_max || load > load_max) && end > first {
             break;
         }
         end += 1;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::family::Means;
 use super::form::{Form, RingSlots, Table, Takes};
-use super::part_text::{Body, Loop, NEXT};
+use super::part_text::{Body, INSIDE, Line, Loop, NEXT, TOGETHER};
 use super::parts::{Part, Parts};
 use super::steps::{Source, Steps};
 
@@ -52,11 +52,8 @@ const SERIES_BYTES_MAX: usize = 72 * 1024;
 /// Rows of rings that the text places in shared memory: those that are used at every bar, as far as they fit.
 const SHARED_RING_ROWS_MAX: usize = 256;
 
-/// Registers of a multiprocessor.
-const REGISTERS: usize = 65_536;
-
-/// Registers that a thread of a kernel without families should have: as many blocks run on a multiprocessor as that allows.
-const THREAD_REGISTERS: usize = 216;
+/// Warps of a multiprocessor that leave each the registers that it needs: three a scheduler, 168 registers a thread.
+const WARPS_WANTED: usize = 12;
 
 /// Blocks of a multiprocessor, at most: more have nothing left to hide.
 const BLOCKS_MAX: usize = 8;
@@ -118,7 +115,7 @@ struct Shared {
 /// Writes the kernel; `over_chunks`: over lanes that are chunks, of steps without recursion.
 pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: bool) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
-    let mut tile = super::parts::x("X_TILE", TILE_MAX);
+    let mut tile = TILE_MAX;
     while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
         tile /= 2;
     }
@@ -147,7 +144,7 @@ fn blocks(warps: usize, forms: &[Form]) -> usize {
     if forms.iter().any(|form| form.means.is_some()) {
         return if warps <= PAIRED_PARTS_MAX { 2 } else { 1 };
     }
-    super::parts::x("X_BLOCKS", (super::parts::x("X_WARPS", 12) / warps).clamp(1, BLOCKS_MAX))
+    (WARPS_WANTED / warps).clamp(1, BLOCKS_MAX)
 }
 
 /// C++ has no arrays of nothing.
@@ -161,9 +158,8 @@ impl Writer<'_> {
         let threads = LANES * warps;
         let _ = write!(
             self.out,
-            "{}#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
+            "#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
              f[{}];\n    int p[{}];\n    u32 ring[{}];\n}};\n\n",
-            std::env::var("X_DEFINE").map(|d| d.split(',').map(|d| format!("#define {d}\n")).collect::<String>()).unwrap_or_default(),
             length(columns),
             length(self.values.doubles.len()),
             length(self.values.ints.len()),
@@ -192,7 +188,8 @@ impl Writer<'_> {
         for column in (0..columns).filter(|_| held) {
             let _ = writeln!(self.out, "    c.at[{column}] = b.first_of(a.column[{column}]);");
         }
-        self.out.push_str("    @_fetch(a, b, c, b.first_tile);\n    copies_wait<0>();\n    block_barrier(b.threads);\n");
+        self.out
+            .push_str("    @_fetch(a, b, c, b.first_tile);\n    copies_wait<0>();\n    block_barrier(b.threads);\n");
         for (warp, part) in self.parts.by_load(self.forms).into_iter().enumerate() {
             let _ = writeln!(self.out, "    if (b.warp == {warp}) return @_part{part}(a, b, c);");
         }
@@ -250,7 +247,7 @@ impl Writer<'_> {
         let known = body.read.iter().any(|(read, every)| *read == source && (*every || !whole));
         if !known {
             body.read.push((source, whole));
-            let _ = writeln!(body.section(whole), "const double {name} = {from}[at];");
+            body.push(whole, Line::load(format!("const double {name} = {from}[at];")));
         }
         name
     }
@@ -277,7 +274,7 @@ impl Writer<'_> {
             // A series of this part is pushed when it is made.
             if !matches!(source, Source::Step(step) if part.holds(step)) {
                 let value = self.value(part, source, whole, body);
-                let _ = writeln!(body.section(whole), "h{number}.push({value}, k{number});");
+                body.push(whole, Line::past(0, format!("h{number}.push({value}, k{number});")));
             }
         }
     }
@@ -332,7 +329,7 @@ impl Writer<'_> {
             let value = self.value(part, past.source, true, body);
             let _ = writeln!(body.states, "History w{at};\nconst Ring q{at} = {};", self.ring_of(past.ring));
             let _ = writeln!(body.starts, "w{at}.start(0);");
-            let _ = writeln!(body.every, "w{at}.push_twice(defined({value}), q{at});");
+            body.push(true, Line::fixed(format!("w{at}.push_twice(defined({value}), q{at});")));
         }
     }
 
@@ -355,7 +352,7 @@ impl Writer<'_> {
                 let ring = shared.unwrap_or_else(|| self.ring(own, true));
                 let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", self.ring_of(ring));
                 let _ = writeln!(body.starts, "g{at}.start(0);");
-                let _ = writeln!(body.every, "{forward}");
+                body.push(true, Line::fixed(forward));
                 format!("Past{{r{at}, g{at}.now, t}}")
             }
         };
@@ -371,7 +368,8 @@ impl Writer<'_> {
         told.push(format!("n{at}"));
         let _ = writeln!(body.states, "{} m{at};", means.name);
         let _ = writeln!(body.starts, "m{at}.start();");
-        let _ = writeln!(body.every, "double n{at}[{}];\nm{at}.next({});", means.places.len(), told.join(", "));
+        let text = format!("double n{at}[{}];\nm{at}.next({});", means.places.len(), told.join(", "));
+        body.push(true, Line::fixed(text));
         given.extend(means.places.iter().map(|place| format!("n{at}[{place}]")));
         given
     }
@@ -398,6 +396,7 @@ impl Writer<'_> {
             Some(means) => self.means(part, at, means, body),
             None => self.given(part, at, &form, body),
         };
+        let stage = body.stage_of(self.steps.steps[at].inputs.iter().filter_map(|input| input.step()));
         let array = match form.takes {
             _ if form.means.is_some() => Some(SIGNAL_SHARED),
             Takes::Array(from) => Some(from),
@@ -405,7 +404,7 @@ impl Writer<'_> {
         };
         if let Some(from) = array {
             let values = given.split_off(from.min(given.len())).join(", ");
-            let _ = writeln!(body.section(whole), "const double a{at}[] = {{{values}}};");
+            body.push(whole, Line::of(stage, format!("const double a{at}[] = {{{values}}};")));
             given.push(format!("a{at}"));
         }
         if form.wants_bar {
@@ -442,16 +441,27 @@ impl Writer<'_> {
             let ints: Vec<String> = (0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)).collect();
             body.settles.push(format!("s{at}.is_settled({})", ints.join(", ")));
         }
-        let next = if form.settles { NEXT } else { "next" };
+        if form.blocks && whole {
+            body.blocks.push(format!("s{at}.block.is_inside({TOGETHER}, a.p[{first_int}])"));
+        }
+        let next = match form {
+            _ if form.settles => NEXT,
+            _ if form.blocks && whole => INSIDE,
+            _ => "next",
+        };
         let call = if form.has_state { format!("s{at}.{next}") } else { form.name };
-        let _ = writeln!(body.section(whole), "const double v{at} = {call}({});", given.join(", "));
+        let arguments = given.join(", ");
+        let text = format!("const double v{at} = {call}({arguments});");
+        let looks_back = !form.rings.is_empty() || matches!(form.takes, Takes::Past(_));
+        let line = if form.divides { Line::divided(stage, at, arguments, text) } else { Line::of(stage, text) };
+        let after = body.push_step(at, whole, if looks_back { line.looking_back() } else { line });
         if self.passed_buffer(at).is_some() {
-            let _ = writeln!(body.section(whole), "e{at}[at] = v{at};");
+            body.push(whole, Line::of(after, format!("e{at}[at] = v{at};")));
         }
         let mine = |(source, _): &(Source, bool)| *source == Source::Step(at);
         if let Some(number) = body.histories.iter().position(mine) {
             let every = body.histories[number].1;
-            let _ = writeln!(body.section(every), "h{number}.push(v{at}, k{number});");
+            body.push(every, Line::past(after, format!("h{number}.push(v{at}, k{number});")));
         }
     }
 
@@ -465,7 +475,7 @@ impl Writer<'_> {
             if mine {
                 let value = self.value(part, source, false, body);
                 let row = if self.over_chunks { "row" } else { "t" };
-                let _ = writeln!(body.tail, "b.put({output}, {row}, {value});");
+                body.push(false, Line::fixed(format!("b.put({output}, {row}, {value});")));
             }
         }
     }

@@ -44,7 +44,11 @@ fn held(plans: &[(String, Program, Sequence)], bars: &[Vec<Vec<f64>>]) -> usize 
     for (i, (told, program, plan)) in plans.iter().enumerate() {
         device.order = ORDERS[i % 3];
         // Of the rings some find room, or none.
-        let limits = [Limits::default(), Limits { shared_bytes: 80 * 1024, ..Limits::default() }, Limits { shared_bytes: 0, ..Limits::default() }][i % 3];
+        let limits = [
+            Limits::default(),
+            Limits { shared_bytes: 80 * 1024, ..Limits::default() },
+            Limits { shared_bytes: 0, ..Limits::default() },
+        ][i % 3];
         let comparison = check(&device, program, plan, bars, limits);
         values += comparison.values;
         wrong.extend(comparison.differs.iter().map(|d| format!("{told}: {d:?}")));
