@@ -11,6 +11,7 @@
 #include "family.cuh"
 #include "joint.cuh"
 #include "math.cuh"
+#include "math_tables.cuh"
 #include "power.cuh"
 #include "recurrence.cuh"
 #include "run.cuh"

@@ -25,7 +25,7 @@ pub const PRECISION_F64: &str = "f64";
 /// See [`Precision::F32`].
 pub const PRECISION_F32: &str = "f32";
 /// Changes whenever the same plan over the same bars could give other bits.
-pub const NUMERICS_ID: &str = "n5";
+pub const NUMERICS_ID: &str = "n6";
 
 /// The number type that steps run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

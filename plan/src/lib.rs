@@ -13,6 +13,7 @@ mod deep;
 pub mod diagnostic;
 pub mod document;
 mod edges;
+pub mod elementary;
 mod exact;
 mod explain;
 pub mod family;

@@ -1,7 +1,8 @@
 //! The element-wise functions on single values: the one definition that constant folding, the CPU engine and its
-//! oracle share. Transcendental ones come from `libm`, so that they give the same bits on every machine.
+//! oracle share. Transcendental ones are those of [`elementary`], so that they give the same bits on every machine.
 
 use crate::ast::CompareOp;
+use crate::elementary;
 use crate::graph::{Binary, Unary};
 
 /// Comparisons closer than this, relative to the larger side or 1, are flagged `edge`: rounding could turn them.
@@ -19,12 +20,12 @@ pub fn unary(op: Unary, x: f64) -> f64 {
         Unary::Sqrt => x.sqrt(),
         Unary::Log => {
             if x > 0.0 {
-                libm::log(x)
+                elementary::ln(x)
             } else {
                 f64::NAN
             }
         }
-        Unary::Exp => libm::exp(x),
+        Unary::Exp => elementary::exp(x),
         Unary::Sign => {
             if x > 0.0 {
                 1.0
@@ -37,17 +38,17 @@ pub fn unary(op: Unary, x: f64) -> f64 {
         Unary::Round => round_half_even(x),
         Unary::Ceil => x.ceil(),
         Unary::Floor => x.floor(),
-        Unary::Ln => libm::log(x),
-        Unary::Log10 => libm::log10(x),
-        Unary::Sin => libm::sin(x),
-        Unary::Cos => libm::cos(x),
-        Unary::Tan => libm::tan(x),
-        Unary::Asin => libm::asin(x),
-        Unary::Acos => libm::acos(x),
-        Unary::Atan => libm::atan(x),
-        Unary::Sinh => libm::sinh(x),
-        Unary::Cosh => libm::cosh(x),
-        Unary::Tanh => libm::tanh(x),
+        Unary::Ln => elementary::ln(x),
+        Unary::Log10 => elementary::log10(x),
+        Unary::Sin => elementary::sin(x),
+        Unary::Cos => elementary::cos(x),
+        Unary::Tan => elementary::tan(x),
+        Unary::Asin => elementary::asin(x),
+        Unary::Acos => elementary::acos(x),
+        Unary::Atan => elementary::atan(x),
+        Unary::Sinh => elementary::sinh(x),
+        Unary::Cosh => elementary::cosh(x),
+        Unary::Tanh => elementary::tanh(x),
     }
 }
 
@@ -124,13 +125,13 @@ fn remainder(a: f64, b: f64) -> f64 {
     if b == 0.0 {
         return f64::NAN;
     }
-    let r = libm::fmod(a, b);
+    let r = a % b;
     if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
 }
 
 /// `pow(0, negative)` and `pow(negative, fraction)` are undefined; so is a power of NA, even NA^0.
 fn power(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() || (a == 0.0 && b < 0.0) { f64::NAN } else { libm::pow(a, b) }
+    if a.is_nan() || b.is_nan() || (a == 0.0 && b < 0.0) { f64::NAN } else { elementary::pow(a, b) }
 }
 
 fn defined(a: f64, b: f64) -> bool {

@@ -57,6 +57,8 @@ Functions whose outputs are whole numbers alone (candle patterns, trend modes, i
 compared with TA-Lib by `just live`.
 
 """
+# What tools/elementary_accuracy.py writes, at the page's end.
+ELEMENTARY = "## Elementary functions\n"
 TAIL = """
 What remains, and why:
 
@@ -184,7 +186,9 @@ def main():
     for name, (golden, stress) in table.items():
         cells = [f"{x:.1e}" for e in (golden, stress) for x in (e.ours, e.relative, e.theirs)]
         lines.append(f"| `{name}` | {' | '.join(cells)} | {golden.apart + stress.apart} |")
-    pathlib.Path(options.output).write_text(HEAD + "\n".join(lines) + "\n" + TAIL)
+    page = pathlib.Path(options.output)
+    _, heading, rest = page.read_text().partition(ELEMENTARY) if page.exists() else ("", "", "")
+    page.write_text(HEAD + "\n".join(lines) + "\n" + TAIL + (f"\n{heading}{rest}" if heading else ""))
 
 
 if __name__ == "__main__":

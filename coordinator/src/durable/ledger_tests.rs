@@ -96,7 +96,7 @@ async fn records_of_the_release_before_are_read_ended_and_deleted() {
     let control = Arc::new(MemoryStore::default());
     let header = |scan: &str, slot: &str| {
         format!(
-            r#"{{"adjustment":"none","allow_partial":false,"as_of_us":0,"class":{{"backend":"cpu","engine":"trawl/0.1.0","numerics":"n5","precision":"f64"}},"dataset":"d@00","document":{{"inline":"{{\"condition\":\"close > open\"}}"}},"generation":0,"owner":"ana","plan":"p","priority":"normal","request":{{"digest":"0b","slot":"{slot}"}},"scan":"{scan}","segments":3,"shards":"automatic","submitted_us":1,"symbols":9,"version":1}}"#
+            r#"{{"adjustment":"none","allow_partial":false,"as_of_us":0,"class":{{"backend":"cpu","engine":"trawl/0.1.0","numerics":"n6","precision":"f64"}},"dataset":"d@00","document":{{"inline":"{{\"condition\":\"close > open\"}}"}},"generation":0,"owner":"ana","plan":"p","priority":"normal","request":{{"digest":"0b","slot":"{slot}"}},"scan":"{scan}","segments":3,"shards":"automatic","submitted_us":1,"symbols":9,"version":1}}"#
         )
     };
     let end = r#"{"ended_us":5,"generation":0,"outcome":{"complete":{"answer_digest":"ee","disputed":false,"failed_symbols":2}},"version":1}"#;

@@ -15,7 +15,7 @@ fn header() -> Header {
         adjustment: "split@2026-11-20".into(),
         class: ExecutionClass {
             engine: "trawl/0.1.0".into(),
-            numerics: "n5".into(),
+            numerics: "n6".into(),
             backend: "cpu".into(),
             precision: "f64".into(),
         },
@@ -55,7 +55,7 @@ fn a_header_is_written_and_read_as_ever() {
         "document":{"inline":"{\"condition\":\"close > open\"}"},
         "dataset":"us5@abababababababababababababababababababababababababababababababab",
         "as_of_us":1700000000000000,"adjustment":"split@2026-11-20",
-        "class":{"engine":"trawl/0.1.0","numerics":"n5","backend":"cpu","precision":"f64"},
+        "class":{"engine":"trawl/0.1.0","numerics":"n6","backend":"cpu","precision":"f64"},
         "plan":"cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
         "segments":3,"symbols":150,"shards":{"count":4},"priority":"high",
         "submitted_us":1764000000000000,"deadline_us":1764000060000000,"allow_partial":true,

@@ -289,6 +289,12 @@ inline long long __double_as_longlong(double x) {
     return bits;
 }
 
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
+inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll((unsigned long long)x); }
+
 inline void block_barrier(int threads) { emulator::wait_for(threads); }
 
 inline bool warp_all(bool holds) { return emulator::vote_of_all(holds); }

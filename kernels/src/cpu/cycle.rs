@@ -5,10 +5,10 @@
 use std::f64::consts::{FRAC_PI_4, TAU};
 use std::sync::LazyLock;
 
+use trawl_plan::elementary;
 use trawl_plan::family::{Cycle, Mesa};
 
 use super::carry::{Carrier, Carry, carried};
-use super::exact::sin_cos;
 use super::lane::Recurrence;
 
 /// Weights of the transform's inner and outer pair of bars.
@@ -34,7 +34,8 @@ const RADIANS: f64 = 1.0 / DEGREES;
 /// last bit.
 static CIRCLES: LazyLock<Vec<Vec<(f64, f64)>>> = LazyLock::new(|| {
     let angle = |i: usize, n: usize| i as f64 * TAU / n as f64;
-    let circle = |n| (0..n).map(|i| sin_cos(angle(i, n))).collect();
+    let both = |angle| (elementary::sin(angle), elementary::cos(angle));
+    let circle = |n| (0..n).map(|i| both(angle(i, n))).collect();
     (0..=PERIOD_MAX).map(circle).collect()
 });
 
@@ -184,7 +185,7 @@ impl Transforms {
         let before = self.period;
         let mut period = before;
         if self.im != 0.0 && self.re != 0.0 {
-            period = 360.0 / (libm::atan(self.im / self.re) * DEGREES);
+            period = 360.0 / (elementary::atan(self.im / self.re) * DEGREES);
         }
         if period > 1.5 * before {
             period = 1.5 * before;
@@ -230,7 +231,7 @@ impl HilbertState {
         }
         let mut phase = self.phase;
         if imaginary.abs() > 0.0 {
-            phase = libm::atan(real / imaginary) * DEGREES;
+            phase = elementary::atan(real / imaginary) * DEGREES;
         } else if real < 0.0 {
             phase -= 90.0;
         } else if real > 0.0 {
@@ -309,7 +310,7 @@ impl Recurrence<1> for Hilbert {
             Cycle::Phase | Cycle::Sine | Cycle::LeadSine | Cycle::TrendMode => {
                 let (phase_before, sines_before) = (state.phase, state.sines);
                 state.phase = state.next_phase();
-                let sine = |ahead: f64| libm::sin((state.phase + ahead) * RADIANS);
+                let sine = |ahead: f64| elementary::sin((state.phase + ahead) * RADIANS);
                 match self.0 {
                     Cycle::Phase => state.phase,
                     Cycle::Sine => sine(0.0),
@@ -360,7 +361,7 @@ impl Recurrence<1> for Adaptive {
         let Some(Phasor { in_phase, quadrature, .. }) = state.transforms.next(x) else {
             return f64::NAN;
         };
-        let phase = if in_phase == 0.0 { 0.0 } else { libm::atan(quadrature / in_phase) * DEGREES };
+        let phase = if in_phase == 0.0 { 0.0 } else { elementary::atan(quadrature / in_phase) * DEGREES };
         let change = state.phase - phase;
         state.phase = phase;
         let factor = if change > 1.0 { (self.fast / change).max(self.slow) } else { self.fast };

@@ -9,7 +9,6 @@ mod carry;
 mod composite;
 mod cycle;
 mod elementwise;
-mod exact;
 mod extremes;
 mod fuse;
 mod index;

@@ -56,10 +56,11 @@ pub use simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simul
 pub const BACKEND_CUDA: &str = "cuda";
 
 /// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
-pub const HEADERS: [(&str, &str); 18] = [
+pub const HEADERS: [(&str, &str); 19] = [
     ("base.cuh", include_str!("../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../cuda/run.cuh")),
     ("elementwise.cuh", include_str!("../../cuda/elementwise.cuh")),
+    ("math_tables.cuh", include_str!("../../cuda/math_tables.cuh")),
     ("math.cuh", include_str!("../../cuda/math.cuh")),
     ("angle.cuh", include_str!("../../cuda/angle.cuh")),
     ("power.cuh", include_str!("../../cuda/power.cuh")),

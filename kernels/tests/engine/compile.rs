@@ -20,8 +20,8 @@ const BLOCK_REGISTERS: usize = 65_536;
 /// Shared memory that the system takes of each block: 227 KiB of a block's 228.
 const RESERVED_SHARED_BYTES: usize = 1024;
 
-/// Stack that a thread may take: the far reduction of an angle has arrays of its own.
-const STACK_BYTES_MAX: u64 = 1024;
+/// Stack that a thread may take: the averages of a family, and registers that a call saves.
+const STACK_BYTES_MAX: u64 = 512;
 
 /// The screen that we compare with others by: fifteen indicators, each at the last bar.
 pub const SCREEN: &[&str] = &[
@@ -64,15 +64,19 @@ const PLANS: &[&[&str]] = &[
     ],
 ];
 
-/// NVIDIA's compiler in the Python environment that `tools/get-venv` makes.
-fn compiler() -> Compiler {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let python = std::env::var("TRAWL_PYTHON").unwrap_or_else(|_| {
-        let made = Command::new(root.join("tools/get-venv")).output().expect("tools/get-venv runs");
+/// The interpreter of the Python environment that `tools/get-venv` makes.
+pub fn python() -> String {
+    std::env::var("TRAWL_PYTHON").unwrap_or_else(|_| {
+        let made = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/get-venv")).output();
+        let made = made.expect("tools/get-venv runs");
         assert!(made.status.success(), "tools/get-venv: {}", String::from_utf8_lossy(&made.stderr));
         String::from_utf8_lossy(&made.stdout).trim().to_owned()
-    });
-    let environment: Option<PathBuf> = Path::new(&python).parent().and_then(Path::parent).map(Path::to_path_buf);
+    })
+}
+
+/// NVIDIA's compiler in that environment.
+fn compiler() -> Compiler {
+    let environment: Option<PathBuf> = Path::new(&python()).parent().and_then(Path::parent).map(Path::to_path_buf);
     let search = Search::of_python(&environment.expect("bin/python of an environment"));
     Compiler::find(&search).unwrap_or_else(|e| panic!("this test needs the package nvidia-cuda-nvrtc: {e}"))
 }

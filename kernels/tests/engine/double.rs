@@ -5,6 +5,7 @@
 use std::cmp::Ordering;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
+use trawl_plan::elementary;
 use trawl_plan::graph::{Binary, Unary};
 use trawl_plan::scalar::{self, EDGE_TOLERANCE, TALIB_EPSILON};
 
@@ -47,7 +48,7 @@ impl Double {
 
     fn exp(self) -> Self {
         if self.high.is_nan() || self.high.abs() >= 700.0 {
-            return Self::of(libm::exp(self.high));
+            return Self::of(elementary::exp(self.high));
         }
         let whole = (self.high / LN_2.high).round();
         // 2^-6 of the rest converges fast; its exponential is squared six times.
@@ -62,14 +63,14 @@ impl Double {
     }
 
     fn ln(self) -> Self {
-        let first = Self::of(libm::log(self.high));
+        let first = Self::of(elementary::ln(self.high));
         if first.is_finite() { first + (self * (-first).exp() - 1.0) } else { first }
     }
 
     /// Sine and cosine.
     fn turn(self) -> (Self, Self) {
         if self.high.is_nan() || self.high.abs() >= 1e15 {
-            return (Self::of(libm::sin(self.high)), Self::of(libm::cos(self.high)));
+            return (Self::of(elementary::sin(self.high)), Self::of(elementary::cos(self.high)));
         }
         let quarters = (self.high / HALF_PI.high).round();
         let x = self - HALF_PI * quarters;
@@ -92,7 +93,7 @@ impl Double {
     }
 
     fn arc_tangent(self) -> Self {
-        let first = Self::of(libm::atan(self.high));
+        let first = Self::of(elementary::atan(self.high));
         let (sine, cosine) = first.turn();
         // The tangent of what is left is what is left.
         let left = (self * cosine - sine) / (cosine + self * sine);

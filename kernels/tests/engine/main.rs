@@ -8,6 +8,7 @@ mod device;
 mod double;
 mod double_tests;
 mod edges;
+mod elementary;
 mod emulator;
 mod emulator_tests;
 mod facts;

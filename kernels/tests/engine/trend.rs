@@ -116,14 +116,14 @@ fn carried<N: Number>(z: &[N], p: f64) -> Vec<N> {
 pub fn grown_return<N: Number>(rate: f64, cutout: f64, inputs: &[&[N]]) -> Vec<N> {
     let bar = |t: usize| {
         let i = (inputs[2][t].value() - 1.0).max(1.0);
-        let growth = if i >= cutout { libm_exp(rate * (i - cutout)) } else { 1.0 };
+        let growth = if i >= cutout { grown(rate * (i - cutout)) } else { 1.0 };
         let unnumbered = inputs[2][t].is_nan();
         if unnumbered { N::NAN } else { (known(inputs[0][t]) / known(inputs[1][t]) - N::of(1.0)) * growth }
     };
     (0..inputs[0].len()).map(bar).collect()
 }
 
-fn libm_exp(x: f64) -> f64 {
+fn grown(x: f64) -> f64 {
     x.exp().min(f64::MAX)
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use trawl_plan::elementary;
 use trawl_plan::graph::Bits;
 
 use crate::cpu::carry::{Carrier, carries_nothing, carry_lane};
@@ -41,7 +42,7 @@ impl Growth {
     /// e^(rate*(max(i, 1) - cutout)) for bar i, 1 before `cutout`; what overflows is the largest number.
     fn computed(rate: f64, cutout: u32, i: usize) -> f64 {
         let (bar, cutout) = (i.max(1) as f64, f64::from(cutout));
-        if bar < cutout { 1.0 } else { libm::exp(rate * (bar - cutout)).min(f64::MAX) }
+        if bar < cutout { 1.0 } else { elementary::exp(rate * (bar - cutout)).min(f64::MAX) }
     }
 
     /// Of bar i, counted from 0.
