@@ -243,16 +243,18 @@ fn a_batch_that_finds_no_memory_is_halved_and_goes_on() {
 #[test]
 fn memory_that_was_given_back_in_other_sizes_is_had_before_a_batch_is_halved() {
     let program = plan();
+    // One batch each, however little memory there is.
+    let whole = || ExecutorOptions { batch_bytes_max: Some(u64::MAX), ..waits() };
     let markets = [market(&[240; 200], 5), market(&[300; 170], 6)];
     // Each by itself on a device that has plenty: what it takes, and its launches.
     let alone = markets.each_ref().map(|bars| {
-        let world = world(Simulation::default(), waits());
+        let world = world(Simulation::default(), whole());
         world.agrees(&program, bars);
         world.device.counts()
     });
-    let memory_bytes = alone[0].most_bytes.max(alone[1].most_bytes) * 6 / 5;
+    let memory_bytes = alone[0].most_bytes.max(alone[1].most_bytes) * 5 / 4;
     assert!(memory_bytes < alone[0].most_bytes + alone[1].most_bytes);
-    let keeps = world(Simulation { memory_bytes, keeps_freed: true, ..Simulation::default() }, waits());
+    let keeps = world(Simulation { memory_bytes, keeps_freed: true, ..Simulation::default() }, whole());
     markets.iter().for_each(|bars| keeps.agrees(&program, bars));
     let counts = keeps.device.counts();
     assert!(counts.trims > 0, "{counts:?}");
