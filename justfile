@@ -128,7 +128,7 @@ chaos-seed seed:
     cargo build --profile ci -p trawl
     TRAWL_CHAOS_SEED={{ seed }} TRAWL_ETCD=$(tools/get-etcd) cargo test --profile ci -p trawl-tests --test integration chaos:: -- --nocapture
 
-# Parity and speed on this machine's GPU, 8 minutes at most; keeps benches/results/gpu-DATE.json
+# Parity and speed on this machine's GPU, compared with CuPy and numba.cuda; keeps benches/results/gpu-DATE.json. Steps of at most 9 minutes: `just gpu --steps figures,keep`
 gpu *options:
     benches/gpu.sh {{ options }}
 

@@ -56,8 +56,8 @@ impl Engine {
     }
 
     /// As [`Executable::evaluate_from`]. Bars of a known `source` stay on a device. Where a device's time went is recorded;
-    /// that of the calling thread is the caller's to record. A program that no kernel can be written for is run by the CPU,
-    /// whose bits are the same.
+    /// that of the calling thread is the caller's to record. A program that no kernel can be written for, or whose kernel is
+    /// refused, is run by the CPU, whose bits are the same.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -80,7 +80,7 @@ impl Engine {
             match done {
                 Ok(values) => return Ok(values),
                 Err(Fault::Cancelled) => return Err(Cancelled.into()),
-                Err(Fault::Lower(_)) => {}
+                Err(fault) if fault.has_no_kernel() => {}
                 Err(fault) => return Err(EngineError::Device(fault)),
             }
         }

@@ -1,45 +1,75 @@
 //! NVRTC: from a kernel's text to code for one architecture, headers from memory, the log kept. Needs no device and no
 //! driver.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
-use cudarc::nvrtc::sys;
+use cudarc::nvrtc::sys::nvrtcProgram;
 
-use super::library::{Search, open};
+use super::library::{Library, Open, Search};
 use super::{HEADERS, Kernel};
 
 /// Registers that a thread has at most.
 pub const REGISTERS_MAX: u32 = 255;
 
-/// Functions of NVRTC that are called here: one that lacks any is too old.
-const FUNCTIONS: [&str; 8] = [
-    "nvrtcVersion",
-    "nvrtcCreateProgram",
-    "nvrtcCompileProgram",
-    "nvrtcDestroyProgram",
-    "nvrtcGetProgramLogSize",
-    "nvrtcGetProgramLog",
-    "nvrtcGetCUBINSize",
-    "nvrtcGetCUBIN",
-];
+/// The least version: earlier ones refuse kernels with more than 4 KiB of arguments.
+const VERSION_LEAST: (c_int, c_int) = (12, 1);
+/// What every function of NVRTC returns when it succeeds. Results are numbers here: those of a version that comes later would be
+/// no value of an enumeration.
+const SUCCESS: c_int = 0;
+
+/// Declares the functions of NVRTC that are called here.
+macro_rules! functions {
+    ($($field:ident = $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
+        #[derive(Debug, Clone, Copy)]
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Functions {
+            fn of(library: &Open) -> Result<Self, CompileError> {
+                Ok(Self {$(
+                    // SAFETY: the type is that of NVRTC's header, the same in all versions since 12.
+                    $field: unsafe { library.function($name) }.ok_or(CompileError::TooOld { function: $name })?,
+                )*})
+            }
+        }
+    };
+}
+
+functions! {
+    version = "nvrtcVersion" (*mut c_int, *mut c_int) -> c_int;
+    error_string = "nvrtcGetErrorString" (c_int) -> *const c_char;
+    create_program = "nvrtcCreateProgram"
+        (*mut nvrtcProgram, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
+    compile_program = "nvrtcCompileProgram" (nvrtcProgram, c_int, *const *const c_char) -> c_int;
+    destroy_program = "nvrtcDestroyProgram" (*mut nvrtcProgram) -> c_int;
+    log_size = "nvrtcGetProgramLogSize" (nvrtcProgram, *mut usize) -> c_int;
+    log = "nvrtcGetProgramLog" (nvrtcProgram, *mut c_char) -> c_int;
+    cubin_size = "nvrtcGetCUBINSize" (nvrtcProgram, *mut usize) -> c_int;
+    cubin = "nvrtcGetCUBIN" (nvrtcProgram, *mut c_char) -> c_int;
+}
 
 /// Why a text could not be compiled.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CompileError {
-    #[error("NVIDIA's run-time compiler (libnvrtc, of CUDA 12 or 13) was not found; {place}")]
+    #[error("NVIDIA's run-time compiler (libnvrtc, of CUDA 12.1 or newer) was not found; {place}")]
     Absent { place: String },
     #[error("NVIDIA's run-time compiler is too old: it has no {function}")]
     TooOld { function: &'static str },
+    #[error("NVIDIA's run-time compiler (libnvrtc) has version {}.{}, and {}.{} is the least",
+        version.0, version.1, VERSION_LEAST.0, VERSION_LEAST.1)]
+    OldVersion { version: (i32, i32) },
     #[error("NVIDIA's run-time compiler failed: {code}{}{log}", if log.is_empty() { "" } else { ":\n" })]
     Failed { code: String, log: String },
 }
 
 /// A compiler that was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Compiler {
     /// Major and minor version.
     pub version: (i32, i32),
+    functions: Functions,
 }
 
 /// Code for one architecture.
@@ -58,37 +88,21 @@ pub struct Resources {
 }
 
 impl Compiler {
-    /// Finds NVRTC in the folders, or where the system's loader does.
+    /// Opens NVRTC from the folders, or where the system's loader finds it.
     ///
     /// # Errors
-    /// [`CompileError::Absent`], [`CompileError::TooOld`].
+    /// [`CompileError::Absent`], [`CompileError::TooOld`], [`CompileError::OldVersion`].
     pub fn find(search: &Search) -> Result<Self, CompileError> {
-        if let Some(path) = search.find("nvrtc") {
-            // Its other half is sought by name when the first text is compiled.
-            let folder = path.parent().map(std::path::Path::to_path_buf).into_iter();
-            let entries = folder.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
-            let mut halves: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_builtins(path)).collect();
-            halves.sort();
-            halves.iter().for_each(|half| {
-                open(half);
-            });
-            open(&path);
-        }
-        // SAFETY: only looks whether a library of that name opens.
-        if !unsafe { sys::is_culib_present() } {
-            let folders: Vec<String> = search.folders.iter().map(|folder| folder.display().to_string()).collect();
-            let place = format!("looked in {} and where the system does", folders.join(", "));
-            return Err(CompileError::Absent { place });
-        }
-        for function in FUNCTIONS {
-            // SAFETY: the library is there; the symbol is not called.
-            let symbol = unsafe { sys::culib().get::<*const ()>(function.as_bytes()) };
-            symbol.map_err(|_| CompileError::TooOld { function })?;
-        }
+        let library = Open::find(search, Library::Compiler);
+        let library = library.ok_or_else(|| CompileError::Absent { place: search.place() })?;
+        let functions = Functions::of(&library)?;
         let mut version = (0, 0);
         // SAFETY: two places for two numbers.
-        told(unsafe { sys::nvrtcVersion(&raw mut version.0, &raw mut version.1) }, "")?;
-        Ok(Self { version })
+        functions.check(unsafe { (functions.version)(&raw mut version.0, &raw mut version.1) }, "")?;
+        if version < VERSION_LEAST {
+            return Err(CompileError::OldVersion { version });
+        }
+        Ok(Self { version, functions })
     }
 
     /// Compiles a kernel for `architecture`, a compute capability such as 90.
@@ -120,67 +134,76 @@ impl Compiler {
         let mut options = options.into_iter().collect::<Result<Vec<CString>, CompileError>>()?;
         options.push(text(&format!("--gpu-architecture=sm_{architecture}"))?);
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        let mut program = Program(ptr::null_mut());
+        let functions = self.functions;
+        let mut program = Program { handle: ptr::null_mut(), functions };
         // SAFETY: every pointer is to a text or a list of texts that lives until the program is destroyed; the counts are
         // the lists' lengths.
         let code = unsafe {
             let count = names.len() as c_int;
             let (texts, names) = (texts.as_ptr(), names.as_ptr());
-            sys::nvrtcCreateProgram(&raw mut program.0, source.as_ptr(), name.as_ptr(), count, texts, names)
+            (functions.create_program)(&raw mut program.handle, source.as_ptr(), name.as_ptr(), count, texts, names)
         };
-        told(code, "")?;
+        functions.check(code, "")?;
         // SAFETY: the program was made just now, the options are texts.
-        let code = unsafe { sys::nvrtcCompileProgram(program.0, options.len() as c_int, options.as_ptr()) };
+        let code = unsafe { (functions.compile_program)(program.handle, options.len() as c_int, options.as_ptr()) };
         let log = program.log();
-        told(code, &log)?;
+        functions.check(code, &log)?;
         Ok(Compiled { cubin: program.cubin()?, log })
     }
 }
 
-fn is_builtins(path: &std::path::Path) -> bool {
-    let name = path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
-    name.starts_with("libnvrtc-builtins.so") && !name.contains("alt")
-}
-
-fn told(code: sys::nvrtcResult, log: &str) -> Result<(), CompileError> {
-    match code {
-        sys::nvrtcResult::NVRTC_SUCCESS => Ok(()),
-        code => Err(CompileError::Failed { code: format!("{code:?}"), log: log.to_owned() }),
+impl Functions {
+    fn check(&self, code: c_int, log: &str) -> Result<(), CompileError> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: a text for every number, which lives as long as the library.
+        let text = unsafe { (self.error_string)(code) };
+        let code = if text.is_null() {
+            format!("error {code}")
+        } else {
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        Err(CompileError::Failed { code, log: log.to_owned() })
     }
 }
 
 /// A program of NVRTC's, destroyed at the end.
-struct Program(sys::nvrtcProgram);
+struct Program {
+    handle: nvrtcProgram,
+    functions: Functions,
+}
 
 impl Program {
     fn log(&self) -> String {
         let mut size = 0usize;
         // SAFETY: the program lives; a place for a number.
-        if unsafe { sys::nvrtcGetProgramLogSize(self.0, &raw mut size) } != sys::nvrtcResult::NVRTC_SUCCESS {
+        if unsafe { (self.functions.log_size)(self.handle, &raw mut size) } != SUCCESS {
             return String::new();
         }
         let mut log = vec![0u8; size];
         // SAFETY: as many bytes as were asked for.
-        unsafe { sys::nvrtcGetProgramLog(self.0, log.as_mut_ptr().cast()) };
+        unsafe { (self.functions.log)(self.handle, log.as_mut_ptr().cast()) };
         String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned()
     }
 
     fn cubin(&self) -> Result<Vec<u8>, CompileError> {
         let mut size = 0usize;
         // SAFETY: the program lives and was compiled; a place for a number.
-        told(unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut size) }, "")?;
+        self.functions.check(unsafe { (self.functions.cubin_size)(self.handle, &raw mut size) }, "")?;
         let mut cubin = vec![0u8; size];
         // SAFETY: as many bytes as were asked for.
-        told(unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast()) }, "")?;
+        self.functions.check(unsafe { (self.functions.cubin)(self.handle, cubin.as_mut_ptr().cast()) }, "")?;
         Ok(cubin)
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if !self.0.is_null() {
-            // SAFETY: made by nvrtcCreateProgram and destroyed once. There is nobody to tell of a failure.
-            unsafe { sys::nvrtcDestroyProgram(&raw mut self.0) };
+        if !self.handle.is_null() {
+            // SAFETY: made by nvrtcCreateProgram and destroyed once. Nobody is left who could be told of a failure.
+            unsafe { (self.functions.destroy_program)(&raw mut self.handle) };
         }
     }
 }
@@ -225,7 +248,7 @@ mod tests {
         let search = Search { folders: vec!["/nowhere/at/all".into()] };
         match Compiler::find(&search) {
             Err(CompileError::Absent { place }) => assert!(place.contains("/nowhere/at/all"), "{place}"),
-            Err(CompileError::TooOld { .. }) | Ok(_) => {}
+            Err(CompileError::TooOld { .. } | CompileError::OldVersion { .. }) | Ok(_) => {}
             Err(other) => panic!("{other}"),
         }
     }

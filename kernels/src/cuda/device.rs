@@ -57,6 +57,9 @@ pub enum Fault {
     /// The plan cannot run on a device.
     #[error(transparent)]
     Lower(#[from] LowerError),
+    /// The compiler refused a kernel's text, or the driver its code. It would on every device of this kind.
+    #[error("the device refuses a kernel: {0}")]
+    Code(String),
     /// Nobody wants the values any more.
     #[error("the run was cancelled")]
     Cancelled,
@@ -65,7 +68,12 @@ pub enum Fault {
 impl Fault {
     /// Whether another worker, or this one later, may succeed.
     pub fn is_retryable(&self) -> bool {
-        !matches!(self, Self::Lower(_) | Self::Cancelled)
+        !self.has_no_kernel() && !matches!(self, Self::Cancelled)
+    }
+
+    /// Whether there is no kernel for the program here, and the CPU computes it, with the same bits.
+    pub fn has_no_kernel(&self) -> bool {
+        matches!(self, Self::Lower(_) | Self::Code(_))
     }
 }
 
@@ -112,7 +120,8 @@ pub struct Mark(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub(super) u64);
 
-/// A device, real or simulated. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`] or [`Fault::Failed`].
+/// A device, real or simulated. All errors are [`Fault::OutOfMemory`], [`Fault::Lost`], [`Fault::Failed`] or, of [`Device::compile`]
+/// and [`Device::load`], [`Fault::Code`].
 pub trait Device: Send + Sync + Debug {
     fn facts(&self) -> &Facts;
 

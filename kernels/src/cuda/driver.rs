@@ -21,6 +21,10 @@ const SPIN: Duration = Duration::from_micros(100);
 /// Sleep between looks at a mark.
 const POLL: Duration = Duration::from_micros(30);
 
+/// Of the memory that a multiprocessor divides between its cache and blocks' shared memory, what kernels want shared: their tiles are
+/// read once, so a cache holds nothing that is read again.
+const CARVE_OUT_PERCENT: i32 = 100;
+
 /// A moment on the device and on the host.
 struct Anchor {
     event: sys::CUevent,
@@ -50,32 +54,9 @@ impl std::fmt::Debug for Cuda {
     }
 }
 
-/// Whether every later call of the process fails after this one.
-fn is_sticky(code: sys::CUresult) -> bool {
-    use sys::CUresult as R;
-    matches!(
-        code,
-        R::CUDA_ERROR_ILLEGAL_ADDRESS
-            | R::CUDA_ERROR_LAUNCH_TIMEOUT
-            | R::CUDA_ERROR_ASSERT
-            | R::CUDA_ERROR_HARDWARE_STACK_ERROR
-            | R::CUDA_ERROR_ILLEGAL_INSTRUCTION
-            | R::CUDA_ERROR_MISALIGNED_ADDRESS
-            | R::CUDA_ERROR_INVALID_ADDRESS_SPACE
-            | R::CUDA_ERROR_INVALID_PC
-            | R::CUDA_ERROR_LAUNCH_FAILED
-            | R::CUDA_ERROR_ECC_UNCORRECTABLE
-            | R::CUDA_ERROR_NVLINK_UNCORRECTABLE
-            | R::CUDA_ERROR_CONTEXT_IS_DESTROYED
-            | R::CUDA_ERROR_DEINITIALIZED
-            | R::CUDA_ERROR_EXTERNAL_DEVICE
-            | R::CUDA_ERROR_UNKNOWN
-    )
-}
-
-fn told(error: DriverError) -> Fault {
-    let text = format!("{error:?}");
-    if is_sticky(error.0) { Fault::Lost(text) } else { Fault::Failed(text) }
+/// An error of a call before there is a device to ask whether it goes on.
+fn opening(error: DriverError) -> Fault {
+    Fault::Failed(format!("{error:?}"))
 }
 
 impl Cuda {
@@ -84,13 +65,13 @@ impl Cuda {
     /// # Errors
     /// [`Fault`].
     pub fn open(gpu: &Gpu) -> Result<Self, Fault> {
-        let context = CudaContext::new(gpu.ordinal).map_err(told)?;
-        context.bind_to_thread().map_err(told)?;
+        let context = CudaContext::new(gpu.ordinal).map_err(opening)?;
+        context.bind_to_thread().map_err(opening)?;
         let ordinal = i32::try_from(gpu.ordinal).unwrap_or(0);
-        let device = result::device::get(ordinal).map_err(told)?;
-        keep_freed_memory(device).map_err(told)?;
-        let idle = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(told)?;
-        let anchor = Anchor { event: new_event().map_err(told)?, at: Instant::now() };
+        let device = result::device::get(ordinal).map_err(opening)?;
+        set_up_pool(device).map_err(opening)?;
+        let idle = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(opening)?;
+        let anchor = Anchor { event: new_event().map_err(opening)?, at: Instant::now() };
         let multiprocessors = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let facts = Facts {
             name: gpu.name.clone(),
@@ -101,15 +82,41 @@ impl Cuda {
             compiler: gpu.compiler.version,
             memory_bytes: gpu.memory_bytes,
             shared_bytes: gpu.shared_bytes,
-            multiprocessors: context.attribute(multiprocessors).map_err(told)?.unsigned_abs(),
+            multiprocessors: context.attribute(multiprocessors).map_err(opening)?.unsigned_abs(),
         };
         let device = Self { facts, compiler: gpu.compiler, context, device, idle, anchor: Mutex::new(anchor) };
-        device.renew(&mut device.anchor.lock().unwrap_or_else(PoisonError::into_inner)).map_err(told)?;
+        device.renew(&mut device.anchor.lock().unwrap_or_else(PoisonError::into_inner)).map_err(opening)?;
         Ok(device)
     }
 
     fn bind(&self) -> Result<(), Fault> {
-        self.context.bind_to_thread().map_err(told)
+        self.context.bind_to_thread().map_err(|e| self.fault(e))
+    }
+
+    /// What an error that nobody expected means: every call fails from now on, or this one did. Which errors end a context depends on
+    /// the driver's version, so it is asked.
+    fn fault(&self, error: DriverError) -> Fault {
+        let text = format!("{error:?}");
+        // SAFETY: context and stream are ours and live as long as we do.
+        let state = unsafe {
+            match sys::cuCtxSetCurrent(self.context.cu_ctx()) {
+                sys::CUresult::CUDA_SUCCESS => sys::cuStreamQuery(self.idle),
+                lost => lost,
+            }
+        };
+        match state {
+            // With work or without, the stream goes on.
+            sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_NOT_READY => Fault::Failed(text),
+            _ => Fault::Lost(text),
+        }
+    }
+
+    /// As [`Self::fault`], of a call that takes a kernel's code: it fails for lack of memory, or because of the code.
+    fn refused(&self, error: DriverError) -> Fault {
+        match self.fault(error) {
+            Fault::Failed(text) if error.0 != sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Fault::Code(text),
+            fault => fault,
+        }
     }
 
     /// Compares the clocks.
@@ -130,15 +137,21 @@ impl Cuda {
     }
 }
 
-/// What is given back stays with the process, so that it is had again without asking the system.
-fn keep_freed_memory(device: sys::CUdevice) -> Result<(), DriverError> {
-    let mut all = u64::MAX;
-    let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    // SAFETY: the device is there; the attribute is a number of 64 bits.
+/// Memory that is given back stays with the process, and an allocation never waits for another stream to give memory back.
+fn set_up_pool(device: sys::CUdevice) -> Result<(), DriverError> {
+    use sys::CUmemPool_attribute::{
+        CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as THRESHOLD,
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES as INTERNAL_DEPENDENCIES,
+    };
+    let (mut all, mut off) = (u64::MAX, 0i32);
+    // SAFETY: the device is there; the first attribute is a number of 64 bits, the second one of 32.
     unsafe {
         let pool = result::device::get_mem_pool(device)?;
-        result::mem_pool::set_attribute(pool, threshold, (&raw mut all).cast())
+        result::mem_pool::set_attribute(pool, THRESHOLD, (&raw mut all).cast())?;
+        // A driver that does not have it makes no such dependencies.
+        let _ = result::mem_pool::set_attribute(pool, INTERNAL_DEPENDENCIES, (&raw mut off).cast());
     }
+    Ok(())
 }
 
 fn new_event() -> Result<sys::CUevent, DriverError> {
@@ -168,19 +181,19 @@ impl Device for Cuda {
 
     fn free_bytes(&self) -> Result<u64, Fault> {
         self.bind()?;
-        Ok(result::mem_get_info().map_err(told)?.0 as u64)
+        Ok(result::mem_get_info().map_err(|e| self.fault(e))?.0 as u64)
     }
 
     fn trim(&self) -> Result<(), Fault> {
         self.bind()?;
         // SAFETY: the device and its pool live.
         unsafe { result::device::get_mem_pool(self.device).and_then(|pool| result::mem_pool::trim_to(pool, 0)) }
-            .map_err(told)
+            .map_err(|e| self.fault(e))
     }
 
     fn stream(&self) -> Result<Stream, Fault> {
         self.bind()?;
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(told)?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|e| self.fault(e))?;
         Ok(Stream(stream as u64))
     }
 
@@ -188,7 +201,7 @@ impl Device for Cuda {
         self.bind()?;
         // SAFETY: memory of the host that is never given back before the process ends. Not write-combined: results are read.
         let address = unsafe { result::malloc_host(cells * CELL_BYTES, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        let address = address.map_err(told)?;
+        let address = address.map_err(|e| self.fault(e))?;
         // SAFETY: so many bytes were just had; zeroes are cells.
         unsafe { address.cast::<u64>().write_bytes(0, cells) };
         Ok(Staging { address: address as u64, cells })
@@ -217,7 +230,7 @@ impl Device for Cuda {
         match unsafe { result::malloc_async(stream.0 as sys::CUstream, bytes) } {
             Ok(address) => Ok(Memory { address, cells }),
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells)),
-            Err(error) => Err(told(error)),
+            Err(error) => Err(self.fault(error)),
         }
     }
 
@@ -242,7 +255,7 @@ impl Device for Cuda {
             let host = std::slice::from_raw_parts((from.0.address as *const u64).add(from.1), cells);
             result::memcpy_htod_async(to.0.at(to.1), host, stream.0 as sys::CUstream)
         }
-        .map_err(told)
+        .map_err(|e| self.fault(e))
     }
 
     fn copy_out(
@@ -260,7 +273,7 @@ impl Device for Cuda {
             let bytes = cells * CELL_BYTES;
             sys::cuMemcpyDtoHAsync_v2(host, from.0.at(from.1), bytes, stream.0 as sys::CUstream).result()
         }
-        .map_err(told)
+        .map_err(|e| self.fault(e))
     }
 
     fn copy_within(
@@ -277,12 +290,12 @@ impl Device for Cuda {
         self.bind()?;
         let (bytes, stream) = (cells * CELL_BYTES, stream.0 as sys::CUstream);
         // SAFETY: both ends are within their memory.
-        unsafe { result::memcpy_dtod_async(to.0.at(to.1), from.0.at(from.1), bytes, stream) }.map_err(told)
+        unsafe { result::memcpy_dtod_async(to.0.at(to.1), from.0.at(from.1), bytes, stream) }.map_err(|e| self.fault(e))
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Vec<u8>, Fault> {
         let made = self.compiler.compile(kernel, self.facts.architecture());
-        Ok(made.map_err(|e| Fault::Failed(e.to_string()))?.cubin)
+        Ok(made.map_err(|e| Fault::Code(e.to_string()))?.cubin)
     }
 
     fn load(&self, kernel: &Kernel, code: &[u8]) -> Result<Function, Fault> {
@@ -290,11 +303,14 @@ impl Device for Cuda {
         let name = CString::new(kernel.name.as_str()).map_err(|e| Fault::Failed(e.to_string()))?;
         let most = i32::try_from(self.facts.shared_bytes).unwrap_or(i32::MAX);
         let shared = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let carve_out = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
         // SAFETY: the code is an image that our compiler made for this device (the cache checks sums); it is never unloaded.
         unsafe {
-            let module = result::module::load_data(code.as_ptr().cast()).map_err(told)?;
-            let function = result::module::get_function(module, name).map_err(told)?;
-            result::function::set_function_attribute(function, shared, most).map_err(told)?;
+            let module = result::module::load_data(code.as_ptr().cast()).map_err(|e| self.refused(e))?;
+            let function = result::module::get_function(module, name).map_err(|e| self.refused(e))?;
+            result::function::set_function_attribute(function, shared, most).map_err(|e| self.refused(e))?;
+            // A wish: without it the driver divides the memory as it sees fit.
+            let _ = result::function::set_function_attribute(function, carve_out, CARVE_OUT_PERCENT);
             Ok(Function(function as u64))
         }
     }
@@ -320,18 +336,18 @@ impl Device for Cuda {
             let stream = stream.0 as sys::CUstream;
             result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), shared, stream, &mut parameters)
         }
-        .map_err(told)
+        .map_err(|e| self.fault(e))
     }
 
     fn mark(&self, stream: Stream) -> Result<Mark, Fault> {
         self.bind()?;
-        let event = new_event().map_err(told)?;
+        let event = new_event().map_err(|e| self.fault(e))?;
         // SAFETY: both live.
         match unsafe { result::event::record(event, stream.0 as sys::CUstream) } {
             Ok(()) => Ok(Mark(event as u64)),
             Err(error) => {
                 self.forget(Mark(event as u64));
-                Err(told(error))
+                Err(self.fault(error))
             }
         }
     }
@@ -344,11 +360,11 @@ impl Device for Cuda {
             match unsafe { result::event::query(mark.0 as sys::CUevent) } {
                 Ok(()) => {
                     // What failed where nobody could be told.
-                    self.context.check_err().map_err(told)?;
+                    self.context.check_err().map_err(|e| self.fault(e))?;
                     return Ok(true);
                 }
                 Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(self.fault(error)),
             }
             let now = Instant::now();
             if now >= until {
@@ -366,9 +382,9 @@ impl Device for Cuda {
         self.bind()?;
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
         if anchor.at.elapsed() > ANCHOR_AGE_MAX {
-            self.renew(&mut anchor).map_err(told)?;
+            self.renew(&mut anchor).map_err(|e| self.fault(e))?;
         }
-        let ms = elapsed(anchor.event, mark.0 as sys::CUevent).map_err(told)?;
+        let ms = elapsed(anchor.event, mark.0 as sys::CUevent).map_err(|e| self.fault(e))?;
         let (before, distance) = milliseconds(ms);
         let at = if before { anchor.at.checked_sub(distance) } else { anchor.at.checked_add(distance) };
         Ok(at.unwrap_or(anchor.at))
@@ -376,7 +392,7 @@ impl Device for Cuda {
 
     fn between(&self, first: &Mark, last: &Mark) -> Result<Duration, Fault> {
         self.bind()?;
-        let ms = elapsed(first.0 as sys::CUevent, last.0 as sys::CUevent).map_err(told)?;
+        let ms = elapsed(first.0 as sys::CUevent, last.0 as sys::CUevent).map_err(|e| self.fault(e))?;
         Ok(milliseconds(ms).1)
     }
 

@@ -71,7 +71,7 @@ type OnLost = Box<dyn FnOnce(&str) + Send>;
 
 /// A device and what runs on it.
 pub struct Executor {
-    device: Arc<dyn Device>,
+    pub(super) device: Arc<dyn Device>,
     pub(super) options: ExecutorOptions,
     pub(super) budget: Arc<Budget>,
     pub(super) pool: Arc<Pool>,
@@ -267,6 +267,8 @@ impl Executor {
     fn run(&self, call: &mut Call<'_>, cancel: &dyn Cancel, told: &mut dyn FnMut(Told<'_>)) -> Result<(), Fault> {
         let mut waiting = self.cut(call);
         let mut under_way: VecDeque<Batch> = VecDeque::new();
+        // Whether the device was trimmed since a batch was last started.
+        let mut trimmed = false;
         loop {
             if cancel.cancelled() {
                 return Err(Fault::Cancelled);
@@ -287,13 +289,22 @@ impl Executor {
                 continue;
             };
             match self.start(call, groups.clone(), lent) {
-                Ok(batch) => under_way.extend(batch),
+                Ok(batch) => {
+                    trimmed = false;
+                    under_way.extend(batch);
+                }
                 Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => waiting.push_front(groups),
                 Err(Fault::OutOfMemory { .. }) if !under_way.is_empty() => {
                     waiting.push_front(groups);
                     if let Some(batch) = under_way.pop_front() {
                         self.finish(batch, call, told)?;
                     }
+                }
+                Err(Fault::OutOfMemory { .. }) if !trimmed => {
+                    // What was given back is kept in pieces of other sizes.
+                    self.device.trim()?;
+                    trimmed = true;
+                    waiting.push_front(groups);
                 }
                 Err(Fault::OutOfMemory { .. }) if groups.len() > 1 => {
                     let middle = groups.start + groups.len() / 2;
@@ -316,6 +327,8 @@ impl Executor {
     fn start_when_others_end(&self, call: &mut Call<'_>, groups: Range<usize>) -> Result<Option<Batch>, Fault> {
         let _alone = self.tight.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
+            // What other calls have given back since.
+            self.device.trim()?;
             let returns = self.pool.returns();
             let Some(lent) = self.pool.lend(true)? else { continue };
             match self.start(call, groups.clone(), lent) {

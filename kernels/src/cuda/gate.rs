@@ -4,13 +4,13 @@
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use super::compiler::{CompileError, Compiler};
-use super::library::{Search, open};
+use super::library::{Library, Open, Search};
 
 /// Lowest compute capability: copies in the background came with it.
 const CAPABILITY_LEAST: (i32, i32) = (8, 0);
 
 /// Functions of the driver that came last of those that are called here, or in cudarc's name.
-const FUNCTIONS: [&str; 26] = [
+const FUNCTIONS: [&str; 27] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorString",
@@ -21,6 +21,7 @@ const FUNCTIONS: [&str; 26] = [
     "cuDevicePrimaryCtxRetain",
     "cuCtxSetCurrent",
     "cuStreamCreate",
+    "cuStreamQuery",
     "cuMemHostAlloc",
     "cuMemGetInfo_v2",
     "cuMemAllocAsync",
@@ -40,7 +41,7 @@ const FUNCTIONS: [&str; 26] = [
 ];
 
 /// A device that plans can run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Gpu {
     pub ordinal: usize,
     pub name: String,
@@ -150,13 +151,13 @@ pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
     Err(refused.unwrap_or_else(|| Unavailable::NoDevice("it counts none".to_owned())))
 }
 
-/// Looks for the driver, and how many devices it has.
+/// Looks for the driver, and how many devices it has. The one that the system's loader finds takes precedence: it belongs to the
+/// kernel's module, and the bindings open it by name whatever else is open.
 fn driver(search: &Search) -> Result<usize, Unavailable> {
-    if let Some(driver) = search.find("cuda") {
-        open(&driver);
-    }
     // SAFETY: only looks whether a library of that name opens.
-    if !unsafe { sys::is_culib_present() } {
+    let present = || unsafe { sys::is_culib_present() };
+    // One of a folder stays open, and then the bindings find it by its soname, the last name that they try.
+    if !present() && (Open::find(search, Library::Driver).is_none() || !present()) {
         return Err(Unavailable::NoDriver);
     }
     for function in FUNCTIONS {

@@ -46,7 +46,7 @@ pub use driver::Cuda;
 pub use executor::{Executor, ExecutorOptions};
 pub use gate::{Gpu, Seen, Unavailable, devices, gpu_available};
 pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
-pub use library::{LIBRARIES_VARIABLE, Search};
+pub use library::{LIBRARIES_VARIABLE, Library, Search};
 pub use lower::{Kernel, LowerError, Lowered};
 pub use lowering::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
 pub use sequence::{Call, Sequence, Series};

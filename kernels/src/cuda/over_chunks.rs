@@ -119,18 +119,23 @@ impl Executor {
                 Batched { group, part: 0, symbols: pieces.to_vec(), keys: call.keys(&members), members }
             })
             .collect();
-        let mut alone = None;
+        let (mut alone, mut trimmed) = (None, false);
         let batch = loop {
             let returns = self.pool.returns();
             let Some(lent) = self.pool.lend(true)? else { continue };
             match Batch::start(&call.ready, &call.task, call.cut.places(&lanes), &groups, call.next_batch, lent) {
                 Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => {}
+                Err(Fault::OutOfMemory { .. }) if !trimmed => {
+                    self.device.trim()?;
+                    trimmed = true;
+                }
                 Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
                     alone.get_or_insert_with(|| self.tight.lock().unwrap_or_else(PoisonError::into_inner));
                     if symbols.len() > 1 || !self.pool.wait_for_return(returns) {
                         let needed_bytes = needed_bytes.max(call.bytes(symbols));
                         return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
                     }
+                    trimmed = false;
                 }
                 started => break started?,
             }

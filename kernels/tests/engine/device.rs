@@ -241,6 +241,47 @@ fn a_batch_that_finds_no_memory_is_halved_and_goes_on() {
 }
 
 #[test]
+fn memory_that_was_given_back_in_other_sizes_is_had_before_a_batch_is_halved() {
+    let program = plan();
+    // One batch each, however little memory there is.
+    let whole = || ExecutorOptions { batch_bytes_max: Some(u64::MAX), ..waits() };
+    let markets = [market(&[240; 200], 5), market(&[300; 170], 6)];
+    // Each by itself on a device that has plenty: what it takes, and its launches.
+    let alone = markets.each_ref().map(|bars| {
+        let world = world(Simulation::default(), whole());
+        world.agrees(&program, bars);
+        world.device.counts()
+    });
+    let memory_bytes = alone[0].most_bytes.max(alone[1].most_bytes) * 5 / 4;
+    assert!(memory_bytes < alone[0].most_bytes + alone[1].most_bytes);
+    let keeps = world(Simulation { memory_bytes, keeps_freed: true, ..Simulation::default() }, whole());
+    markets.iter().for_each(|bars| keeps.agrees(&program, bars));
+    let counts = keeps.device.counts();
+    assert!(counts.trims > 0, "{counts:?}");
+    assert_eq!(counts.launches, alone[0].launches + alone[1].launches, "no batch was halved");
+}
+
+#[test]
+fn a_program_whose_kernel_is_refused_is_computed_by_the_cpu() {
+    let (program, bars) = (plan(), bars());
+    let symbols = inputs(&program, &bars, &[]);
+    let from = vec![0; symbols.len()];
+    let World { device, executor } = world(Simulation::default(), waits());
+    let fused = Sequence::fused(&program).expect("every primitive");
+    fused.calls.iter().for_each(|call| device.refuse(call.lowered.kernel.fingerprint));
+    let executable = lowered(&program);
+    let (cancel, stages) = (&NoCancel, &mut Stages::default());
+    let refused = executor.evaluate_from(&executable, &symbols, &from, None, cancel, stages).expect_err("refused");
+    assert!(matches!(refused, Fault::Code(_)) && !refused.is_retryable(), "{refused}");
+    assert_eq!(executor.lost(), None);
+    let want = evaluate_from(&program, &symbols, &from, &NoCancel).expect("not cancelled");
+    let engine = Engine::Device(Arc::new(executor));
+    let got = engine.evaluate_from(&executable, &symbols, &from, None, cancel, stages).expect("the CPU's values");
+    assert!(bits(&got) == bits(&want));
+    assert_eq!(device.counts().launches, 0);
+}
+
+#[test]
 fn one_group_that_does_not_fit_is_an_error_that_names_bytes() {
     let (program, bars) = (plan(), bars());
     let symbols = inputs(&program, &bars, &[]);

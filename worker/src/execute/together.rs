@@ -321,7 +321,7 @@ impl Device<'_> {
         let finish = |((mut live, inputs), fault): ((Live<'r>, &PieceInputs<'_>), Option<Fault>)| {
             let done = match fault {
                 None => Ok(()),
-                Some(Fault::Lower(_)) => self.on_processors(p, inputs, &mut live),
+                Some(fault) if fault.has_no_kernel() => self.on_processors(p, inputs, &mut live),
                 Some(fault) => Err(of_fault(fault)),
             };
             match done {
@@ -350,10 +350,12 @@ impl Device<'_> {
                         live.take(&inputs[at], values);
                         live.end(step, self.said);
                     }),
-                    Err(Fault::Lower(_)) => scope.spawn(move |_| match self.on_processors(p, &inputs[at], &mut live) {
-                        Ok(()) => live.end(step, self.said),
-                        Err(error) => live.fail(error, self.said),
-                    }),
+                    Err(fault) if fault.has_no_kernel() => {
+                        scope.spawn(move |_| match self.on_processors(p, &inputs[at], &mut live) {
+                            Ok(()) => live.end(step, self.said),
+                            Err(error) => live.fail(error, self.said),
+                        });
+                    }
                     Err(fault) => live.fail(of_fault(fault), self.said),
                 }
             });

@@ -53,6 +53,7 @@ pub struct Counts {
     pub allocations: u64,
     pub launches: u64,
     pub compiled: u64,
+    pub trims: u64,
     /// Copies to the device, and their bytes.
     pub copies_in: u64,
     pub copied_in_bytes: u64,
@@ -106,6 +107,7 @@ impl Simulated {
             allocations: state.allocations,
             launches: state.launches,
             compiled: state.compiled,
+            trims: state.trims,
             copies_in: state.copies_in,
             copied_in_bytes: state.copied_in_bytes,
             used_bytes: state.used_bytes,
@@ -122,6 +124,15 @@ impl Simulated {
     pub fn let_go(&self) {
         self.state().held.clear();
         self.let_go.notify_all();
+    }
+
+    /// Has the compiler refuse this kernel.
+    pub fn refuse(&self, fingerprint: u128) {
+        self.state().refused.insert(fingerprint);
+    }
+
+    fn free_bytes_of(&self, state: &State) -> u64 {
+        self.simulation.memory_bytes.saturating_sub(state.used_bytes + state.kept_bytes())
     }
 
     fn clock(&self, state: &State) -> Duration {
@@ -164,10 +175,13 @@ impl Device for Simulated {
     }
 
     fn free_bytes(&self) -> Result<u64, Fault> {
-        Ok(self.simulation.memory_bytes.saturating_sub(self.state().used_bytes))
+        Ok(self.free_bytes_of(&self.state()))
     }
 
     fn trim(&self) -> Result<(), Fault> {
+        let mut state = self.state();
+        state.trims += 1;
+        state.kept.clear();
         Ok(())
     }
 
@@ -198,8 +212,10 @@ impl Device for Simulated {
         }
         state.allocations += 1;
         let needed_bytes = (cells * CELL_BYTES) as u64;
-        let free_bytes = self.simulation.memory_bytes.saturating_sub(state.used_bytes);
-        if needed_bytes > free_bytes || self.simulation.no_memory_at == Some(state.allocations) {
+        let free_bytes = self.free_bytes_of(state);
+        let kept = state.kept.get_mut(&cells).filter(|pieces| **pieces > 0);
+        let is_kept = kept.map(|pieces| *pieces -= 1).is_some();
+        if !is_kept && needed_bytes > free_bytes || self.simulation.no_memory_at == Some(state.allocations) {
             return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
         }
         state.used_bytes += needed_bytes;
@@ -215,6 +231,9 @@ impl Device for Simulated {
         let put = self.put(stream, None, Duration::ZERO, Work::Release(memory.address));
         let mut state = self.state();
         state.used_bytes = state.used_bytes.saturating_sub(bytes);
+        if self.simulation.keeps_freed {
+            *state.kept.entry(memory.cells).or_default() += 1;
+        }
         if put.is_err() {
             state.memory.remove(&memory.address);
         }
@@ -258,13 +277,16 @@ impl Device for Simulated {
         while state.held.contains(&kernel.fingerprint) {
             state = self.let_go.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        if state.refused.contains(&kernel.fingerprint) {
+            return Err(Fault::Code(format!("{} is refused", kernel.name)));
+        }
         state.compiled += 1;
         Ok(kernel.name.clone().into_bytes())
     }
 
     fn load(&self, kernel: &Kernel, code: &[u8]) -> Result<Function, Fault> {
         if code != kernel.name.as_bytes() {
-            return Err(failed("code of another kernel"));
+            return Err(Fault::Code("code of another kernel".to_owned()));
         }
         let mut state = self.state();
         state.functions.push(kernel.name.clone());

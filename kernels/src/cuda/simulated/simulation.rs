@@ -15,6 +15,8 @@ pub struct Simulation {
     pub kernel: Duration,
     /// Time goes by for real.
     pub real_time: bool,
+    /// Memory that is given back is kept for allocations of the same size until the device is trimmed.
+    pub keeps_freed: bool,
     /// The allocation that finds no memory.
     pub no_memory_at: Option<u64>,
     /// The launch that takes so long.
@@ -31,6 +33,7 @@ impl Default for Simulation {
             copied_bytes_per_s: 1e10,
             kernel: Duration::from_millis(1),
             real_time: false,
+            keeps_freed: false,
             no_memory_at: None,
             slow_at: None,
             illegal_at: None,

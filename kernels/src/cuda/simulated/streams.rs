@@ -35,6 +35,9 @@ pub(super) struct State {
     pub memory: BTreeMap<u64, Vec<u64>>,
     pub used_bytes: u64,
     pub most_bytes: u64,
+    /// Pieces that were given back and are kept, by their cells.
+    pub kept: BTreeMap<usize, u64>,
+    pub trims: u64,
     pub staging: Vec<Vec<u64>>,
     pub streams: Vec<Queue>,
     pub marks: BTreeMap<u64, Place>,
@@ -49,12 +52,19 @@ pub(super) struct State {
     pub next: u64,
     pub lost: Option<String>,
     pub held: BTreeSet<u128>,
+    pub refused: BTreeSet<u128>,
     pub functions: Vec<String>,
 }
 
 impl Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("now", &self.now).field("used_bytes", &self.used_bytes).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.kept.iter().map(|(cells, pieces)| (cells * CELL_BYTES) as u64 * pieces).sum()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
 use trawl_kernels::cuda::{BarsSource, CELL_BYTES, Device, Executor, Lowering};
 use trawl_kernels::stages::{Stage, Stages};
@@ -17,9 +17,12 @@ use super::{Ending, Outcome, Size};
 /// Cells that are copied: 2 GiB on a device that has them, or a quarter of its memory.
 const COPY_CELLS_MAX: usize = 1 << 28;
 /// Largest allowed difference from the CPU's values over chunks of a history, relative to the output's largest value.
-const CHUNK_ERROR_MAX: f64 = 1e-12;
-/// Times a copy is measured.
+pub(super) const CHUNK_ERROR_MAX: f64 = 1e-12;
+/// Times a copy is measured, at least.
 const COPIES: usize = 10;
+/// How long a device computes before it is measured, and how long that may take with all that is beside it.
+const WARM_UP: Duration = Duration::from_millis(300);
+const WARM_UP_MAX: Duration = Duration::from_secs(2);
 
 pub(super) fn compiled(items: &[&str]) -> Result<Plan> {
     let items: Vec<String> = items.iter().enumerate().map(|(i, item)| format!("{item} as o{i}")).collect();
@@ -27,7 +30,10 @@ pub(super) fn compiled(items: &[&str]) -> Result<Plan> {
     compile_expressions(&items, "bench", &schema).map_err(|d| anyhow!("{}", d[0]))
 }
 
-fn screen_items() -> Vec<&'static str> {
+/// Adaptive Trend Classification at its default settings.
+pub(super) const ATC: &str = "atc().signal";
+
+pub(super) fn screen_items() -> Vec<&'static str> {
     SCREEN.iter().flat_map(|(_, items)| items.iter().copied()).collect()
 }
 
@@ -50,56 +56,84 @@ pub(super) fn inputs<'a>(program: &Program, market: &'a [[Vec<f64>; 5]]) -> Resu
     Ok(market.iter().map(symbol).collect())
 }
 
-/// Kernel times of repeated runs over bars that stay on the device, ascending.
-fn kernel_times(
-    executor: &Executor,
-    program: &Executable,
-    symbols: &[SymbolInput<'_>],
-    all: bool,
-    repeats: u32,
-) -> Result<Vec<Duration>> {
-    kernel_times_of(Lowering::Serial, executor, program, symbols, all, repeats)
+/// A program over a market whose bars stay on the device.
+struct Measured<'a> {
+    executor: &'a Executor,
+    program: &'a Executable,
+    symbols: &'a [SymbolInput<'a>],
+    /// Names by which bars are known on the device.
+    names: Vec<String>,
+    from: Vec<usize>,
+    lowering: Lowering,
 }
 
-fn kernel_times_of(
-    lowering: Lowering,
-    executor: &Executor,
-    program: &Executable,
-    symbols: &[SymbolInput<'_>],
-    all: bool,
-    repeats: u32,
-) -> Result<Vec<Duration>> {
-    let names: Vec<String> = (0..symbols.len()).map(|i| i.to_string()).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
-    let from: Vec<usize> = symbols.iter().map(|s| if all { 0 } else { s.visible - 1 }).collect();
-    let mut times = Vec::new();
-    // The first run uploads the bars.
-    for run in 0..=repeats {
-        let mut stages = Stages::default();
-        match lowering {
-            Lowering::Serial => executor.compute_only(program, symbols, &from, Some(&source), &mut stages)?,
-            Lowering::Chunks => drop(executor.evaluate_in_chunks(
-                program,
-                symbols,
-                &from,
-                Some(&source),
-                &NoCancel,
-                &mut stages,
-                false,
-            )?),
+impl<'a> Measured<'a> {
+    /// `all`: every bar, otherwise the last.
+    fn new(executor: &'a Executor, program: &'a Executable, symbols: &'a [SymbolInput<'a>], all: bool) -> Self {
+        let names = (0..symbols.len()).map(|i| i.to_string()).collect();
+        let from = symbols.iter().map(|s| if all { 0 } else { s.visible - 1 }).collect();
+        Self { executor, program, symbols, names, from, lowering: Lowering::Serial }
+    }
+
+    /// Time of the kernels of one run. The first run uploads the bars.
+    fn once(&self) -> Result<Duration> {
+        let (executor, program, symbols, from) = (self.executor, self.program, self.symbols, &self.from);
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
+        let (source, mut stages) = (Some(&source), Stages::default());
+        match self.lowering {
+            Lowering::Serial => executor.compute_only(program, symbols, from, source, &mut stages)?,
+            Lowering::Chunks => {
+                executor.evaluate_in_chunks(program, symbols, from, source, &NoCancel, &mut stages, false)?;
+            }
         }
         let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
-        let time: Duration = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
-        if run > 0 {
-            times.push(time);
-        }
+        Ok(spans.map(|span| span.ended.saturating_duration_since(span.started)).sum())
     }
-    times.sort_unstable();
-    Ok(times)
+
+    /// Computes until the device's clock has risen: idle, it runs at a fifth of its speed.
+    fn warm_up(&self) -> Result<()> {
+        let (begun, mut computed) = (Instant::now(), Duration::ZERO);
+        while computed < WARM_UP && begun.elapsed() < WARM_UP_MAX {
+            computed += self.once()?;
+        }
+        Ok(())
+    }
+
+    /// Times of repeated runs, ascending.
+    fn times(&self, repeats: u32) -> Result<Vec<Duration>> {
+        let mut times = (0..repeats).map(|_| self.once()).collect::<Result<Vec<Duration>>>()?;
+        times.sort_unstable();
+        Ok(times)
+    }
 }
 
-fn ms(time: Duration) -> f64 {
+/// Kernel times of repeated runs on a device that is warm, ascending. `all`: every bar, otherwise the last.
+pub(super) fn kernel_times(
+    executor: &Executor,
+    program: &Executable,
+    symbols: &[SymbolInput<'_>],
+    all: bool,
+    repeats: u32,
+) -> Result<Vec<Duration>> {
+    let measured = Measured::new(executor, program, symbols, all);
+    measured.warm_up()?;
+    measured.times(repeats)
+}
+
+/// As [`kernel_times`] of last bars, where the device is warm already: after one run that is not counted.
+pub(super) fn warm_times(
+    executor: &Executor,
+    program: &Executable,
+    symbols: &[SymbolInput<'_>],
+    repeats: u32,
+) -> Result<Vec<Duration>> {
+    let measured = Measured::new(executor, program, symbols, false);
+    measured.once()?;
+    measured.times(repeats)
+}
+
+pub(super) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
@@ -114,31 +148,46 @@ fn record(outcome: &mut Outcome, name: &str, times: &[Duration], bytes: f64, req
     outcome.line(name, format!("{:.3} ms ({:.3} median{goal}), {:.2} TB/s", ms(*best), ms(middle), rate / 1e12));
 }
 
-/// A copy within the device: bytes read and written per second.
-pub(super) fn copy(device: &dyn Device) -> Result<Outcome> {
+/// The fastest copy within a device.
+pub(super) struct Copied {
+    bytes: usize,
+    /// Read and written.
+    pub bytes_per_s: f64,
+}
+
+/// Copies within the device.
+///
+/// # Errors
+/// The device fails, or a copy does not end.
+pub(super) fn copied(device: &dyn Device) -> Result<Copied> {
     let stream = device.stream()?;
     let free = usize::try_from(device.free_bytes()?).unwrap_or(usize::MAX) / CELL_BYTES;
     let cells = COPY_CELLS_MAX.min(free / 4).max(1);
     let (from, to) = (device.allocate(stream, cells)?, device.allocate(stream, cells)?);
-    let mut best = Duration::MAX;
-    for _ in 0..COPIES {
+    let (begun, mut done, mut best) = (Instant::now(), 0, Duration::MAX);
+    while done < COPIES || begun.elapsed() < WARM_UP {
         let first = device.mark(stream)?;
         device.copy_within(stream, (&from, 0), (&to, 0), cells)?;
         let last = device.mark(stream)?;
-        if !device.wait(&last, device.now() + Duration::from_secs(20))? {
-            return Ok(Outcome::other(Ending::Failed, "a copy did not end"));
-        }
+        ensure!(device.wait(&last, device.now() + Duration::from_secs(20))?, "a copy did not end");
         best = best.min(device.between(&first, &last)?);
         device.forget(first);
         device.forget(last);
+        done += 1;
     }
     device.release(stream, from);
     device.release(stream, to);
+    let bytes = cells * CELL_BYTES;
+    Ok(Copied { bytes, bytes_per_s: 2.0 * bytes as f64 / best.as_secs_f64().max(1e-9) })
+}
+
+/// A copy within the device: bytes read and written per second.
+pub(super) fn copy(device: &dyn Device) -> Result<Outcome> {
+    let Copied { bytes, bytes_per_s } = copied(device)?;
     let mut outcome = Outcome::done();
-    let rate = 2.0 * (cells * CELL_BYTES) as f64 / best.as_secs_f64().max(1e-9);
-    outcome.figure("copied_bytes", cells * CELL_BYTES);
-    outcome.figure("copy_bytes_per_s", rate);
-    outcome.line("copy within the device, read and written", format!("{:.2} TB/s", rate / 1e12));
+    outcome.figure("copied_bytes", bytes);
+    outcome.figure("copy_bytes_per_s", bytes_per_s);
+    outcome.line("copy within the device, read and written", format!("{:.2} TB/s", bytes_per_s / 1e12));
     Ok(outcome)
 }
 
@@ -161,7 +210,7 @@ pub(super) fn screen(executor: &Executor, size: &Size) -> Result<Outcome> {
 
 /// Adaptive Trend Classification over a market that is resident on the device.
 pub(super) fn atc(executor: &Executor, size: &Size) -> Result<Outcome> {
-    let plan = compiled(&["atc().signal"])?;
+    let plan = compiled(&[ATC])?;
     let program = &Executable::new(plan.program(), Precision::F64);
     let market = market(size.symbols, size.bars);
     let symbols = inputs(program, &market)?;
@@ -181,14 +230,16 @@ pub(super) fn long(executor: &Executor, size: &Size) -> Result<Outcome> {
     let begun = Instant::now();
     let cpu = program.evaluate_from(&symbols, &[0], &NoCancel)?;
     let core = begun.elapsed();
-    let times = kernel_times_of(Lowering::Chunks, executor, program, &symbols, true, size.repeats)?;
+    let chunks = Measured { lowering: Lowering::Chunks, ..Measured::new(executor, program, &symbols, true) };
+    chunks.warm_up()?;
+    let times = chunks.times(size.repeats)?;
     let mut stages = Stages::default();
     let device = executor.evaluate_in_chunks(program, &symbols, &[0], None, &NoCancel, &mut stages, true)?;
     let mut outcome = Outcome::done();
     let bytes = f64::from(size.long_bars) * (CELL_BYTES * (program.inputs.len() + program.outputs.len())) as f64;
     record(&mut outcome, "w1_one_symbol", &times, bytes, None);
     // A single thread that goes through all bars may exceed the time limit of a batch.
-    if let Ok(serial) = kernel_times(executor, program, &symbols, true, 1) {
+    if let Ok(serial) = Measured::new(executor, program, &symbols, true).times(1) {
         record(&mut outcome, "w1_one_symbol_serial", &serial, bytes, None);
     }
     let ratio = core.as_secs_f64() / times[0].as_secs_f64().max(1e-9);
@@ -201,59 +252,5 @@ pub(super) fn long(executor: &Executor, size: &Size) -> Result<Outcome> {
     if error.is_nan() || error > CHUNK_ERROR_MAX {
         (outcome.ending, outcome.why) = (Ending::Failed, "values differ from the CPU's".to_owned());
     }
-    Ok(outcome)
-}
-
-/// A plan that was not compiled before: until it answers, and the same plan with other numbers.
-pub(super) fn first(executor: &Executor, size: &Size) -> Result<Outcome> {
-    let shape = |a: u32, b: u32| {
-        let items = [
-            format!("rsi(close,{a}) < {b} and close > sma(close,{b}) and adx({a}) > 20"),
-            format!("macd(close,{a},{b},9).hist"),
-        ];
-        compiled(&items.each_ref().map(String::as_str))
-    };
-    let market = market(size.symbols, size.bars);
-    let names: Vec<String> = (0..market.len()).map(|i| i.to_string()).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let source = BarsSource { bars: Arc::from("bench"), group: 0, symbols: &names };
-    // The time of an answer, and the device's share of it.
-    let scan = |a: u32, b: u32| -> Result<(Duration, Duration)> {
-        let plan = shape(a, b)?;
-        let executable = Executable::new(plan.program(), Precision::F64);
-        let symbols = inputs(&executable, &market)?;
-        let from: Vec<usize> = symbols.iter().map(|s| s.visible - 1).collect();
-        let (begun, mut stages) = (Instant::now(), Stages::default());
-        executor.evaluate_from(&executable, &symbols, &from, Some(&source), &NoCancel, &mut stages)?;
-        let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
-        let kernel = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
-        Ok((begun.elapsed(), kernel))
-    };
-    let mut outcome = Outcome::done();
-    let (answered, _) = scan(14, 30)?;
-    outcome.figure("first_answer_ms", ms(answered));
-    outcome.line("first scan with a new plan, upload included", format!("{:.0} ms, required 3000", ms(answered)));
-    let executable = Executable::new(shape(14, 30)?.program(), Precision::F64);
-    let (begun, until) = (Instant::now(), Instant::now() + Duration::from_secs(20));
-    while !executor.is_fused(&executable) {
-        if Instant::now() >= until {
-            return Ok(Outcome {
-                ending: Ending::Failed,
-                why: "the fused kernel was not compiled".to_owned(),
-                ..outcome
-            });
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let fused = answered + begun.elapsed();
-    outcome.figure("fused_after_ms", ms(fused));
-    outcome.line("until the fused kernel answers", format!("{:.0} ms", ms(fused)));
-    let mut best = Duration::MAX;
-    for repeat in 0..5 {
-        let (answered, kernel) = scan(15 + repeat, 31 + repeat)?;
-        best = best.min(answered.saturating_sub(kernel));
-    }
-    outcome.figure("new_numbers_beyond_compute_ms", ms(best));
-    outcome.line("the same with other numbers, beyond compute", format!("{:.2} ms, required 5", ms(best)));
     Ok(outcome)
 }

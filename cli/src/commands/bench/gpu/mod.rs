@@ -4,19 +4,25 @@
 //! Each section runs in a process of its own with a time limit, so that one that fails, hangs or loses the device does
 //! not affect the others. Without a GPU it reports that and gives no figures.
 
+mod dump;
 mod figures;
+mod first;
 mod parity;
+mod process;
 mod sanitizer;
+mod sweeps;
+mod unfused;
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trawl_kernels::cuda::{BACKEND_CUDA, Cache, Executor, ExecutorOptions, Facts};
+use trawl_kernels::cuda::{BACKEND_CUDA, Cache, Device, Executor, ExecutorOptions, Facts};
 use trawl_market::format_time;
 
 use super::{Machine, machine};
@@ -25,10 +31,6 @@ use crate::failure::{DONE, NOT_DONE};
 
 /// Time limit of all sections together.
 const TOTAL_MAX: Duration = Duration::from_secs(480);
-/// Interval at which a section is checked for its end.
-const POLL: Duration = Duration::from_millis(20);
-/// Most bytes of a section's output that are read.
-const SECTION_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
@@ -46,6 +48,10 @@ pub struct Args {
     /// Run one section in this process and print it as JSON
     #[arg(long, hide = true, value_name = "SECTION")]
     section: Option<Section>,
+
+    /// Write bars and outputs of W1 and Adaptive Trend Classification into this folder, and nothing else
+    #[arg(long, hide = true, value_name = "FOLDER", conflicts_with_all = ["sections", "section", "report"])]
+    dump: Option<PathBuf>,
 }
 
 /// The size of the market that is measured.
@@ -77,7 +83,7 @@ pub struct Size {
 pub enum Section {
     /// A copy within the device's memory, which the other figures are compared with
     Copy,
-    /// Every function of the catalogue: the same bits as on the CPU, fused and one primitive at a time
+    /// Every function of the catalogue: the same bits as on the CPU, fused and one primitive at a time, and its chunks
     Parity,
     /// The screen W1, last bar and every bar
     Screen,
@@ -85,8 +91,12 @@ pub enum Section {
     Atc,
     /// One symbol of a long history
     Long,
-    /// A plan that was never compiled, and the same plan with other numbers
+    /// A plan that was never compiled, the same with other numbers, and one with kernels of an earlier process
     First,
+    /// The screen W1 over markets that fill the device once, twice, three and four times
+    Waves,
+    /// The last bar of each function by itself, beside the time that its bars take to read
+    Functions,
     /// A few plans, for compute-sanitizer
     Small,
     /// The few plans under compute-sanitizer, where it is installed
@@ -94,9 +104,9 @@ pub enum Section {
 }
 
 impl Section {
-    /// The sections that run by default.
-    const USUAL: [Self; 7] =
-        [Self::Copy, Self::Screen, Self::Atc, Self::Long, Self::First, Self::Parity, Self::Sanitizer];
+    /// The sections that run by default: all but those of the sanitizer.
+    const USUAL: [Self; 8] =
+        [Self::Copy, Self::Screen, Self::Atc, Self::Long, Self::First, Self::Waves, Self::Parity, Self::Functions];
 
     fn name(self) -> &'static str {
         match self {
@@ -106,6 +116,8 @@ impl Section {
             Self::Atc => "atc",
             Self::Long => "long",
             Self::First => "first",
+            Self::Waves => "waves",
+            Self::Functions => "functions",
             Self::Small => "small",
             Self::Sanitizer => "sanitizer",
         }
@@ -113,10 +125,11 @@ impl Section {
 
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Copy | Self::First | Self::Small => 40,
-            Self::Screen | Self::Atc | Self::Long => 70,
-            Self::Parity => 150,
-            Self::Sanitizer => 80,
+            Self::Copy | Self::Small => 40,
+            Self::Screen | Self::Atc | Self::Long | Self::Waves => 70,
+            Self::First => 120,
+            Self::Parity | Self::Functions => 150,
+            Self::Sanitizer => sanitizer::SECONDS_MAX,
         })
     }
 }
@@ -236,6 +249,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::from(NOT_DONE));
         }
     };
+    if let Some(folder) = &args.dump {
+        let outcome = dump::write(&executor(&gpu()?, true)?, &args.size, folder)?;
+        outcome.lines.iter().for_each(|(what, value)| println!("{what}: {value}"));
+        return Ok(ExitCode::SUCCESS);
+    }
     let simulated = facts.backend != BACKEND_CUDA;
     let wanted = if args.sections.is_empty() { &Section::USUAL[..] } else { &args.sections };
     let mut sections = Vec::new();
@@ -289,7 +307,7 @@ fn table(report: &Report) -> String {
         };
         text.push_str(&format!("{:<10}{:>6.1} s  {ending}\n", section.name, section.seconds));
         for (what, value) in &section.outcome.lines {
-            text.push_str(&format!("  {what:<44}{value}\n"));
+            text.push_str(&format!("  {what:<52}{value}\n"));
         }
     }
     text
@@ -297,37 +315,12 @@ fn table(report: &Report) -> String {
 
 /// Runs a section in a process of its own, which is killed when its time is over.
 fn in_a_process(section: Section, args: &Args, limit: Duration) -> Result<Outcome> {
-    let mut child = command(section, &args.size)?.spawn().context("cannot start a section")?;
-    let mut stdout = child.stdout.take().ok_or_else(|| anyhow!("a section without output"))?;
-    let reading = std::thread::spawn(move || {
-        let mut output = String::new();
-        let _ = stdout.by_ref().take(SECTION_BYTES_MAX).read_to_string(&mut output);
-        output
-    });
-    let status = match wait(&mut child, limit)? {
-        Some(status) => status,
-        None => return Ok(Outcome::other(Ending::TimedOut, format!("not done within {} s", limit.as_secs()))),
+    let Some(ended) = process::run(&mut command(section, &args.size)?, limit)? else {
+        return Ok(Outcome::other(Ending::TimedOut, format!("not done within {} s", limit.as_secs())));
     };
-    let output = reading.join().unwrap_or_default();
-    match output.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
+    match ended.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
         Some(outcome) => Ok(outcome),
-        None => Ok(Outcome::other(Ending::Failed, format!("it printed nothing ({status})"))),
-    }
-}
-
-/// How the child ended; `None` when it was killed because its time was over.
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<std::process::ExitStatus>> {
-    let until = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= until {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Ok(None);
-        }
-        std::thread::sleep(POLL);
+        None => Ok(Outcome::other(Ending::Failed, format!("it printed nothing ({})", ended.status))),
     }
 }
 
@@ -335,7 +328,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<std::process::ExitS
 fn command(section: Section, size: &Size) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this executable")?);
     command.args(["bench", "gpu", "--section", section.name()]).args(size.arguments());
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stdout(Stdio::piped());
     Ok(command)
 }
 
@@ -355,23 +348,31 @@ impl Size {
 fn in_this_process(section: Section, args: &Args) -> Result<Outcome> {
     let size = &args.size;
     match section {
-        Section::Copy => figures::copy(device().map_err(|why| anyhow!(why))?.as_ref()),
-        Section::Parity => parity::catalogue(&executor(true)?, size),
-        Section::Screen => figures::screen(&executor(true)?, size),
-        Section::Atc => figures::atc(&executor(true)?, size),
-        Section::Long => figures::long(&executor(true)?, size),
-        Section::First => figures::first(&executor(false)?, size),
-        Section::Small => parity::small(&executor(true)?),
+        Section::Copy => figures::copy(gpu()?.as_ref()),
+        Section::Parity => parity::catalogue(&gpu()?, size),
+        Section::Screen => figures::screen(&executor(&gpu()?, true)?, size),
+        Section::Atc => figures::atc(&executor(&gpu()?, true)?, size),
+        Section::Long => figures::long(&executor(&gpu()?, true)?, size),
+        Section::First => first::first(&gpu()?, size),
+        Section::Waves => sweeps::waves(&executor(&gpu()?, true)?, size),
+        Section::Functions => {
+            let device = gpu()?;
+            sweeps::each_function(device.as_ref(), &executor(&device, true)?, size)
+        }
+        Section::Small => parity::small(&executor(&gpu()?, true)?),
         Section::Sanitizer => sanitizer::run(size),
     }
 }
 
-/// A device without cached kernels.
-fn executor(wait_for_fused: bool) -> Result<Executor> {
-    let device = device().map_err(|why| anyhow!(why))?;
+fn gpu() -> Result<Arc<dyn Device>> {
+    device().map_err(|why| anyhow!(why))
+}
+
+/// An executor without cached kernels.
+fn executor(device: &Arc<dyn Device>, wait_for_fused: bool) -> Result<Executor> {
     let options =
         ExecutorOptions { wait_for_fused, batch_time_max: Section::Parity.limit(), ..ExecutorOptions::default() };
-    Ok(Executor::new(device, Cache::in_memory(), options)?)
+    Ok(Executor::new(Arc::clone(device), Cache::in_memory(), options)?)
 }
 
 #[cfg(test)]
@@ -385,13 +386,5 @@ mod tests {
         for section in Section::value_variants() {
             assert_eq!(Section::from_str(section.name(), false), Ok(*section));
         }
-    }
-
-    #[test]
-    fn a_section_that_hangs_is_ended_in_time() {
-        let mut hangs = Command::new("sleep").arg("60").spawn().unwrap();
-        let begun = Instant::now();
-        assert_eq!(wait(&mut hangs, Duration::from_millis(50)).unwrap(), None);
-        assert!(begun.elapsed() < Duration::from_secs(20));
     }
 }

@@ -1,11 +1,11 @@
-//! Whether the device gives the same bits as the CPU engine: every function of the catalogue over real and synthetic
-//! bars, fused and one primitive at a time.
+//! Whether the device gives the CPU engine's values: every function of the catalogue over synthetic bars, fused and one primitive
+//! at a time with the same bits, and over chunks of longer histories, where it can be cut, to their tolerance.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
-use trawl_kernels::cuda::Executor;
+use trawl_kernels::cuda::{CHUNK_BARS, Device, Executor, Sequence};
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::catalogue::{Function, functions, sample};
@@ -13,8 +13,9 @@ use trawl_plan::{Input, Program};
 
 use super::super::screen::COLUMNS;
 use super::super::walk;
-use super::figures::compiled;
-use super::{Ending, Outcome, Size};
+use super::figures::{CHUNK_ERROR_MAX, compiled};
+use super::unfused::Unfused;
+use super::{Ending, Outcome, Size, executor};
 
 /// Functions in one plan.
 const TOGETHER: usize = 12;
@@ -61,17 +62,28 @@ pub(super) fn largest_error(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> f64 {
     largest
 }
 
+/// How a plan is computed.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    Fused(&'a Executor),
+    Apart(&'a Executor, &'a Unfused),
+}
+
 /// The result of comparing a plan.
 struct Compared {
     values: u64,
     differs: Vec<String>,
 }
 
-fn compare(executor: &Executor, items: &[String], market: &[[Vec<f64>; 5]], begins: &[f64]) -> Result<Compared> {
+fn compare(way: Way<'_>, items: &[String], market: &[[Vec<f64>; 5]], begins: &[f64]) -> Result<Compared> {
     let texts: Vec<&str> = items.iter().map(String::as_str).collect();
     let plan = compiled(&texts)?;
     let program = &Executable::new(plan.program(), Precision::F64);
     let symbols = market.iter().map(|columns| input(program, columns, begins)).collect::<Result<Vec<_>>>()?;
+    let (executor, is_unfused) = match way {
+        Way::Fused(executor) => (executor, false),
+        Way::Apart(executor, unfused) => (executor, unfused.refuse_fused(program)?),
+    };
     let mut compared = Compared { values: 0, differs: Vec::new() };
     for last in [false, true] {
         let from: Vec<usize> = symbols.iter().map(|s| if last { s.visible - 1 } else { 0 }).collect();
@@ -88,6 +100,7 @@ fn compare(executor: &Executor, items: &[String], market: &[[Vec<f64>; 5]], begi
             }
         }
     }
+    ensure!(!(is_unfused && executor.is_fused(program)), "a fused kernel answered for a primitive at a time");
     Ok(compared)
 }
 
@@ -103,12 +116,18 @@ fn input<'a>(program: &Program, columns: &'a [Vec<f64>; 5], begins: &'a [f64]) -
 }
 
 /// Every function of the catalogue.
-pub(super) fn catalogue(executor: &Executor, size: &Size) -> Result<Outcome> {
+pub(super) fn catalogue(device: &Arc<dyn Device>, size: &Size) -> Result<Outcome> {
     let all: Vec<&Function> = functions().take(size.functions.unwrap_or(usize::MAX)).collect();
     let plans: Vec<Vec<String>> =
         all.chunks(TOGETHER).map(|chunk| chunk.iter().flat_map(|f| sample(f)).collect()).collect();
-    let mut outcome = compared(executor, &plans)?;
+    let mut outcome = Outcome::done();
     outcome.figure("functions", all.len());
+    compared(Way::Fused(&executor(device, true)?), &plans, "", &mut outcome)?;
+    let unfused = Arc::new(Unfused::new(Arc::clone(device)));
+    let apart = executor(&(Arc::clone(&unfused) as Arc<dyn Device>), false)?;
+    compared(Way::Apart(&apart, &unfused), &plans, "apart_", &mut outcome)?;
+    drop(apart);
+    in_chunks(&executor(device, true)?, &all, &mut outcome)?;
     Ok(outcome)
 }
 
@@ -121,17 +140,20 @@ pub(super) fn small(executor: &Executor) -> Result<Outcome> {
         &["atc().signal"],
     ];
     let plans: Vec<Vec<String>> = plans.iter().map(|p| p.iter().map(|item| (*item).to_owned()).collect()).collect();
-    compared(executor, &plans)
+    let mut outcome = Outcome::done();
+    compared(Way::Fused(executor), &plans, "", &mut outcome)?;
+    Ok(outcome)
 }
 
-fn compared(executor: &Executor, plans: &[Vec<String>]) -> Result<Outcome> {
+/// Compares plans; figures begin with `prefix`.
+fn compared(way: Way<'_>, plans: &[Vec<String>], prefix: &str, outcome: &mut Outcome) -> Result<()> {
     let (market, begins) = (market(), (0..BARS).map(|t| f64::from(u8::from(t % 11 == 0))).collect::<Vec<f64>>());
     let total = Mutex::new(Compared { values: 0, differs: Vec::new() });
     // Several at a time: compiling takes longer than computing.
     let done: Result<Vec<()>> = plans
         .par_iter()
         .map(|items| {
-            let made = compare(executor, items, &market, &begins)?;
+            let made = compare(way, items, &market, &begins)?;
             let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             total.values += made.values;
             total.differs.extend(made.differs);
@@ -140,17 +162,72 @@ fn compared(executor: &Executor, plans: &[Vec<String>]) -> Result<Outcome> {
         .collect();
     done?;
     let Compared { values, differs } = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut outcome = Outcome::done();
     let outputs: usize = plans.iter().map(Vec::len).sum();
-    outcome.figure("outputs", outputs);
-    outcome.figure("values", values);
-    outcome.figure("differences", differs.len());
-    outcome.line("outputs, values, differences", format!("{outputs}, {values}, {}", differs.len()));
-    if !differs.is_empty() {
-        (outcome.ending, outcome.why) = (Ending::Failed, format!("{} series differ from the CPU's", differs.len()));
-        let shown: Vec<String> = differs.into_iter().take(TOLD_MAX).collect();
-        shown.iter().for_each(|line| outcome.line("differs", line.clone()));
-        outcome.figure("first_differences", shown);
+    outcome.figure(&format!("{prefix}outputs"), outputs);
+    outcome.figure(&format!("{prefix}values"), values);
+    outcome.figure(&format!("{prefix}differences"), differs.len());
+    let how = if prefix.is_empty() { "fused" } else { "a primitive at a time" };
+    outcome.line(format!("{how}: outputs, values, differences"), format!("{outputs}, {values}, {}", differs.len()));
+    fail(outcome, prefix, "series differ from the CPU's", differs);
+    Ok(())
+}
+
+/// Notes the differences that were found, if any.
+fn fail(outcome: &mut Outcome, prefix: &str, what: &str, differs: Vec<String>) {
+    if differs.is_empty() {
+        return;
     }
-    Ok(outcome)
+    (outcome.ending, outcome.why) = (Ending::Failed, format!("{} {what}", differs.len()));
+    let shown: Vec<String> = differs.into_iter().take(TOLD_MAX).collect();
+    shown.iter().for_each(|line| outcome.line("differs", line.clone()));
+    outcome.figure(&format!("{prefix}first_differences"), shown);
+}
+
+/// Histories around chunks, every second one with runs of missing bars.
+fn long_market() -> Vec<[Vec<f64>; 5]> {
+    let lengths = [3 * CHUNK_BARS + 7, CHUNK_BARS - 1, CHUNK_BARS, CHUNK_BARS + 1, 5 * CHUNK_BARS, 1];
+    let symbol = |(number, bars): (usize, &usize)| {
+        let mut columns = walk(number as u64, *bars);
+        let runs = [(0, 3), (CHUNK_BARS - 5, 11), (CHUNK_BARS + CHUNK_BARS / 2, 2 * CHUNK_BARS)];
+        for (first, count) in runs.into_iter().filter(|_| number % 2 == 1) {
+            let missing = first.min(*bars)..(first + count).min(*bars);
+            columns.iter_mut().for_each(|column| column[missing.clone()].fill(f64::NAN));
+        }
+        columns
+    };
+    lengths.iter().enumerate().map(symbol).collect()
+}
+
+/// Functions whose histories can be cut, over chunks.
+fn in_chunks(executor: &Executor, all: &[&Function], outcome: &mut Outcome) -> Result<()> {
+    let market = long_market();
+    let longest = market.iter().map(|columns| columns[0].len()).max().unwrap_or(0);
+    let begins: Vec<f64> = (0..longest).map(|t| f64::from(u8::from(t % 11 == 0))).collect();
+    // The largest difference; `None` where the function goes through bars one after another.
+    let one = |function: &&Function| -> Result<Option<(f64, String)>> {
+        let items = sample(function);
+        let plan = compiled(&items.iter().map(String::as_str).collect::<Vec<_>>())?;
+        if Sequence::in_chunks(plan.program(), false).is_err() {
+            return Ok(None);
+        }
+        let program = &Executable::new(plan.program(), Precision::F64);
+        let symbols = market.iter().map(|columns| input(program, columns, &begins)).collect::<Result<Vec<_>>>()?;
+        let from = vec![0; symbols.len()];
+        let cpu = program.evaluate_from(&symbols, &from, &NoCancel)?;
+        let (stages, cancel) = (&mut Stages::default(), &NoCancel);
+        let device = executor.evaluate_in_chunks(program, &symbols, &from, None, cancel, stages, true)?;
+        Ok(Some((largest_error(&cpu, &device), function.name.to_owned())))
+    };
+    let cut: Vec<(f64, String)> = all.par_iter().map(one).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    let largest = cut.iter().map(|(error, _)| *error).fold(0.0, f64::max);
+    // Not a number: defined in one of the two alone.
+    let differs = cut.iter().filter(|(error, _)| error.is_nan() || *error > CHUNK_ERROR_MAX);
+    let differs: Vec<String> = differs.map(|(error, name)| format!("{name} over chunks: {error:.1e}")).collect();
+    outcome.figure("chunks_functions", cut.len());
+    outcome.figure("chunks_largest_error", largest);
+    outcome.figure("chunks_differences", differs.len());
+    let told = format!("{}, {largest:.1e} of an output's largest value, allowed 1e-12", cut.len());
+    outcome.line("over chunks: functions, largest difference", told);
+    fail(outcome, "chunks_", "functions differ over chunks", differs);
+    Ok(())
 }

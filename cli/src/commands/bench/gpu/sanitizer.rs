@@ -1,15 +1,19 @@
-//! A few plans under NVIDIA's compute-sanitizer, where it is installed: accesses out of bounds, reads of uninitialised
-//! memory, races in shared memory.
+//! A few plans under NVIDIA's compute-sanitizer, where it is installed: accesses out of bounds, races in shared memory, reads of
+//! uninitialised memory, barriers that not all threads reach.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::{Ending, Outcome, Section, Size};
+use super::{Ending, Outcome, Section, Size, process};
 
 /// The tools that are run, in order.
-const TOOLS: [&str; 2] = ["memcheck", "racecheck"];
+const TOOLS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
+/// Seconds of one tool, and of the section.
+const TOOL_SECONDS_MAX: u64 = 100;
+pub(super) const SECONDS_MAX: u64 = TOOL_SECONDS_MAX * TOOLS.len() as u64 + 20;
 /// Its exit code when it found something.
 const FOUND: i32 = 86;
 /// Most characters of its output that are kept.
@@ -22,20 +26,26 @@ pub(super) fn run(size: &Size) -> Result<Outcome> {
     let mut outcome = Outcome::done();
     for tool in TOOLS {
         let executable = std::env::current_exe().context("cannot find this executable")?;
-        let output = Command::new(&program)
+        let mut command = Command::new(&program);
+        command
             .args(["--tool", tool, "--error-exitcode", &FOUND.to_string()])
             .arg(executable)
             .args(["bench", "gpu", "--section", Section::Small.name()])
             .args(size.arguments())
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("'{}' does not run", program.display()))?;
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        let well = output.status.success() && printed.contains("\"ending\":\"done\"");
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let Some(ended) = process::run(&mut command, Duration::from_secs(TOOL_SECONDS_MAX))? else {
+            outcome.figure(tool, false);
+            outcome.line(tool, format!("not done within {TOOL_SECONDS_MAX} s"));
+            (outcome.ending, outcome.why) = (Ending::Failed, format!("{tool} was not done in time"));
+            continue;
+        };
+        let printed = ended.stdout + &ended.stderr;
+        let well = ended.status.success() && printed.contains("\"ending\":\"done\"");
         outcome.figure(tool, well);
         outcome.line(tool, if well { "nothing found" } else { "something found, or it did not run" });
         if !well {
-            (outcome.ending, outcome.why) = (Ending::Failed, format!("{tool}: {}", output.status));
+            (outcome.ending, outcome.why) = (Ending::Failed, format!("{tool}: {}", ended.status));
             outcome.figure(&format!("{tool}_said"), printed.chars().take(OUTPUT_CHARS_MAX).collect::<String>());
         }
     }
