@@ -10,6 +10,7 @@
 #include "extremes.cuh"
 #include "family.cuh"
 #include "joint.cuh"
+#include "lengths.cuh"
 #include "math.cuh"
 #include "power.cuh"
 #include "recurrence.cuh"

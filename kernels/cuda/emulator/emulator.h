@@ -291,6 +291,12 @@ inline long long __double_as_longlong(double x) {
 
 inline void block_barrier(int threads) { emulator::wait_for(threads); }
 
+// Other digits than the device's: what is made of it does not depend on them.
+inline double reciprocal_near(double x) {
+    long long bits = __double_as_longlong(1.0 / x) & ~0xfffffffffLL;
+    return __longlong_as_double(bits);
+}
+
 inline bool warp_all(bool holds) { return emulator::vote_of_all(holds); }
 
 // In random order a warp goes back to the long way now and then, the same for all of its lanes.

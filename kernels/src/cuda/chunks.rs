@@ -7,6 +7,7 @@
 
 use super::form::Table;
 use super::launch::{GROUP_LANES, Market};
+use super::family::Constants;
 use super::lower::{LowerError, forms};
 use super::steps::{Source, Step, Steps};
 use crate::SymbolInput;
@@ -155,7 +156,7 @@ impl Levels {
     /// # Errors
     /// [`LowerError::Primitive`]; [`LowerError::Serial`] for a step that has no map, or when the plan looks back too far.
     pub fn of(steps: &Steps) -> Result<Self, LowerError> {
-        let found = forms(steps)?;
+        let found = forms(steps, Constants::None)?;
         if let Some(step) = steps.steps.iter().find(|s| s.is_recursive() && s.op.facts().chunk_words().is_none()) {
             return Err(LowerError::Serial(format!("{} goes through bars one after another", step.op.canonical())));
         }
