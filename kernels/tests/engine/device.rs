@@ -351,6 +351,7 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
 }
 
 /// Notes the kernels that run.
+#[derive(Debug)]
 struct Noted(Arc<Mutex<Vec<u128>>>);
 
 impl Launcher for Noted {
