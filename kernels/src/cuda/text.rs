@@ -126,7 +126,8 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: b
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
     let mut tile = super::parts::x("X_TILE", TILE_MAX);
     let constant = forms.iter().any(|form| form.means.as_ref().is_some_and(|means| means.constant));
-    let series_bytes_max = if constant { CONSTANT_SERIES_BYTES_MAX } else { SERIES_BYTES_MAX };
+    let series_bytes_max =
+        if constant { super::parts::x("X_CONSTANT_SERIES", CONSTANT_SERIES_BYTES_MAX) } else { SERIES_BYTES_MAX };
     while tile > 1 && tiles * tile * ROW_BYTES > series_bytes_max {
         tile /= 2;
     }
@@ -141,7 +142,11 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: b
         values.lanes();
     }
     let pasts = Vec::new();
-    let blocks = if constant { CONSTANT_BLOCKS } else { blocks(parts.parts.len(), forms) };
+    let blocks = if constant {
+        super::parts::x("X_CONSTANT_BLOCKS", CONSTANT_BLOCKS)
+    } else {
+        blocks(parts.parts.len(), forms)
+    };
     let mut writer =
         Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, ring_rows: 0, out: String::new() };
     writer.share();
