@@ -5,9 +5,9 @@
 //! look at: their bits are the CPU's. A map describes what a chunk does to the state of a recursive step (`OpFacts::chunk_words` numbers,
 //! `kernels/cuda/chunked.cuh`); a plan with a recursive step that has none is not cut.
 
+use super::family::Constants;
 use super::form::Table;
 use super::launch::{GROUP_LANES, Market};
-use super::family::Constants;
 use super::lower::{LowerError, forms};
 use super::steps::{Source, Step, Steps};
 use crate::SymbolInput;

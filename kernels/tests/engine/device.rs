@@ -128,7 +128,12 @@ fn kernels_run_on_the_device_as_they_are_written() {
     let fused = Sequence::fused(&program).expect("every primitive");
     let apart = Sequence::apart(&program).expect("every primitive").kernels();
     let constant = Sequence::fused_with(&program, Constants::Lengths).expect("every primitive");
-    let held = fused.calls.iter().chain(&constant.calls).map(|call| &call.lowered.kernel).filter(|kernel| !apart.contains_key(&kernel.name));
+    let held = fused
+        .calls
+        .iter()
+        .chain(&constant.calls)
+        .map(|call| &call.lowered.kernel)
+        .filter(|kernel| !apart.contains_key(&kernel.name));
     held.for_each(|kernel| device.hold(kernel.fingerprint));
     let world = on(Arc::clone(&device), ExecutorOptions::default());
     world.agrees(&program, &bars);
