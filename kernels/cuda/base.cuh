@@ -103,6 +103,13 @@ STEP void copy_pair(double* to, const double* from) {
 // Whether it holds for every lane of the warp, all of which ask.
 STEP bool warp_all(bool holds) { return __all_sync(0xffffffffu, holds); }
 
+// Near 1/x, from which a few operations get to it.
+STEP double reciprocal_near(double x) {
+    double near;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(near) : "d"(x));
+    return of_bits((bits_of(near) & ~0xffffffffull) | 1);
+}
+
 // Whether a warp goes on by the short way that it took before. The emulator goes back at random: both give the same bits.
 STEP bool goes_on(bool before, int) { return before; }
 

@@ -10,6 +10,7 @@
 #include "extremes.cuh"
 #include "family.cuh"
 #include "joint.cuh"
+#include "lengths.cuh"
 #include "math.cuh"
 #include "math_tables.cuh"
 #include "power.cuh"

@@ -94,15 +94,19 @@ struct TrendExponential {
     }
 };
 
-// The adaptive average after Kaufman of a bar: of the average before, NA where it begins anew, the value, that `len` bars
-// ago, and the sum of the changes since.
-STEP double kaufman(double mean, double x, double far, double noise) {
+// The adaptive average after Kaufman of a bar: of the average before, NA where it begins anew, the value, and of how much of
+// the changes of the last bars was in one direction.
+STEP double adapted(double mean, double x, double ratio) {
     // Factors of the slowest and the fastest average.
     const double slow = 0.064, span = 0.666 - 0.064;
-    const double ratio = noise == 0.0 ? 0.0 : fabs(x - far) / noise;
     const double root = ratio * span + slow;
     const double from = is_nan(mean) ? x : mean;
     return from + root * root * (x - from);
+}
+
+// The same of the value `len` bars ago and the sum of the changes since.
+STEP double kaufman(double mean, double x, double far, double noise) {
+    return adapted(mean, x, noise == 0.0 ? 0.0 : fabs(x - far) / noise);
 }
 
 // Inputs x and the bar's number from 1 on: the adaptive average after Kaufman. The first bar's value stands for the first
@@ -154,39 +158,67 @@ STEP double grown_equity(double equity, double sign, double growth, double start
 STEP double hundredths(double x) {
     // Adding and taking away rounds to an integer, of either sign.
     const double whole = 4503599627370496.0 * 1.5;
-    return ((100.0 * x + whole) - whole) / 100.0;
+    const double rounded = (100.0 * x + whole) - whole;
+    // Over 100: times its inverse and what that lacks, as `divided` (family.cuh).
+    return fma(rounded, 0x1.47ae147ae147bp-7, rounded * -0x1.eb851eb851eb8p-63);
+}
+
+// Numbers between which `quotient` divides.
+constexpr double QUOTIENT_LEAST = 0x1p-900, QUOTIENT_MOST = 0x1p900;
+
+// a over b rounded once, as by a division, but without a branch: a is 0 or its size, as that of b, within the bounds above,
+// and what they give is no smaller. NaN where one is NaN.
+STEP double quotient(double a, double b) {
+    const double near = reciprocal_near(b);
+    const double rest = fma(near, -b, 1.0);
+    const double nearer = fma(near, fma(rest, rest, rest), near);
+    const double inverse = fma(nearer, fma(nearer, -b, 1.0), nearer);
+    const double whole = a * inverse;
+    return fma(inverse, fma(whole, -b, a), whole);
 }
 
 // Inputs x, return, the bar's number from 1 on, K averages of x.
 template <int K>
 struct FamilySignal {
     static_assert(K <= 32, "a bit an average");
-    // A bit an average: whether the last price was not above it, not below it; whether it says 1, -1.
-    u32 under, over, longs, shorts;
+    // A bit an average: whether the last price was not above it, not below it; whether it says 1, -1; whether its equity is
+    // not defined.
+    u32 under, over, longs, shorts, missing;
     // NA before the first bar that counts.
     double equities[K];
 
     __device__ __forceinline__ void start(int, int) {
         under = over = longs = shorts = 0;
+        missing = ~0u;
+#pragma unroll
         for (int k = 0; k < K; ++k) equities[k] = na();
     }
 
     __device__ __forceinline__ double next(double value, double growth, double number, const double (&now)[K],
                                            int cutout, double decay) {
         const double price = defined(value);
-        const bool counts = (double)cutout < number;
         // What an equity is multiplied by, by the sign that was followed. Nothing times an infinite return is nothing.
-        const bool none = is_nan(growth);
-        const double rise = none ? 1.0 : 1.0 + growth, fall = none ? 1.0 : 1.0 - growth;
+        const double grows = is_nan(growth) ? 0.0 : growth, rise = 1.0 + grows, fall = 1.0 - grows;
         u32 not_above = 0, not_below = 0;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
             const u32 bit = 1u << k;
             const double gain = longs & bit ? rise : shorts & bit ? fall : 1.0;
-            const double next = is_nan(equities[k]) ? 1.0 : equities[k] * decay * gain;
-            equities[k] = only(larger(EQUITY_FLOOR, next), counts);
+            // NA where it was NA.
+            equities[k] = larger(EQUITY_FLOOR, equities[k] * decay * gain);
             not_above |= price <= now[k] ? bit : 0;
             not_below |= now[k] <= price ? bit : 0;
+        }
+        // Branches that few bars take, where selections would cost every bar.
+        if (__builtin_expect(missing != 0, 0)) {
+#pragma unroll
+            for (int k = 0; k < K; ++k) {
+                if (missing & 1u << k) equities[k] = 1.0;
+            }
+        }
+        if (__builtin_expect(!((double)cutout < number), 0)) {
+#pragma unroll
+            for (int k = 0; k < K; ++k) equities[k] = na();
         }
         const u32 above = not_below & ~not_above & under, below = not_above & ~not_below & over;
         longs = (longs & ~below) | above;
@@ -198,10 +230,19 @@ struct FamilySignal {
         for (int k = 0; k < K; ++k) {
             const u32 bit = 1u << k;
             const double sign = longs & bit ? 1.0 : shorts & bit ? -1.0 : 0.0;
-            product = product + sign * equities[k];
+            // The product is exact, so that this rounds as two operations do.
+            product = fma(sign, equities[k], product);
             sum = sum + equities[k];
         }
-        return hundredths(product / sum);
+        missing = 0;
+        double mean = quotient(product, sum);
+        // Equities are not negative: their sum is NaN where one of them is, and as large as any.
+        if (__builtin_expect(!(sum < QUOTIENT_MOST), 0)) {
+#pragma unroll
+            for (int k = 0; k < K; ++k) missing |= is_nan(equities[k]) ? 1u << k : 0;
+            mean = product / sum;
+        }
+        return hundredths(mean);
     }
 };
 

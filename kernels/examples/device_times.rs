@@ -1,13 +1,15 @@
 //! Times of plans on this machine's GPU, and whether their values are the CPU's; with `--dump FOLDER` the texts and code of
 //! their kernels, for which no GPU is needed.
 //!
-//!     device_times [--dump FOLDER] [--all] [--symbols N] [--bars N] NAME=ITEM;ITEM...
+//! With `--constants` what is dumped has lengths as constants, as what is timed has.
+//!
+//!     device_times [--dump FOLDER [--constants]] [--all] [--symbols N] [--bars N] NAME=ITEM;ITEM...
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use trawl_kernels::cuda::{
-    BarsSource, Cache, Compiler, Cuda, Executor, ExecutorOptions, Resources, Search, Sequence, gpu_available,
+    BarsSource, Cache, Compiler, Constants, Cuda, Executor, ExecutorOptions, Resources, Search, Sequence, gpu_available,
 };
 use trawl_kernels::stages::{Stage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
@@ -52,12 +54,14 @@ fn inputs<'a>(executable: &Executable, market: &'a [[Vec<f64>; 5]], begins: &'a 
 }
 
 fn main() {
+    let mut constants = Constants::None;
     let (mut dump, mut all, mut symbols, mut bars, mut plans) = (None, false, 10_000u64, 2_000usize, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--dump" => dump = arguments.next(),
             "--all" => all = true,
+            "--constants" => constants = Constants::Lengths,
             "--symbols" => symbols = arguments.next().and_then(|n| n.parse().ok()).expect("symbols"),
             "--bars" => bars = arguments.next().and_then(|n| n.parse().ok()).expect("bars"),
             plan => plans.push(plan.to_owned()),
@@ -76,7 +80,7 @@ fn main() {
         let environment = std::path::Path::new(&python).parent().and_then(std::path::Path::parent).expect("bin/python");
         let compiler = Compiler::find(&Search::of_python(environment)).expect("NVRTC");
         for (name, plan) in plans.iter().map(|plan| compiled(plan)) {
-            let sequence = Sequence::fused(plan.program()).expect("kernels");
+            let sequence = Sequence::fused_with(plan.program(), constants).expect("kernels");
             for (number, call) in sequence.calls.iter().enumerate() {
                 let kernel = &call.lowered.kernel;
                 std::fs::write(format!("{folder}/{name}-{number}.cu"), &kernel.source).expect("written");

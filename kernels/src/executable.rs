@@ -10,7 +10,7 @@ use trawl_plan::graph::Op;
 use trawl_plan::{Input, Program};
 
 use crate::cpu::{self, ResidentLayout, Schedule, Tile, Workspace};
-use crate::cuda::{LowerError, Lowering, Sequence};
+use crate::cuda::{Constants, LowerError, Lowering, Sequence};
 use crate::{Bars, Cancel, Cancelled, Layout, Precision, Real, SymbolInput, Tiles, TilesError, chunks};
 
 /// A lowered program in one precision. Cheap to clone; reads as its program.
@@ -31,6 +31,7 @@ struct Lowered {
     resident: OnceLock<ResidentLayout>,
     /// Kernels, serial and over chunks.
     sequences: [OnceLock<Result<Arc<Sequence>, LowerError>>; 2],
+    constant: OnceLock<Option<Arc<Sequence>>>,
     hash: OnceLock<u64>,
 }
 
@@ -55,6 +56,7 @@ impl Executable {
             layout: OnceLock::new(),
             resident: OnceLock::new(),
             sequences: [OnceLock::new(), OnceLock::new()],
+            constant: OnceLock::new(),
             hash: OnceLock::new(),
         }))
     }
@@ -250,7 +252,21 @@ impl Executable {
             Lowering::Serial => 0,
             Lowering::Chunks => 1,
         };
-        self.0.sequences[at].get_or_init(|| lowering.fused(&self.0.program).map(Arc::new)).clone()
+        self.0.sequences[at].get_or_init(|| lowering.fused(&self.0.program, Constants::None).map(Arc::new)).clone()
+    }
+
+    /// As [`Executable::sequence`], with lengths as constants of the text; `None` where that changes nothing.
+    pub(crate) fn constant_sequence(&self, lowering: Lowering) -> Option<Arc<Sequence>> {
+        // Kernels over chunks have no families.
+        if lowering == Lowering::Chunks {
+            return None;
+        }
+        let made = || {
+            let shape = self.sequence(lowering).ok()?;
+            let constant = lowering.fused(&self.0.program, Constants::Lengths).ok()?;
+            (!constant.has_kernels_of(&shape)).then(|| Arc::new(constant))
+        };
+        self.0.constant.get_or_init(made).clone()
     }
 
     /// Of the program's steps and outputs: equal where two executables run the same.

@@ -297,6 +297,12 @@ inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll((unsigned
 
 inline void block_barrier(int threads) { emulator::wait_for(threads); }
 
+// Other digits than the device's: what is made of it does not depend on them.
+inline double reciprocal_near(double x) {
+    long long bits = __double_as_longlong(1.0 / x) & ~0xfffffffffLL;
+    return __longlong_as_double(bits);
+}
+
 inline bool warp_all(bool holds) { return emulator::vote_of_all(holds); }
 
 // The device's short way, where it holds; elsewhere no number, so that nobody takes it for the quotient.

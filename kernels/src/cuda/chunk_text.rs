@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::family::Constants;
 use super::form::Form;
 use super::lower::{LowerError, Lowered, forms, kernel};
 use super::steps::{Source, Steps};
@@ -28,7 +29,7 @@ pub(super) fn lower_walks(steps: &Steps, right_from: &[usize]) -> Result<Lowered
 }
 
 fn lower(steps: &Steps, right_from: &[usize], gives: Gives) -> Result<Lowered, LowerError> {
-    let forms = forms(steps)?;
+    let forms = forms(steps, Constants::None)?;
     let words: Vec<usize> = steps.steps.iter().map(|step| step.op.facts().chunk_words().unwrap_or(0)).collect();
     let all: usize = words.iter().sum();
     let (map_columns, outputs) = match gives {

@@ -5,6 +5,7 @@
 //! look at: their bits are the CPU's. A map describes what a chunk does to the state of a recursive step (`OpFacts::chunk_words` numbers,
 //! `kernels/cuda/chunked.cuh`); a plan with a recursive step that has none is not cut.
 
+use super::family::Constants;
 use super::form::Table;
 use super::launch::{GROUP_LANES, Market};
 use super::lower::{LowerError, forms};
@@ -155,7 +156,7 @@ impl Levels {
     /// # Errors
     /// [`LowerError::Primitive`]; [`LowerError::Serial`] for a step that has no map, or when the plan looks back too far.
     pub fn of(steps: &Steps) -> Result<Self, LowerError> {
-        let found = forms(steps)?;
+        let found = forms(steps, Constants::None)?;
         if let Some(step) = steps.steps.iter().find(|s| s.is_recursive() && s.op.facts().chunk_words().is_none()) {
             return Err(LowerError::Serial(format!("{} goes through bars one after another", step.op.canonical())));
         }

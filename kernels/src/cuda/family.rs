@@ -12,6 +12,19 @@ use super::steps::{Source, Step, Steps};
 /// once and passed on cost less than walks that each signal makes for itself.
 const SIGNALS_MAX: usize = 4;
 
+/// Bars that an average whose length is a constant of the text looks back at, at most: each is code of its own.
+const CONSTANT_BARS_MAX: u32 = 128;
+
+/// Which numbers of a plan are constants of its kernels' text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Constants {
+    /// None: plans of one shape share their kernels, and other periods compile nothing.
+    #[default]
+    None,
+    /// The lengths of families of averages: several times as fast, for these lengths alone.
+    Lengths,
+}
+
 /// The averages of a family over one series, in the order in which they are added up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Averages {
@@ -34,10 +47,30 @@ pub(crate) struct Means {
     pub places: Vec<usize>,
     /// Operations on numbers a bar, roughly.
     pub load: usize,
+    /// The lengths are constants of the text.
+    pub constant: bool,
 }
 
 impl Averages {
-    pub fn means(&self) -> Means {
+    pub fn means(&self, constants: Constants) -> Means {
+        let means = self.of_arguments();
+        let fixed = match self.family {
+            Trend::Wma => "FixedWeightedMeans",
+            Trend::Lsma => "FixedLineMeans",
+            Trend::Hma => "FixedHullMeans",
+            Trend::Kama => "FixedKaufmanMeans",
+            // Their lengths are factors.
+            Trend::Ema | Trend::Dema => return means,
+        };
+        let longest = means.ints.iter().copied().max().unwrap_or(0);
+        if constants == Constants::None || longest > int(CONSTANT_BARS_MAX) {
+            return means;
+        }
+        let lens: Vec<String> = means.ints.iter().map(i32::to_string).collect();
+        Means { name: format!("{fixed}<Lengths<{}>>", lens.join(", ")), constant: true, ..means }
+    }
+
+    fn of_arguments(&self) -> Means {
         let count = self.lens.len();
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by_key(|at| self.lens[*at]);
@@ -55,6 +88,7 @@ impl Averages {
             ring: None,
             places: places.clone(),
             load: count * operations,
+            constant: false,
         };
         let doubles = |of: &dyn Fn(u32) -> Vec<f64>| lens.iter().copied().flat_map(of).collect::<Vec<f64>>();
         match self.family {

@@ -10,7 +10,7 @@ use trawl_plan::ast::CompareOp;
 use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend, hull_half};
 use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
 
-use super::family::{Averages, Means};
+use super::family::{Averages, Constants, Means};
 
 /// Longest period of a dominant cycle: the length of the rings that it is found in.
 const CYCLE_BARS: usize = 50;
@@ -164,8 +164,8 @@ impl Form {
     }
 
     /// How a family's signal is written that makes its averages itself.
-    pub fn family(op: Op, averages: &Averages) -> Option<Self> {
-        let means = averages.means();
+    pub fn family(op: Op, averages: &Averages, constants: Constants) -> Option<Self> {
+        let means = averages.means(constants);
         let form = Self::of(op, 3 + averages.lens.len())?;
         let takes = means.past.map_or(Takes::Values, Takes::Past);
         Some(Self { registers: form.registers + means.registers, takes, means: Some(means), ..form })

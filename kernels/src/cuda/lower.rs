@@ -3,6 +3,7 @@
 use twox_hash::XxHash3_128;
 
 use super::HEADERS;
+use super::family::Constants;
 use super::form::Form;
 use super::parts::{Parts, reach};
 use super::steps::{Step, Steps};
@@ -63,10 +64,10 @@ pub enum LowerError {
 }
 
 /// How each step is written.
-pub(super) fn forms(steps: &Steps) -> Result<Vec<Form>, LowerError> {
+pub(super) fn forms(steps: &Steps, constants: Constants) -> Result<Vec<Form>, LowerError> {
     let form = |step: &Step| {
         let form = match &step.averages {
-            Some(averages) => Form::family(step.op, averages),
+            Some(averages) => Form::family(step.op, averages, constants),
             None => Form::of(step.op, step.inputs.len()),
         };
         form.ok_or_else(|| LowerError::Primitive(step.op.canonical()))
@@ -75,14 +76,14 @@ pub(super) fn forms(steps: &Steps) -> Result<Vec<Form>, LowerError> {
 }
 
 /// Lowers steps to one fused kernel.
-pub(super) fn lower_steps(steps: &Steps) -> Result<Lowered, LowerError> {
-    let forms = forms(steps)?;
+pub(super) fn lower_steps(steps: &Steps, constants: Constants) -> Result<Lowered, LowerError> {
+    let forms = forms(steps, constants)?;
     lower(steps, &forms, &Parts::of(steps, &forms), false)
 }
 
 /// As [`lower_steps`], of steps without recursion over lanes that are chunks: by as many warps as they can be parted to.
 pub(super) fn lower_over_chunks(steps: &Steps, warps_max: usize) -> Result<Lowered, LowerError> {
-    let forms = forms(steps)?;
+    let forms = forms(steps, Constants::None)?;
     lower(steps, &forms, &Parts::many(steps, &forms, warps_max), true)
 }
 

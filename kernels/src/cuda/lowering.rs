@@ -3,6 +3,7 @@
 use trawl_plan::Program;
 
 use super::chunks::{CHUNK_BARS, Levels};
+use super::family::Constants;
 use super::lower::LowerError;
 use super::sequence::Sequence;
 use super::steps::Steps;
@@ -54,9 +55,9 @@ impl Lowering {
     }
 
     /// As few kernels as there can be.
-    pub(crate) fn fused(self, program: &Program) -> Result<Sequence, LowerError> {
+    pub(crate) fn fused(self, program: &Program, constants: Constants) -> Result<Sequence, LowerError> {
         match self {
-            Self::Serial => Sequence::fused(program),
+            Self::Serial => Sequence::fused_with(program, constants),
             Self::Chunks => Sequence::in_chunks(program, false),
         }
     }

@@ -44,6 +44,7 @@ pub use compiler::{CompileError, Compiled, Compiler, REGISTERS_MAX, Resources};
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use driver::Cuda;
 pub use executor::{Executor, ExecutorOptions};
+pub use family::Constants;
 pub use gate::{Gpu, Seen, Unavailable, devices, gpu_available};
 pub use launch::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
 pub use library::{LIBRARIES_VARIABLE, Library, Search};
@@ -75,5 +76,6 @@ pub const HEADERS: [(&str, &str); 19] = [
     ("trend.cuh", include_str!("../../cuda/trend.cuh")),
     ("chunked.cuh", include_str!("../../cuda/chunked.cuh")),
     ("family.cuh", include_str!("../../cuda/family.cuh")),
+    ("lengths.cuh", include_str!("../../cuda/lengths.cuh")),
     ("kernel.cuh", include_str!("../../cuda/kernel.cuh")),
 ];

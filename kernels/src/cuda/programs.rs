@@ -2,6 +2,9 @@
 //!
 //! A fused kernel is compiled in the background, by one thread; nobody waits for it who did not ask to. Kernels of single
 //! primitives are few, shared by all programs, and compiled where they are wanted.
+//!
+//! A program with families of averages has a third form, with their lengths as constants. It is compiled in the background
+//! once the program runs a second time, so that a sweep over lengths compiles nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,6 +23,8 @@ use crate::Executable;
 
 /// Programs whose kernels are remembered; then all are forgotten.
 const PROGRAMS_MAX: usize = 256;
+/// Kernels with lengths as constants that a process compiles: they are code for one program alone.
+const CONSTANT_KERNELS_MAX: usize = 64;
 /// Fused kernels that wait to be compiled; more are asked for again when their program is run again.
 const WAITING_MAX: usize = 64;
 /// Threads that compile kernels of single primitives.
@@ -37,6 +42,8 @@ pub(super) struct Ready {
     /// Gives a series as it is.
     pub identity: Option<(Lowered, Function)>,
     pub fused: bool,
+    /// Its lengths are constants of the kernels.
+    constant: bool,
 }
 
 /// A program as it was lowered.
@@ -55,6 +62,8 @@ struct Loader {
     functions: Mutex<HashMap<u128, Function>>,
     /// Kernels that were given to the thread and are not loaded yet, or failed.
     asked: Mutex<HashSet<u128>>,
+    /// Kernels with lengths as constants that programs have or wait for.
+    constant: Mutex<HashSet<u128>>,
     /// Nobody wants kernels any more.
     over: AtomicBool,
 }
@@ -178,6 +187,7 @@ impl Programs {
             cache,
             functions: Mutex::default(),
             asked: Mutex::default(),
+            constant: Mutex::default(),
             over: AtomicBool::new(false),
         });
         let (background, kernels) = sync_channel(WAITING_MAX);
@@ -200,11 +210,26 @@ impl Programs {
     /// [`Fault`].
     pub fn ready(&self, program: &Executable, lowering: Lowering, wait: bool) -> Result<Arc<Ready>, Fault> {
         let hash = program.program_hash();
-        let (fused, ready) = self.lowered(hash, program, lowering)?;
-        if let Some(ready) = ready.filter(|ready| ready.fused || !wait && !self.at_hand(&fused)) {
+        let (fused, ready, again) = self.lowered(hash, program, lowering)?;
+        if let Some(ready) = ready.as_ref().filter(|ready| ready.constant) {
+            return Ok(Arc::clone(ready));
+        }
+        let constant = if wait || again { program.constant_sequence(lowering) } else { None };
+        let constant = constant.filter(|constant| self.may_have(constant));
+        // One that does not compile is left to the kernels that take lengths as numbers.
+        let faster = constant.as_ref().filter(|constant| wait || self.at_hand(constant));
+        let faster = faster.and_then(|constant| Some((constant, self.loader.get_all(constant).ok()?)));
+        if let (Some(constant), None) = (&constant, &faster) {
+            self.ask_for(constant);
+        }
+        if faster.is_none()
+            && let Some(ready) = ready.filter(|ready| ready.fused || !wait && !self.at_hand(&fused))
+        {
             return Ok(ready);
         }
-        let made = if wait || self.at_hand(&fused) {
+        let made = if let Some((constant, functions)) = faster {
+            Ready { constant: true, ..self.made((**constant).clone(), functions, true)? }
+        } else if wait || self.at_hand(&fused) {
             let functions = self.loader.get_all(&fused)?;
             self.made((*fused).clone(), functions, true)?
         } else {
@@ -241,11 +266,23 @@ impl Programs {
         } else {
             None
         };
-        Ok(Ready { uses: sequence.uses(), sequence, functions, identity, fused })
+        Ok(Ready { uses: sequence.uses(), sequence, functions, identity, fused, constant: false })
     }
 
     fn at_hand(&self, sequence: &Sequence) -> bool {
         sequence.calls.iter().all(|call| self.loader.at_hand(&call.lowered.kernel).is_some())
+    }
+
+    /// Whether a sequence with constants is among those that a process has kernels of.
+    fn may_have(&self, constant: &Sequence) -> bool {
+        let mut known = locked(&self.loader.constant);
+        let kernels = || constant.calls.iter().map(|call| call.lowered.kernel.fingerprint);
+        let new = kernels().filter(|kernel| !known.contains(kernel)).count();
+        let room = known.len() + new <= CONSTANT_KERNELS_MAX;
+        if room {
+            known.extend(kernels());
+        }
+        room
     }
 
     fn ask_for(&self, sequence: &Sequence) {
@@ -264,9 +301,9 @@ impl Programs {
         hash: u64,
         program: &Executable,
         lowering: Lowering,
-    ) -> Result<(Arc<Sequence>, Option<Arc<Ready>>), Fault> {
+    ) -> Result<(Arc<Sequence>, Option<Arc<Ready>>, bool), Fault> {
         if let Some(found) = locked(&self.known).get(&hash).into_iter().flatten().find(|k| k.is(program, lowering)) {
-            return Ok((Arc::clone(&found.fused), found.ready.clone()));
+            return Ok((Arc::clone(&found.fused), found.ready.clone(), true));
         }
         let fused = program.sequence(lowering)?;
         let mut known = locked(&self.known);
@@ -279,7 +316,7 @@ impl Programs {
             fused: Arc::clone(&fused),
             ready: None,
         });
-        Ok((fused, None))
+        Ok((fused, None, false))
     }
 }
 

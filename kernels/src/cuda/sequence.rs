@@ -12,7 +12,7 @@ use trawl_plan::Program;
 
 use super::chunk_text::{lower_maps, lower_walks};
 use super::chunks::Levels;
-use super::family::fold;
+use super::family::{Constants, fold};
 use super::launch::{GROUP_LANES, Limits, Market, Wanted};
 use super::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
 use super::parts::Parts;
@@ -62,11 +62,19 @@ impl Sequence {
     /// # Errors
     /// [`LowerError`].
     pub fn fused(program: &Program) -> Result<Self, LowerError> {
+        Self::fused_with(program, Constants::None)
+    }
+
+    /// As [`Sequence::fused`], with numbers of the plan as constants of the text: the same values.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn fused_with(program: &Program, constants: Constants) -> Result<Self, LowerError> {
         let steps = fold(Steps::of(program));
-        let forms = forms(&steps)?;
+        let forms = forms(&steps, constants)?;
         let parts = Parts::of(&steps, &forms).parts;
         let cuts = parts.chunks(PARTS_MAX).filter_map(|chunk| Some(chunk.first()?.first..chunk.last()?.end));
-        Self::cut(&steps, cuts.collect())
+        Self::cut(&steps, cuts.collect(), constants)
     }
 
     /// A kernel for each primitive.
@@ -76,10 +84,10 @@ impl Sequence {
     pub fn apart(program: &Program) -> Result<Self, LowerError> {
         let steps = Steps::of(program);
         let cuts = (0..steps.steps.len()).map(|step| step..step + 1).collect();
-        Self::cut(&steps, cuts)
+        Self::cut(&steps, cuts, Constants::None)
     }
 
-    fn cut(steps: &Steps, cuts: Vec<Range<usize>>) -> Result<Self, LowerError> {
+    fn cut(steps: &Steps, cuts: Vec<Range<usize>>, constants: Constants) -> Result<Self, LowerError> {
         let mut place: Vec<Series> = Vec::with_capacity(steps.steps.len());
         let mut calls = Vec::with_capacity(cuts.len());
         for (call, cut) in cuts.iter().enumerate() {
@@ -88,7 +96,7 @@ impl Sequence {
                 let output = told.iter().position(|t| *t == step).unwrap_or(0);
                 place.push(Series::Made { call, output });
             }
-            calls.push(Call { lowered: lower_steps(&piece)?, reads });
+            calls.push(Call { lowered: lower_steps(&piece, constants)?, reads });
         }
         let outputs = steps.outputs.iter().map(|source| series(*source, &place)).collect();
         Ok(Self { calls, outputs, lead: None })
@@ -112,6 +120,14 @@ impl Sequence {
         }
         let outputs = steps.outputs.iter().map(|source| series(*source, &made.place)).collect();
         Ok(Self { calls: made.calls, outputs, lead: Some(lead) })
+    }
+
+    /// Whether it calls the same kernels.
+    pub(crate) fn has_kernels_of(&self, other: &Self) -> bool {
+        let kernels = |sequence: &'_ Self| -> Vec<u128> {
+            sequence.calls.iter().map(|call| call.lowered.kernel.fingerprint).collect()
+        };
+        kernels(self) == kernels(other)
     }
 
     /// The distinct kernels: name to text.
@@ -280,7 +296,8 @@ impl Sequence {
 
 /// A kernel that gives one series as it is: of one that lies there at every bar, the last ones.
 pub(super) fn identity() -> Result<Lowered, LowerError> {
-    lower_steps(&Steps { columns: 1, steps: Vec::new(), outputs: vec![Source::Column(0)] })
+    let steps = Steps { columns: 1, steps: Vec::new(), outputs: vec![Source::Column(0)] };
+    lower_steps(&steps, Constants::None)
 }
 
 /// A series of what was made so far, laid out.

@@ -49,6 +49,12 @@ const TILE_MAX: usize = 16;
 /// Bytes of shared memory that the series of a block may take; the rest is for rings.
 const SERIES_BYTES_MAX: usize = 72 * 1024;
 
+/// As [`SERIES_BYTES_MAX`], where lengths are constants.
+const CONSTANT_SERIES_BYTES_MAX: usize = 36 * 1024;
+
+/// Blocks of a multiprocessor where lengths are constants.
+const CONSTANT_BLOCKS: usize = 3;
+
 /// Rows of rings that the text places in shared memory: those that are used at every bar, as far as they fit.
 const SHARED_RING_ROWS_MAX: usize = 256;
 
@@ -116,7 +122,9 @@ struct Shared {
 pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: bool) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
     let mut tile = TILE_MAX;
-    while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
+    let constant = forms.iter().any(|form| form.means.as_ref().is_some_and(|means| means.constant));
+    let series_bytes_max = if constant { CONSTANT_SERIES_BYTES_MAX } else { SERIES_BYTES_MAX };
+    while tile > 1 && tiles * tile * ROW_BYTES > series_bytes_max {
         tile /= 2;
     }
     let mut row = steps.columns * parts.column_depth * tile;
@@ -130,7 +138,7 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: b
         values.lanes();
     }
     let pasts = Vec::new();
-    let blocks = blocks(parts.parts.len(), forms);
+    let blocks = if constant { CONSTANT_BLOCKS } else { blocks(parts.parts.len(), forms) };
     let mut writer =
         Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, ring_rows: 0, out: String::new() };
     writer.share();

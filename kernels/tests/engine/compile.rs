@@ -7,7 +7,7 @@ use std::process::Command;
 
 use trawl_kernels::SymbolInput;
 use trawl_kernels::cuda::{
-    CompileError, Compiler, Kernel, Limits, Market, REGISTERS_MAX, Resources, Search, Sequence, Wanted,
+    CompileError, Compiler, Constants, Kernel, Limits, Market, REGISTERS_MAX, Resources, Search, Sequence, Wanted,
 };
 
 use crate::fused::{catalogue, program};
@@ -19,6 +19,9 @@ const BLOCK_REGISTERS: usize = 65_536;
 
 /// Shared memory that the system takes of each block: 227 KiB of a block's 228.
 const RESERVED_SHARED_BYTES: usize = 1024;
+
+/// Bytes of code of a classification with constant lengths, what few bars run included: 128 KiB are cached.
+const CONSTANT_CODE_BYTES_MAX: usize = 128 * 1024;
 
 /// Stack that a thread may take: the averages of a family, and registers that a call saves.
 const STACK_BYTES_MAX: u64 = 512;
@@ -157,6 +160,33 @@ fn two_blocks_of_the_classification_fit_a_multiprocessor() {
     );
     assert!(2 * launch.threads * taken.registers as usize <= BLOCK_REGISTERS, "{taken:?}");
     assert_eq!(taken.spilled_bytes, 0);
+}
+
+/// With constant lengths three do, so that 313 groups of symbols are one wave on 132 multiprocessors; the code that eight
+/// warps run at once is less than a multiprocessor's cache of instructions.
+#[test]
+fn three_blocks_of_the_classification_with_constant_lengths_fit_a_multiprocessor() {
+    let program = program(&["atc().signal".to_owned()]);
+    let plan = Sequence::fused_with(&program, Constants::Lengths).expect("every primitive");
+    let [call] = plan.calls.as_slice() else { panic!("{} kernels", plan.calls.len()) };
+    let series = vec![0.0; 2_000];
+    let symbol = SymbolInput { columns: vec![series.as_slice(); program.inputs.len()], visible: series.len() };
+    let market = Market::new(program.inputs.len(), &[symbol]);
+    let launch = call.lowered.launch(&market, Wanted::Last, Limits::default());
+    let kernel = &call.lowered.kernel;
+    let taken = resources(&BTreeMap::from([(kernel.name.clone(), kernel.clone())]))[0].1;
+    println!(
+        "{} warps, tiles of {} bars, {} bytes of shared memory: {taken:?}",
+        kernel.warps, kernel.tile, launch.shared_bytes
+    );
+    assert_eq!(kernel.blocks, 3);
+    assert_eq!(launch.scratch_len, 0, "every ring finds room");
+    assert!(
+        3 * (launch.shared_bytes + RESERVED_SHARED_BYTES) <= Limits::default().shared_bytes + RESERVED_SHARED_BYTES
+    );
+    assert!(3 * launch.threads * taken.registers as usize <= BLOCK_REGISTERS, "{taken:?}");
+    let code = compiler().compile(kernel, ARCHITECTURE).unwrap_or_else(|e| panic!("{e}")).cubin.len();
+    assert!(code <= CONSTANT_CODE_BYTES_MAX, "{code} bytes");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::cuda::{
-    BarsSource, Cache, Executor, ExecutorOptions, Fault, Launcher, Sequence, Simulated, Simulation,
+    BarsSource, Bound, ByCpu, Cache, Constants, Executor, ExecutorOptions, Fault, Launch, Launcher, Lowered, Sequence,
+    Simulated, Simulation,
 };
 use trawl_kernels::stages::{Stage, StageSpan, Stages};
 use trawl_kernels::{
@@ -126,7 +127,13 @@ fn kernels_run_on_the_device_as_they_are_written() {
     // Nor is it waited for where a piece of it is a primitive that stands alone.
     let fused = Sequence::fused(&program).expect("every primitive");
     let apart = Sequence::apart(&program).expect("every primitive").kernels();
-    let held = fused.calls.iter().map(|call| &call.lowered.kernel).filter(|kernel| !apart.contains_key(&kernel.name));
+    let constant = Sequence::fused_with(&program, Constants::Lengths).expect("every primitive");
+    let held = fused
+        .calls
+        .iter()
+        .chain(&constant.calls)
+        .map(|call| &call.lowered.kernel)
+        .filter(|kernel| !apart.contains_key(&kernel.name));
     held.for_each(|kernel| device.hold(kernel.fingerprint));
     let world = on(Arc::clone(&device), ExecutorOptions::default());
     world.agrees(&program, &bars);
@@ -387,6 +394,69 @@ fn a_primitive_at_a_time_answers_until_the_fused_kernel_is_compiled() {
     world.agrees(&crate::fused::program(&other), &bars);
     assert_eq!(world.device.counts().compiled, compiled);
     assert_eq!(world.device.counts().launches - apart, 6);
+}
+
+/// Notes the kernels that run.
+#[derive(Debug)]
+struct Noted(Arc<Mutex<Vec<u128>>>);
+
+impl Launcher for Noted {
+    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
+        self.0.lock().expect("no panic").push(lowered.kernel.fingerprint);
+        ByCpu.run(lowered, launch, memory)
+    }
+}
+
+#[test]
+fn lengths_become_constants_when_a_program_runs_again() {
+    let bars = bars();
+    let of = |len: usize| program(&[format!("atc(close, {len}).signal")]);
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let device = Arc::new(Simulated::with(Simulation::default(), Box::new(Noted(Arc::clone(&ran)))));
+    let world = on(device, ExecutorOptions::default());
+    let program = of(28);
+    let fingerprints = |sequence: &Sequence| -> Vec<u128> {
+        sequence.calls.iter().map(|call| call.lowered.kernel.fingerprint).collect()
+    };
+    let fused = fingerprints(&Sequence::fused(&program).expect("every primitive"));
+    let constant = fingerprints(&Sequence::fused_with(&program, Constants::Lengths).expect("every primitive"));
+    constant.iter().for_each(|kernel| world.device.hold(*kernel));
+    let until = Instant::now() + BOUND;
+    let until_ran = |kernels: &[u128]| {
+        while !kernels.iter().all(|kernel| ran.lock().expect("no panic").contains(kernel)) {
+            assert!(Instant::now() < until, "its kernels were not compiled");
+            world.agrees(&program, &bars);
+        }
+    };
+    // The kernels of the shape answer until those with constants are there.
+    until_ran(&fused);
+    assert!(!ran.lock().expect("no panic").contains(&constant[0]));
+    world.device.let_go();
+    until_ran(&constant);
+    ran.lock().expect("no panic").clear();
+    world.agrees(&program, &bars);
+    assert!(ran.lock().expect("no panic").iter().all(|kernel| constant.contains(kernel)));
+    // A sweep over lengths, each once, compiles nothing.
+    let compiled = world.device.counts().compiled;
+    let once = |program: &Program| {
+        let symbols = inputs(program, &bars, &[]);
+        world.values(program, &symbols, &last_of(&symbols)).expect("a healthy device");
+    };
+    (8..16).for_each(|len| once(&of(len)));
+    assert_eq!(world.device.counts().compiled, compiled);
+}
+
+#[test]
+fn who_waits_for_fused_kernels_has_those_with_constants_at_once() {
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let device = Arc::new(Simulated::with(Simulation::default(), Box::new(Noted(Arc::clone(&ran)))));
+    let world = on(device, waits());
+    let program = program(&["atc().signal".to_owned()]);
+    world.agrees(&program, &bars());
+    let constant = Sequence::fused_with(&program, Constants::Lengths).expect("every primitive");
+    let fingerprints: Vec<u128> = constant.calls.iter().map(|call| call.lowered.kernel.fingerprint).collect();
+    assert!(ran.lock().expect("no panic").iter().all(|kernel| fingerprints.contains(kernel)));
+    assert_eq!(world.device.counts().compiled, fingerprints.len() as u64);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Families of averages that a trend classification's kernels make in one step: which are recognised, what hangs on the
 //! shape, and that every bit is the CPU's at the edges of lengths and histories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use trawl_kernels::cuda::{Limits, Market, Sequence, Wanted};
+use trawl_kernels::cuda::{Constants, Limits, Market, Sequence, Wanted};
 use trawl_kernels::{NoCancel, evaluate_all};
 use trawl_plan::Program;
 use trawl_plan::family::Trend;
@@ -32,8 +32,18 @@ fn fused(program: &Program) -> Sequence {
     Sequence::fused(program).expect("every primitive")
 }
 
+/// With lengths as constants.
+fn constant(program: &Program) -> Sequence {
+    Sequence::fused_with(program, Constants::Lengths).expect("every primitive")
+}
+
 fn texts(sequence: &Sequence) -> String {
     sequence.kernels().into_values().collect()
+}
+
+/// Different lines of a text that contain `what`: a bar is written once for each loop that takes it further.
+fn lines(text: &str, what: &str) -> usize {
+    text.lines().map(str::trim).filter(|line| line.contains(what)).collect::<BTreeSet<_>>().len()
 }
 
 /// Holds plans to the CPU's bits over `bars`, each in one order; every second one with little shared memory.
@@ -101,8 +111,8 @@ fn the_nine_averages_of_a_family_are_one_step_around_one_ring() {
         assert!(text.contains(means), "{means} is not in\n{text}");
     }
     // The four families that look back share what one part fills.
-    assert_eq!(text.matches("push_twice").count(), 1, "{text}");
-    assert_eq!(text.matches(".follow(").count(), 4, "{text}");
+    assert_eq!(lines(&text, "push_twice"), 1, "{text}");
+    assert_eq!(lines(&text, ".follow("), 4, "{text}");
     // Lengths ascend on the walk, and are added up as the definition has them: L, L + o1 ... L - o4.
     let order = |at: usize| [4, 5, 6, 7, 8, 3, 2, 1, 0].map(|place| format!("n{at}[{place}]")).join(", ");
     assert_eq!((0..64).filter(|at| text.contains(&format!("{{{}}};", order(*at)))).count(), 6, "{text}");
@@ -121,6 +131,26 @@ fn other_lengths_compile_nothing() {
         assert!(kernels(call) == usual, "{call}");
     }
     assert!(kernels("atc(high, 28)") != usual);
+}
+
+#[test]
+fn lengths_are_constants_of_the_text_where_that_is_asked_for() {
+    let usual = program(&outputs("atc()"));
+    let text = texts(&constant(&usual));
+    let lens = "22, 24, 26, 27, 28, 29, 30, 32, 34";
+    for family in ["FixedWeightedMeans", "FixedLineMeans", "FixedKaufmanMeans"] {
+        assert!(text.contains(&format!("{family}<Lengths<{lens}>>")), "{family} is not in\n{text}");
+    }
+    let halves = "11, 12, 13, 13, 14, 14, 15, 16, 17, 4, 4, 5, 5, 5, 5, 5, 5, 5";
+    assert!(text.contains(&format!("FixedHullMeans<Lengths<{lens}, {halves}>>")), "{text}");
+    assert!(texts(&constant(&program(&outputs("atc(close, 40)")))) != text);
+    // Settings that are no lengths stay arguments.
+    assert!(texts(&constant(&program(&outputs("atc(close, 28, la=0.5, de=0.1, cutout=70)")))) == text);
+    // Where no length would be a constant the kernels are those of the shape.
+    for call in ["ema(close, 9)", "atc(close, 200).hma", "atc().ema"] {
+        let program = program(&[call.to_owned()]);
+        assert_eq!(constant(&program).kernels(), fused(&program).kernels(), "{call}");
+    }
 }
 
 #[test]
@@ -162,8 +192,8 @@ fn families_have_the_bits_of_the_cpu_at_the_edges_of_their_lengths() {
     let mut plans: Vec<(String, Program, Sequence)> = Vec::new();
     for call in calls {
         let program = program(&outputs(call));
-        let plan = fused(&program);
-        plans.push((call.to_owned(), program, plan));
+        plans.push((call.to_owned(), program.clone(), fused(&program)));
+        plans.push((format!("{call} of constants"), program.clone(), constant(&program)));
     }
     let plot = plotted("atc(close, 9, robustness='wide')");
     plans.push(("plotted".to_owned(), plot.clone(), fused(&plot)));
@@ -187,6 +217,7 @@ fn families_of_any_lengths_have_the_bits_of_the_cpu() {
     for lens in lens {
         let program = by_hand(&FAMILIES.map(|family| (family, lens)));
         plans.push((format!("{lens:?}"), program.clone(), fused(&program)));
+        plans.push((format!("{lens:?} of constants"), program.clone(), constant(&program)));
         plans.push((format!("{lens:?} apart"), program.clone(), Sequence::apart(&program).expect("every primitive")));
     }
     let values = held(&plans, &market(&ragged(), 5));
@@ -220,12 +251,11 @@ fn odd_market() -> Vec<Vec<Vec<f64>>> {
 #[test]
 fn families_have_the_bits_of_the_cpu_over_odd_numbers() {
     let calls = ["atc()", "atc(open, 9)", "atc(close, 12, robustness='wide', la=500, de=0)"];
-    let plan = |call: &&str| {
+    let plans = |call: &&str| {
         let program = program(&outputs(call));
-        let plan = fused(&program);
-        ((*call).to_owned(), program, plan)
+        [fused(&program), constant(&program)].map(|plan| ((*call).to_owned(), program.clone(), plan))
     };
-    held(&calls.iter().map(plan).collect::<Vec<_>>(), &odd_market());
+    held(&calls.iter().flat_map(plans).collect::<Vec<_>>(), &odd_market());
 }
 
 /// Lengths of families whose averages are looked at: halves of some lie behind others, some are longer than a tile.
@@ -234,9 +264,9 @@ const LOOKED_AT: [&[u32]; 2] = [&[1, 2, 3, 5, 8, 13, 21, 34, 55], &[22, 24, 26, 
 #[test]
 fn the_averages_themselves_have_the_bits_of_the_cpu() {
     let begins: Vec<f64> = Vec::new();
-    for lens in LOOKED_AT {
+    for (lens, lower) in LOOKED_AT.iter().flat_map(|lens| [fused, constant].map(|lower| (*lens, lower))) {
         let families = by_hand(&FAMILIES.map(|family| (family, lens)));
-        let sequence = fused(&families);
+        let sequence = lower(&families);
         // Signals say little of averages: in their place each bar tells one of them.
         let told = |(name, text): (String, String)| {
             let text: Vec<String> = text
@@ -251,7 +281,7 @@ fn the_averages_themselves_have_the_bits_of_the_cpu() {
             (name, text.join("\n") + "\n")
         };
         let kernels: BTreeMap<String, String> = sequence.kernels().into_iter().map(told).collect();
-        assert_eq!(kernels.values().map(|text| text.matches("const_cast").count()).sum::<usize>(), FAMILIES.len());
+        assert_eq!(kernels.values().map(|text| lines(text, "const_cast")).sum::<usize>(), FAMILIES.len());
         let device = Emulator::new(&kernels);
         let nodes = (0..families.nodes().len() as u32).map(NodeId);
         let means: Vec<NodeId> =
