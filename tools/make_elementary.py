@@ -148,14 +148,10 @@ def constants():
     arcs = [mpmath.atan(mpf(j) / ARC_STEPS) for j in range(ARC_STEPS + 1)]
     add("ATAN_TABLE", f"atan(j/{ARC_STEPS}), rounded, and the rest; then the complements of these to pi/2.",
         tuple(pair(x, 53) for x in arcs + [pi / 2 - x for x in arcs]))
-    sine_bound = half_step + mpf(2) ** -10
-    arc_sine = lambda i: mpmath.binomial(2 * i, i) / 4**i / (2 * i + 1)
-    add("ASIN_POLY", "(asin t - t)/t^3 of t^2.",
-        tuple(polynomial(series(lambda i: arc_sine(i + 1), 60), [0, sine_bound**2], 3)))
-    add("ASIN_GUESS", f"asin(y)*{2 * SINE_STEPS}/pi of y up to the root of 1/2, to a tenth of a step: y times these of y^2.",
-        tuple(polynomial(lambda u: mpmath.asin(mpmath.sqrt(u)) / mpmath.sqrt(u) * 2 * SINE_STEPS / pi,
-                         [mpf(2) ** -200, mpf(1) / 2], 4)))
-    add("ANGLE_STEP", f"pi/{2 * SINE_STEPS}: a short number and the rest.", pair(2 * half_step))
+    arc_sine = lambda i: mpmath.binomial(2 * i, i) / mpf(4) ** i / (2 * i + 1)
+    add("SIXTH", "1/6: a short number and the rest.", pair(mpf(1) / 6))
+    add("ASIN_POLY", "(asin y - y - y^3/6)/y^5 of y^2, for y up to 1/2.",
+        tuple(polynomial(series(lambda i: arc_sine(i + 2), 300), [0, mpf(1) / 4], 14)))
     add("FULL_HALF_PI", "pi/2, rounded, and the rest.", pair(pi / 2, 53))
     return out
 

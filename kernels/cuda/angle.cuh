@@ -110,13 +110,6 @@ STEP_CALL double math_tan(double x) {
 // 2^-27: the arc tangent and arc sine of anything smaller is the number itself.
 constexpr double ARC_MIN = 7.450580596923828e-9;
 
-// `quarters` of a turn and `angle`, or less that.
-STEP double from_quarters(double quarters, Pair angle, bool falling) {
-    const double sign = falling ? -1.0 : 1.0;
-    const Pair total = pair_sum(quarters * FULL_HALF_PI[0], sign * angle.high);
-    return total.high + (total.low + (quarters * FULL_HALF_PI[1] + sign * angle.low));
-}
-
 STEP_CALL double math_atan(double x) {
     double size = fabs(x);
     if (size < ARC_MIN) return x;
@@ -143,39 +136,41 @@ STEP_CALL double math_atan(double x) {
     return copysign(total.high + (total.low + (atan_table(entry, 1) + (steep ? -more : more))), x);
 }
 
-// The square root of 1 - x^2, for x from 0 to 1.
-STEP Pair height_of(double x) {
-    const double base = smaller(2.0 * (1.0 - x), 1.0), z = smaller(1.0 - x, x);
-    const double part = upper(z);
-    const Pair first = pair_sum(base, -(part * part));
-    const Pair square = pair_sum(first.high, first.low - (z - part) * (z + part));
-    const double root = sqrt(square.high);
-    const double root_part = upper(root), root_left = root - root_part;
-    const double rest = (square.high - root_part * root_part) - root_left * (root + root_part);
-    return {root, root > 0.0 ? (rest + square.low) * (0.5 / root) : 0.0};
+// asin(y + low) where y^2 = u + u_low, for y from 0 to 1/2.
+STEP Pair small_arc(double y, double low, double u, double u_low) {
+    const double square = u * u, fourth = (u * u) * (u * u);
+    const double first = (ASIN_POLY[0] + u * ASIN_POLY[1]) + square * (ASIN_POLY[2] + u * ASIN_POLY[3]);
+    const double second = (ASIN_POLY[4] + u * ASIN_POLY[5]) + square * (ASIN_POLY[6] + u * ASIN_POLY[7]);
+    const double third = (ASIN_POLY[8] + u * ASIN_POLY[9]) + square * (ASIN_POLY[10] + u * ASIN_POLY[11]);
+    const double last = ASIN_POLY[12] + u * ASIN_POLY[13];
+    const double more = u * (first + fourth * (second + fourth * (third + fourth * last)));
+    Pair factor = pair_sum(SIXTH[0], more);
+    factor = pair_sum(factor.high, factor.low + SIXTH[1]);
+    const double u_part = upper(u), factor_part = upper(factor.high);
+    const Pair product = pair_sum(u_part * factor_part, u_part * ((factor.high - factor_part) + factor.low) +
+                                                            ((u - u_part) + u_low) * factor.high);
+    const double y_part = upper(y), product_part = upper(product.high);
+    const Pair total = pair_sum(y, y_part * product_part);
+    const double rest = y_part * ((product.high - product_part) + product.low) + (y - y_part) * product.high;
+    return {total.high, total.low + (rest + (low + low * product.high))};
 }
 
-// The smaller one of an angle with the sine x, which is 0 to 1, and its complement; whether it is the complement.
-STEP Pair slope(double x, bool& steep) {
-    const Pair height = height_of(x);
-    steep = x > height.high;
-    const double y = smaller(x, height.high), y_low = steep ? height.low : 0.0;
-    const double w = larger(x, height.high), w_low = steep ? 0.0 : height.low;
-    double square = y * y;
-    const double guess =
-        y * (ASIN_GUESS[0] + square * (ASIN_GUESS[1] + square * (ASIN_GUESS[2] + square * ASIN_GUESS[3])));
-    int j;
-    const double steps = nearest(guess, j);
-    const double sine = sine_table(j, 0), sine_low = sine_table(j, 1);
-    const double cosine = sine_table(128 - j, 0), cosine_low = sine_table(128 - j, 1);
-    const double y_part = upper(y), w_part = upper(w);
-    const double rest = (y_part * cosine_low + ((y - y_part) + y_low) * (cosine + cosine_low)) -
-                        (w_part * sine_low + ((w - w_part) + w_low) * (sine + sine_low));
-    const Pair t = pair_sum(y_part * cosine - w_part * sine, rest);
-    square = t.high * t.high;
-    const double more = t.low + (t.high * square) * (ASIN_POLY[0] + square * (ASIN_POLY[1] + square * ASIN_POLY[2]));
-    const Pair first = pair_sum(steps * ANGLE_STEP[0], t.high);
-    return pair_sum(first.high, first.low + (steps * ANGLE_STEP[1] + more));
+// asin x for x from 0 to 1/2; beyond, where it is steep, half of acos x, which is the arc sine of the root of (1 - x)/2.
+STEP Pair arc_sine(double x, bool& steep) {
+    steep = !(x < 0.5);
+    const double y = steep ? sqrt(0.5 * (1.0 - x)) : x;
+    const double square = steep ? 0.5 * (1.0 - x) : x * x;
+    const double part = upper(y), left = (y - part) * (y + part);
+    const double square_low = (part * part - square) + left;
+    const double rest = (square - part * part) - left;
+    const double low = steep && y > 0.0 ? rest * (0.5 / y) : 0.0;
+    return small_arc(y, low, square, steep ? 0.0 : square_low);
+}
+
+// `quarters` of a turn and `times` the angle.
+STEP double from_quarters(double quarters, double times, Pair angle) {
+    const Pair total = pair_sum(quarters * FULL_HALF_PI[0], times * angle.high);
+    return total.high + (total.low + (quarters * FULL_HALF_PI[1] + times * angle.low));
 }
 
 STEP_CALL double math_asin(double x) {
@@ -183,15 +178,18 @@ STEP_CALL double math_asin(double x) {
     if (size < ARC_MIN) return x;
     if (!(size <= 1.0)) return na();
     bool steep;
-    const Pair angle = slope(size, steep);
-    return copysign(from_quarters(steep ? 1.0 : 0.0, angle, steep), x);
+    const Pair angle = arc_sine(size, steep);
+    return copysign(from_quarters(steep ? 1.0 : 0.0, steep ? -2.0 : 1.0, angle), x);
 }
 
 STEP_CALL double math_acos(double x) {
     const double size = fabs(x);
     if (!(size <= 1.0)) return na();
     bool steep;
-    const Pair angle = slope(size, steep);
+    const Pair angle = arc_sine(size, steep);
     const bool negative = bits_of(x) >> 63;
-    return from_quarters(steep ? (negative ? 2.0 : 0.0) : 1.0, angle, steep == negative);
+    // pi/2 - asin x; 2*angle, or pi less that where x is negative.
+    const double quarters = steep ? (negative ? 2.0 : 0.0) : 1.0;
+    const double times = steep ? 2.0 : -1.0;
+    return from_quarters(quarters, negative ? -times : times, angle);
 }

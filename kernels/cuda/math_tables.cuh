@@ -600,14 +600,16 @@ STEP double atan_table(int row, int column) {
     return values[row][column];
 }
 
-// (asin t - t)/t^3 of t^2.
-static __device__ const double ASIN_POLY[3] = {0.1666666666666668, 0.07499999995626319, 0.0446451626572153};
+// 1/6: a short number and the rest.
+static __device__ const double SIXTH[2] = {0.1666666679084301, -1.241763432820638e-09};
 
-// asin(y)*256/pi of y up to the root of 1/2, to a tenth of a step: y times these of y^2.
-static __device__ const double ASIN_GUESS[4] = {81.48434916913318, 13.769745037935568, 4.348942271324178, 8.38621289973596};
-
-// pi/256: a short number and the rest.
-static __device__ const double ANGLE_STEP[2] = {0.01227184641174972, -1.086645907356806e-10};
+// (asin y - y - y^3/6)/y^5 of y^2, for y up to 1/2.
+static __device__ const double ASIN_POLY[14] = {
+    0.075, 0.044642857142858226, 0.030381944444163943, 0.02237215911947595,
+    0.01735276290932625, 0.013964891636551516, 0.011550823577337352, 0.009775076110986592,
+    0.008261951665512903, 0.008165934640582937, 0.002528669035232747, 0.017771033255193115,
+    -0.017764251137523158, 0.027072149944273302,
+};
 
 // pi/2, rounded, and the rest.
 static __device__ const double FULL_HALF_PI[2] = {1.5707963267948966, 6.123233995736766e-17};

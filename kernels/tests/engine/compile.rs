@@ -24,7 +24,7 @@ const RESERVED_SHARED_BYTES: usize = 1024;
 const CONSTANT_CODE_BYTES_MAX: usize = 128 * 1024;
 
 /// Stack that a thread may take: the averages of a family, and registers that a call saves.
-const STACK_BYTES_MAX: u64 = 512;
+const STACK_BYTES_MAX: u64 = 400;
 
 /// The screen that we compare with others by: fifteen indicators, each at the last bar.
 pub const SCREEN: &[&str] = &[

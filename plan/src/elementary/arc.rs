@@ -1,7 +1,8 @@
-//! The inverses of sine, cosine and tangent, of angles up to pi/4; the others are complements of those. The angle with the
-//! tangent y/w is atan c + atan t, where c is the 64th next to y/w and t = (y - c*w)/(w + c*y).
+//! The inverses of sine, cosine and tangent. The angle with the tangent y/w, up to pi/4, is atan c + atan t, where c is the
+//! 64th next to y/w and t = (y - c*w)/(w + c*y); steeper ones are complements. Arc sines up to 1/2 are a series whose second
+//! term is computed in pairs; beyond, acos x = 2*asin(sqrt((1 - x)/2)).
 
-use super::tables::{ANGLE_STEP, ASIN_GUESS, ASIN_POLY, ATAN_POLY, ATAN_TABLE, FULL_HALF_PI, SINE_TABLE};
+use super::tables::{ASIN_POLY, ATAN_POLY, ATAN_TABLE, FULL_HALF_PI, SIXTH};
 use super::{Pair, nearest, power_of_two, upper, with_sign};
 
 /// 2^-27: the arc tangent and arc sine of anything smaller is the number itself.
@@ -27,14 +28,6 @@ fn larger(a: f64, b: f64) -> f64 {
 #[inline(always)]
 fn ones(holds: bool) -> u64 {
     0u64.wrapping_sub(u64::from(holds))
-}
-
-/// `quarters` of a turn and `angle`, whose sign is changed where `falling` is all ones.
-#[inline(always)]
-fn from_quarters(quarters: f64, angle: Pair, falling: u64) -> f64 {
-    let sign = either(falling, -1.0, 1.0);
-    let total = Pair::sum(quarters * FULL_HALF_PI[0], sign * angle.high);
-    total.high + (total.low + (quarters * FULL_HALF_PI[1] + sign * angle.low))
 }
 
 /// Arc tangent, from -pi/2 to pi/2.
@@ -68,50 +61,55 @@ pub fn atan(x: f64) -> f64 {
     (total.high + (total.low + (low + with_sign(more, steep)))).copysign(x)
 }
 
-/// The square root of 1 - x^2, for x from 0 to 1.
+/// asin(y + low) where y^2 = u + u_low, for y from 0 to 1/2: y + y*u*(1/6 + u*...), with the product known to 2^-75 of itself.
 #[inline(always)]
-fn height(x: f64) -> Pair {
-    // As 1 - x^2, or next to 1 as 2*z - z^2 with z = 1 - x: z^2 is known to far below the difference's last place.
-    let (base, z) = (smaller(2.0 * (1.0 - x), 1.0), smaller(1.0 - x, x));
-    let short = upper(z);
-    let first = Pair::sum(base, -(short * short));
-    let square = Pair::sum(first.high, first.low - (z - short) * (z + short));
-    let root = square.high.sqrt();
-    let root_short = upper(root);
-    let root_left = root - root_short;
-    let rest = (square.high - root_short * root_short) - root_left * (root + root_short);
-    Pair { high: root, low: either(ones(root > 0.0), (rest + square.low) * (0.5 / root), 0.0) }
+fn small_arc(y: f64, low: f64, u: f64, u_low: f64) -> Pair {
+    let (square, fourth) = (u * u, (u * u) * (u * u));
+    let p = &ASIN_POLY;
+    let first = (p[0] + u * p[1]) + square * (p[2] + u * p[3]);
+    let second = (p[4] + u * p[5]) + square * (p[6] + u * p[7]);
+    let third = (p[8] + u * p[9]) + square * (p[10] + u * p[11]);
+    let more = u * (first + fourth * (second + fourth * (third + fourth * (p[12] + u * p[13]))));
+    let factor = Pair::sum(SIXTH[0], more);
+    let factor = Pair::sum(factor.high, factor.low + SIXTH[1]);
+    let (u_short, factor_short) = (upper(u), upper(factor.high));
+    let product = Pair::sum(
+        u_short * factor_short,
+        u_short * ((factor.high - factor_short) + factor.low) + ((u - u_short) + u_low) * factor.high,
+    );
+    let (y_short, product_short) = (upper(y), upper(product.high));
+    let total = Pair::sum(y, y_short * product_short);
+    let rest = y_short * ((product.high - product_short) + product.low) + (y - y_short) * product.high;
+    Pair { high: total.high, low: total.low + (rest + (low + low * product.high)) }
 }
 
-/// The smaller one of an angle up to a quarter of a turn and its complement.
-struct Slope {
+/// asin x for x from 0 to 1/2; beyond, where `steep` is all ones, half of acos x, which is the arc sine of the root of (1 - x)/2.
+struct ArcSine {
     angle: Pair,
-    /// All ones where `angle` is the complement.
     steep: u64,
 }
 
-/// Of the angle whose sine is x, for x from 0 to 1. Let y be the sine and w the cosine of the angle that is at most pi/4, and
-/// c the 512th of a turn next to it: the sine of what is left is y*cos c - w*sin c.
 #[inline(always)]
-fn slope(x: f64) -> Slope {
-    let height = height(x);
-    let steep = ones(x > height.high);
-    let (y, y_low) = (smaller(x, height.high), either(steep, height.low, 0.0));
-    let (w, w_low) = (larger(x, height.high), either(steep, 0.0, height.low));
-    let square = y * y;
-    let guess = y * (ASIN_GUESS[0] + square * (ASIN_GUESS[1] + square * (ASIN_GUESS[2] + square * ASIN_GUESS[3])));
-    let (steps, j) = nearest(guess);
-    let [sine, sine_low] = SINE_TABLE[j as usize];
-    let [cosine, cosine_low] = SINE_TABLE[128 - j as usize];
-    let (y_short, w_short) = (upper(y), upper(w));
-    let rest = (y_short * cosine_low + ((y - y_short) + y_low) * (cosine + cosine_low))
-        - (w_short * sine_low + ((w - w_short) + w_low) * (sine + sine_low));
-    let t = Pair::sum(y_short * cosine - w_short * sine, rest);
-    let square = t.high * t.high;
-    let more = t.low + (t.high * square) * (ASIN_POLY[0] + square * (ASIN_POLY[1] + square * ASIN_POLY[2]));
-    // A multiple of a short number, which is exact.
-    let first = Pair::sum(steps * ANGLE_STEP[0], t.high);
-    Slope { angle: Pair::sum(first.high, first.low + (steps * ANGLE_STEP[1] + more)), steep }
+fn arc_sine(x: f64) -> ArcSine {
+    if x < 0.5 {
+        let short = upper(x);
+        let square = x * x;
+        let low = (short * short - square) + (x - short) * (x + short);
+        return ArcSine { angle: small_arc(x, 0.0, square, low), steep: 0 };
+    }
+    let square = 0.5 * (1.0 - x);
+    let root = square.sqrt();
+    let short = upper(root);
+    let rest = (square - short * short) - (root - short) * (root + short);
+    let low = if root > 0.0 { rest * (0.5 / root) } else { 0.0 };
+    ArcSine { angle: small_arc(root, low, square, 0.0), steep: u64::MAX }
+}
+
+/// `quarters` of a turn and `times` the angle.
+#[inline(always)]
+fn from_quarters(quarters: f64, times: f64, angle: Pair) -> f64 {
+    let total = Pair::sum(quarters * FULL_HALF_PI[0], times * angle.high);
+    total.high + (total.low + (quarters * FULL_HALF_PI[1] + times * angle.low))
 }
 
 /// Arc sine, from -pi/2 to pi/2; NaN beyond -1 and 1.
@@ -123,8 +121,8 @@ pub fn asin(x: f64) -> f64 {
     if size > 1.0 || x.is_nan() {
         return f64::NAN;
     }
-    let Slope { angle, steep } = slope(size);
-    from_quarters(either(steep, 1.0, 0.0), angle, steep).copysign(x)
+    let ArcSine { angle, steep } = arc_sine(size);
+    from_quarters(either(steep, 1.0, 0.0), either(steep, -2.0, 1.0), angle).copysign(x)
 }
 
 /// Arc cosine, from 0 to pi; NaN beyond -1 and 1.
@@ -133,7 +131,10 @@ pub fn acos(x: f64) -> f64 {
     if size > 1.0 || x.is_nan() {
         return f64::NAN;
     }
-    let Slope { angle, steep } = slope(size);
+    let ArcSine { angle, steep } = arc_sine(size);
     let negative = ((x.to_bits() as i64) >> 63) as u64;
-    from_quarters(either(steep, either(negative, 2.0, 0.0), 1.0), angle, !(steep ^ negative))
+    // pi/2 - asin x; 2*angle, or pi less that where x is negative.
+    let quarters = either(steep, either(negative, 2.0, 0.0), 1.0);
+    let times = either(steep, 2.0, -1.0);
+    from_quarters(quarters, with_sign(times, negative), angle)
 }

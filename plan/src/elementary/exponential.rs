@@ -32,13 +32,7 @@ fn steps(x: f64, low: f64) -> Steps {
 #[inline(always)]
 pub(super) fn exp_of(x: f64, low: f64) -> f64 {
     let beyond = !(-EXP_MAX..=EXP_MAX).contains(&x);
-    let x = if x > EXP_MAX {
-        EXP_MAX
-    } else if x < -EXP_MAX {
-        -EXP_MAX
-    } else {
-        x
-    };
+    let x = x.clamp(-EXP_MAX, EXP_MAX);
     let Steps { n, rest } = steps(x, if beyond { 0.0 } else { low });
     let [high, low] = EXP_TABLE[(n & 127) as usize];
     let r = rest.high;

@@ -108,9 +108,12 @@ fn values_stay_within_their_bounds() {
     }
 }
 
+/// A function and the ends of an interval on which it grows.
+type Growing = (fn(f64) -> f64, f64, f64);
+
 #[test]
 fn growing_functions_grow_across_the_steps_of_their_tables() {
-    let growing: [(fn(f64) -> f64, f64, f64); 7] = [
+    let growing: [Growing; 7] = [
         (exp, -3.0, 3.0),
         (ln, 0.3, 5.0),
         (log10, 0.3, 5.0),
