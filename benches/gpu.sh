@@ -14,17 +14,18 @@
 #
 # To measure on a machine without Rust, take along a stripped executable (`cargo build --profile dist`), this script and benches/gpu_*.py.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+repository=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 executable='' steps=figures,sanitizer,peers,keep scratch=''
 while [ $# -gt 0 ]; do
     case $1 in
-        --executable) executable=$2 ;;
+        --executable) executable=$(realpath "$2") ;;
         --steps) steps=$2 ;;
-        --scratch) scratch=$2 ;;
+        --scratch) scratch=$(realpath -m "$2") ;;
         *) break ;;
     esac
     shift 2
 done
+cd "$repository"
 if [ -z "$executable" ] && [ "$steps" != keep ]; then
     cargo build --locked --profile dist -p trawl
     executable=$(realpath "${CARGO_TARGET_DIR:-target}")/dist/trawl

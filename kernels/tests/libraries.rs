@@ -201,16 +201,21 @@ impl Fake {
     }
 }
 
-/// Makes the driver available to this process, once and for all; nothing where it has a real one, which takes precedence.
+/// Makes the driver available to this process, once and for all; nothing where it has a real one.
 fn fake() -> Option<Fake> {
-    if !matches!(devices(&Search::default()), Err(Unavailable::NoDriver)) {
-        println!("skipped: this machine has a driver, which takes precedence");
-        return None;
-    }
+    let has_driver = !matches!(devices(&Search::default()), Err(Unavailable::NoDriver));
     let folder = Folder::new("driver");
     library(&folder.0, "libcuda.so.1", &driver());
     library(&folder.0, "libnvrtc.so.13", &nvrtc((13, 2), 0, ""));
     let search = folder.search();
+    if has_driver {
+        let seen = devices(&search).unwrap_or_default();
+        assert!(
+            seen.iter().all(|device| device.name != "a device of a test"),
+            "the machine's own driver takes precedence"
+        );
+        return None;
+    }
     devices(&search).expect("a driver in the folder that is named");
     let path = folder.0.join("libcuda.so.1");
     // SAFETY: the library has no initialisers.

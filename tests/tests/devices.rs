@@ -1,7 +1,11 @@
 //! Choosing what computes: `--backend`, `trawl devices`, `trawl bench gpu`. A simulated device replaces a GPU; what
 //! works without one is tested without one.
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use serde_json::Value;
+use trawl_tests::executable::repository;
 use trawl_tests::home::Home;
 use trawl_tests::process::{self, Ended};
 
@@ -12,6 +16,13 @@ const DEVICE: &str = "memory=100000000 kernel=0";
 #[track_caller]
 fn on_device(home: &Home, simulation: &str, arguments: &[&str]) -> Ended {
     process::run(home.command(arguments).env("TRAWL_SIMULATED_DEVICE", simulation))
+}
+
+fn python() -> PathBuf {
+    let python = std::env::var_os("TRAWL_PYTHON").map(PathBuf::from);
+    let python = python.unwrap_or_else(|| repository().join("target/venv/bin/python"));
+    assert!(python.is_file(), "no Python environment: run ./test, or tools/get-venv once");
+    python
 }
 
 #[track_caller]
@@ -128,23 +139,50 @@ fn the_benchmark_of_a_gpu_runs_on_a_simulated_device_and_says_that_it_is_one() {
     let home = Home::new();
     let small = ["--symbols=70", "--bars=120", "--long-bars=300", "--repeats=2", "--functions=24"];
     let arguments = [&["bench", "gpu", "--report", "gpu.json"], &small[..]].concat();
-    let ended = on_device(&home, DEVICE, &arguments).expect_code(0);
+    // Bars of the largest market stay: copies take real time.
+    let ended = on_device(&home, "memory=400000000 kernel=0", &arguments).expect_code(0);
     assert!(ended.stdout.contains("SIMULATED"), "{}", ended.stdout);
     let report = json(&home, "gpu.json");
     assert_eq!(report["simulated"], true);
     let sections = report["sections"].as_array().expect("sections");
     let names: Vec<&str> = sections.iter().map(|s| s["name"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["copy", "screen", "atc", "long", "first", "parity", "sanitizer"]);
-    for section in sections {
-        assert!(section["ending"] == "done" || section["name"] == "sanitizer", "{section}");
+    assert_eq!(names, ["copy", "screen", "atc", "long", "first", "waves", "parity", "functions"]);
+    sections.iter().for_each(|section| assert_eq!(section["ending"], "done", "{section}"));
+    let parity = &sections[6]["figures"];
+    for differences in ["differences", "apart_differences", "chunks_differences"] {
+        assert_eq!(parity[differences], 0);
     }
-    let parity = &sections[5]["figures"];
-    assert_eq!(parity["differences"], 0);
     assert!(parity["values"].as_u64().expect("a number") > 100_000 && parity["functions"] == 24, "{parity}");
-    for (section, figure) in
-        [(0, "copy_bytes_per_s"), (1, "w1_last_bar_ms"), (2, "atc_last_bar_ms"), (3, "times_one_core")]
-    {
+    assert_eq!(parity["apart_values"], parity["values"]);
+    assert_eq!(sections[7]["figures"]["each"].as_array().expect("functions").len(), 24);
+    for (section, figure) in [
+        (0, "copy_bytes_per_s"),
+        (1, "w1_last_bar_ms"),
+        (2, "atc_last_bar_ms"),
+        (3, "times_one_core"),
+        (4, "first_answer_warm_cache_ms"),
+        (5, "w1_4224_symbols_ms"),
+        (7, "memory_sum_ms"),
+    ] {
         assert!(sections[section]["figures"][figure].as_f64().is_some_and(|x| x > 0.0), "{figure}");
+    }
+}
+
+/// The values that others' programs for a GPU are compared with, and one such program, on NumPy in place of CuPy.
+#[test]
+fn bars_and_values_of_the_benchmark_are_files_that_an_independent_program_agrees_with() {
+    let home = Home::new();
+    let dump = home.path("dump").display().to_string();
+    on_device(&home, DEVICE, &["bench", "gpu", "--symbols=6", "--bars=300", "--dump", &dump]).expect_code(0);
+    let mut python = Command::new(python());
+    python.arg(repository().join("benches/gpu_peers.py")).arg(&dump).args(["--peers", "numpy", "--report"]);
+    process::run(python.arg(home.path("peers.json")).env("PYTHONDONTWRITEBYTECODE", "1")).expect_code(0);
+    let numpy = &json(&home, "peers.json")["peers"]["numpy"];
+    assert_eq!((&numpy["ending"], &numpy["simulated"]), (&"done".into(), &true.into()), "{numpy}");
+    for (plan, outputs) in [("w1", 22), ("atc", 1)] {
+        let compared = &numpy[plan]["compared"];
+        assert_eq!(compared["cells"], outputs * 6 * 300);
+        assert_eq!(compared["beyond_1e_9"], 0, "{plan}: {compared}");
     }
 }
 

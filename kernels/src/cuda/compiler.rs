@@ -202,7 +202,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: made by nvrtcCreateProgram and destroyed once. Nobody is left who could be told of a failure.
+            // SAFETY: made by nvrtcCreateProgram and destroyed once. A failure cannot be reported.
             unsafe { (self.functions.destroy_program)(&raw mut self.handle) };
         }
     }

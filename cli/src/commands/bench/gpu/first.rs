@@ -148,7 +148,24 @@ pub(super) fn first(device: &Arc<dyn Device>, size: &Size) -> Result<Outcome> {
     let (answered, kernel) = world.scan(&warm(14, 30))?;
     outcome.figure("first_answer_warm_cache_ms", ms(answered));
     outcome.figure("first_answer_warm_cache_kernel_ms", ms(kernel));
-    let told = format!("{:.1} ms ({:.1} of them kernels), required 50", ms(answered), ms(kernel));
-    outcome.line("first scan of a new plan, warm cache, bars there", told);
+    let text = format!("{:.1} ms ({:.1} of them kernels), required 50", ms(answered), ms(kernel));
+    outcome.line("first scan of a new plan, warm cache, bars there", text);
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use trawl_kernels::cuda::{Simulated, Simulation};
+
+    use super::*;
+
+    #[test]
+    fn a_cold_cache_and_a_warm_one_are_measured_apart() {
+        let device: Arc<dyn Device> = Arc::new(Simulated::new(Simulation::default()));
+        let size = Size { symbols: 40, bars: 60, long_bars: 1, repeats: 1, functions: None };
+        let outcome = first(&device, &size).unwrap();
+        for name in ["first_answer_ms", "fused_after_ms", "primitives_after_ms", "first_answer_warm_cache_ms"] {
+            assert!(outcome.figures[name].as_f64().unwrap() >= 0.0, "{name}");
+        }
+    }
 }

@@ -64,7 +64,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
 
 /// Kills every process of a group. By the shell: the standard library has no call for it.
 fn end_group(group: u32) {
-    let _ = Command::new("sh").args(["-c", "kill -KILL -- \"-$1\"", "sh", &group.to_string()]).status();
+    let _ = Command::new("sh").args(["-c", "kill -s KILL -- \"-$1\"", "sh", &group.to_string()]).status();
 }
 
 #[cfg(test)]

@@ -89,8 +89,8 @@ pub(super) fn each_function(device: &dyn Device, executor: &Executor, size: &Siz
     outcome.figure("memory_sum_ms", memory_sum);
     outcome.figure("slower_than_3_times_memory", slow.len());
     outcome.figure("each", rows);
-    let told = format!("{}, {:.1} ms, {memory_sum:.1} ms", all.len(), ms(sum));
-    outcome.line("functions, sum of times, of memory times", told);
+    let text = format!("{}, {:.1} ms, {memory_sum:.1} ms", all.len(), ms(sum));
+    outcome.line("functions, sum of times, of memory times", text);
     outcome.line("slower than 3 times memory", slow.len().to_string());
     for (times_memory, name, ms) in slow {
         outcome.line(format!("  {name}"), format!("{ms:.3} ms, {times_memory:.1} times"));
