@@ -43,7 +43,7 @@ def modelled_file(task):
     name, plans, folder, architecture, nvdisasm = task
     found, wrong, times = {}, [], {}
     try:
-        functions = sass.functions(sass.disassemble(nvdisasm, str(folder / f"{name}.cubin")))
+        functions = sass.read(nvdisasm, folder / f"{name}.cubin")
     except sass.SassError as e:
         return found, [str(e)], times
     for launches, cases in plans:

@@ -6,15 +6,7 @@ from semantics import registers_of
 # Instructions whose result is a rough reciprocal (root): what is computed from it by DFMA is a division (square root).
 ROUGH = ("RCP64H", "RSQ64H")
 
-# How far back results are followed.
-DEPTH_MAX = 24
-
 MOVES = {"MOV", "IMAD", "VIADD", "IADD3", "LOP3", "SEL", "FSEL"}
-
-
-def _pair(operand):
-    found = registers_of(operand)
-    return found
 
 
 def unexplained_dfma(code):

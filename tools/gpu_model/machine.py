@@ -17,12 +17,15 @@ LANES = 32
 # Where ptxas puts the first argument in bank 0, by compute capability.
 PARAMETERS = {80: 0x160, 90: 0x210, 100: 0x380}
 
+# Where the driver puts the number of a block's threads.
+THREADS = {80: 0x0, 90: 0x0, 100: 0x360}
+
 # Where the driver puts the stack's end, by compute capability.
 STACK_POINTER = {80: 0x28, 90: 0x28, 100: 0x37C}
 
-# The upper half of a generic address within shared memory. It begins where the block's own memory does.
+# The upper half of a generic address within shared memory; up to 8.0 the whole address of its begin is a constant.
 SHARED_WINDOW = 0x7E00_0000
-SHARED_BASE = 0x400
+SHARED_WINDOW_AT = 0x18
 LOCAL_WINDOW = 0x7D00_0000
 LOCAL_BYTES = 1 << 14
 SHARED_BYTES = 1 << 18
@@ -146,14 +149,16 @@ HELPERS = {name: value for name, value in globals().items() if callable(value)}
 class Memory:
     """What a lane sees: constants, shared and global memory (shared by warps), its own local memory, special registers."""
 
-    def __init__(self, launch, capability, shared, buffers):
+    def __init__(self, launch, capability, shared, buffers, banks):
         self.shared = shared
         self.buffers = buffers
         self.local = bytearray(LOCAL_BYTES)
         self.bank = bytearray(PARAMETERS[capability]) + bytes.fromhex(launch["arguments"])
-        struct.pack_into("<III", self.bank, 0, launch["threads"], 1, 1)
+        struct.pack_into("<III", self.bank, THREADS[capability], launch["threads"], 1, 1)
         struct.pack_into("<I", self.bank, STACK_POINTER[capability], LOCAL_BYTES)
-        self.banks = {0: self.bank}
+        struct.pack_into("<II", self.bank, SHARED_WINDOW_AT, 0, SHARED_WINDOW)
+        # The compiler's own constants lie in other banks; bank 0 is the launch's.
+        self.banks = {**banks, 0: self.bank}
         self.warp = 0
         self.lane = 0
 
@@ -173,11 +178,10 @@ class Memory:
         return known[name]
 
     def load_shared(self, address, size):
-        return int.from_bytes(self.shared[address - SHARED_BASE : address - SHARED_BASE + size], "little")
+        return int.from_bytes(self.shared[address : address + size], "little")
 
     def store_shared(self, address, size, value):
-        at = address - SHARED_BASE
-        self.shared[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        self.shared[address : address + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
 
     def load_local(self, address, size):
         return int.from_bytes(self.local[address : address + size], "little")
@@ -188,7 +192,7 @@ class Memory:
     def _place(self, address):
         window = address >> 32
         if window == SHARED_WINDOW:
-            return self.shared, (address & MASK) - SHARED_BASE
+            return self.shared, address & MASK
         if window == LOCAL_WINDOW:
             return self.local, address & MASK
         base = address & ~0xFFF_FFFF
@@ -210,7 +214,7 @@ class Memory:
         """Copies of all lanes: each its piece, side by side."""
         buffer, at = self._place(source - self.lane * size)
         piece = buffer[at : at + size * LANES]
-        at = to - SHARED_BASE - self.lane * size
+        at = to - self.lane * size
         if at + len(piece) <= len(self.shared):
             self.shared[at : at + len(piece)] = piece
 
@@ -278,7 +282,7 @@ def run(program, launch, capability, buffers, lane=0):
     shared = bytearray(SHARED_BYTES)
     warps = []
     for number in range(launch["warps"]):
-        memory = Memory(launch, capability, shared, buffers)
+        memory = Memory(launch, capability, shared, buffers, program.code.banks)
         memory.warp, memory.lane = number, lane
         warps.append(_Warp(program, memory))
     while any(warp.at >= 0 for warp in warps):

@@ -6,6 +6,7 @@ result is written and until the operands are read, and those that are waited for
 """
 
 import re
+import struct
 import subprocess
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ _LABEL = re.compile(r"^\s*([.$\w]+):\s*$")
 _FIRST = re.compile(r"^\s+/\*([0-9a-f]{4,6})\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")
 _SECOND = re.compile(r"^\s+/\* 0x([0-9a-f]{16}) \*/")
 _GUARD = re.compile(r"^@(!?)(U?P\w+)\s+(.*)$")
+_BANK = re.compile(r"^\.nv\.constant(\d+)\.(.+)$")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 
 
@@ -62,12 +64,14 @@ class Block:
 
 @dataclass
 class Code:
-    """A kernel's function: its name, blocks by the address of their first instruction, the addresses of subroutines."""
+    """A kernel's function: its name, blocks by the address of their first instruction, the addresses of subroutines, the
+    constants that the compiler put into banks."""
 
     name: str
     instructions: list
     blocks: dict
     subroutines: dict
+    banks: dict = field(default_factory=dict)
 
 
 def disassemble(nvdisasm, cubin):
@@ -76,6 +80,21 @@ def disassemble(nvdisasm, cubin):
     if run.returncode != 0:
         raise SassError(f"nvdisasm {cubin}: {run.stderr.strip()}")
     return run.stdout
+
+
+def constants(cubin):
+    """Bytes of the constant banks that the compiler fills, by function and bank: sections `.nv.constantBANK.FUNCTION`."""
+    table, size, count, names_at = struct.unpack_from("<Q", cubin, 0x28)[0], *struct.unpack_from("<HHH", cubin, 0x3A)
+    # Name, place and length of each section (Elf64_Shdr).
+    heads = [(struct.unpack_from("<I", cubin, table + k * size)[0], *struct.unpack_from("<QQ", cubin, table + k * size + 24))
+             for k in range(count)]  # fmt: skip
+    found = {}
+    for name_at, place, length in heads:
+        begin = heads[names_at][1] + name_at
+        name = cubin[begin : cubin.index(0, begin)].decode()
+        if match := _BANK.match(name):
+            found.setdefault(match.group(2), {})[int(match.group(1))] = cubin[place : place + length]
+    return found
 
 
 def split_operands(text):
@@ -102,6 +121,15 @@ def _instruction(address, text, low, high):
         address=address, text=text, opcode=opcode, modifiers=tuple(modifiers), operands=operands, guard=guard,
         immediate=low >> 32, stall=control & 15, prefers_other=control >> 4 & 1 == 0, writes=control >> 5 & 7,
         reads=control >> 8 & 7, waits=control >> 11 & 63)  # fmt: skip
+
+
+def read(nvdisasm, cubin):
+    """The functions of a CUBIN (`functions`), with their constants. `cubin`: its path."""
+    found = functions(disassemble(nvdisasm, str(cubin)))
+    for name, banks in constants(cubin.read_bytes()).items():
+        if name in found:
+            found[name].banks = banks
+    return found
 
 
 def functions(listing):

@@ -34,11 +34,8 @@ def registers_of(operand):
 class Translator:
     """Statements for one instruction at a time."""
 
-    def __init__(self, place=None):
-        self.place = place
-
-    def u32(self, operand, high=False):
-        """A whole number of 32 bits; of a pair the second register with `high`."""
+    def u32(self, operand, high=0):
+        """A whole number of 32 bits; with `high` that of so many registers further."""
         operand = operand.split(".")[0] if not operand.startswith(("c[", "0x", "-0x")) else operand
         if operand.startswith("-"):
             return f"(-{self.u32(operand[1:], high)}&{MASK})"
@@ -55,7 +52,7 @@ class Translator:
             offset = int(found.group(3) or "0", 16) + 4 * high
             return f"constant(m,{int(found.group(1), 16)},{base}{offset})"
         try:
-            return str((int(operand, 0) >> (32 if high else 0)) & MASK)
+            return str((int(operand, 0) >> 32 * high) & MASK)
         except ValueError:
             raise SassError(f"unknown operand {operand}") from None
 
@@ -67,7 +64,7 @@ class Translator:
             return f"(-{self.u64(operand[1:])}&0xffffffffffffffff)"
         if operand.startswith(("0x", "-0x")):
             return f"({int(operand, 0)}&0xffffffffffffffff)"
-        return f"({self.u32(operand)}|{self.u32(operand, True)}<<32)"
+        return f"({self.u32(operand)}|{self.u32(operand, 1)}<<32)"
 
     def u64_of(self, low, high):
         return f"({self.u32(low)}|{self.u32(high)}<<32)"
@@ -81,7 +78,7 @@ class Translator:
         if operand in ("RZ", "URZ"):
             return "0.0"
         if registers_of(operand) or operand.startswith("c["):
-            return f"double({self.u32(operand)},{self.u32(operand, True)})"
+            return f"double({self.u32(operand)},{self.u32(operand, 1)})"
         return f"double(0,{immediate})"
 
     def f32(self, operand, immediate):
@@ -133,7 +130,7 @@ class Translator:
                 wide = True
                 terms.append(self.u64(name))
             elif kind.startswith("X"):
-                terms.append(f"({self.u32(name)}<<{kind[1:]})")
+                terms.append(f"({self.u32(name)}*{kind[1:]})")
             elif registers_of(name) or name in ("RZ", "URZ"):
                 terms.append(self.u32(name))
             else:
@@ -325,7 +322,7 @@ class Translator:
             return lines + [f"{self.predicate(p)}=_x>0xffffffffffffffff" for p in carries if p not in ("PT", "UPT")]
         if "HI" in kinds:
             return [f"{self.to(to)}=({x}*{y}+{self.u64(c)}>>32)+0&{MASK}"]
-        c = "~" + c[1:] if "X" in kinds and c.startswith("-") else c
+        c = "~" + c[1:] if "X" in kinds and c.startswith("-") and registers_of(c) else c
         if carries and "X" not in kinds:
             raise SassError(f"the model does not know {i.text}")
         return [f"{self.to(to)}={self.u32(a)}*{self.u32(b)}+{self.u32(c)}{carry}&{MASK}"]
@@ -386,13 +383,13 @@ class Translator:
         return [f"{self.to(i.operands[0])}={a} if {self.predicate(i.operands[3])} else {b}"]
 
     def do_IMNMX(self, i):
-        to, a, b, least = i.operands[0], i.operands[1], i.operands[2], i.operands[-1]
+        to, a, b, least = i.operands[0], *i.operands[-3:]
         number = self.u32 if "U32" in i.modifiers else self.s32
         x, y = number(a), number(b)
         return [f"{self.to(to)}=(min({x},{y}) if {self.predicate(least)} else max({x},{y}))&{MASK}"]
 
     def do_VIADDMNMX(self, i):
-        to, a, b, c, least = i.operands[0], *i.operands[1:4], i.operands[-1]
+        to, a, b, c, least = i.operands[0], *i.operands[-4:]
         total, other = f"({self.u32(a)}+{self.u32(b)}&{MASK})", self.u32(c)
         if "U32" not in i.modifiers:
             total, other = f"signed({total})", f"signed({other})"
@@ -451,8 +448,8 @@ class Translator:
     # Memory
 
     def do_LDC(self, i):
-        count = 2 if "64" in i.modifiers else 1
-        return [f"{self.to(i.operands[0], k)}={self.u32(i.operands[1], k == 1)}" for k in range(count)]
+        count = 4 if "128" in i.modifiers else 2 if "64" in i.modifiers else 1
+        return [f"{self.to(i.operands[0], k)}={self.u32(i.operands[1], k)}" for k in range(count)]
 
     def _load(self, i, space):
         size = next((BYTES[k] for k in i.modifiers if k in BYTES), 4)
