@@ -1,7 +1,7 @@
 """What machine code must not hold: products and sums in one rounding that nobody wrote, accesses whose kind of memory the
 hardware has to find out."""
 
-from semantics import registers_of
+from operands import registers_of
 
 # Instructions whose result is a rough reciprocal (root): what is computed from it by DFMA is a division (square root).
 ROUGH = ("RCP64H", "RSQ64H")

@@ -9,8 +9,9 @@ import ctypes.util
 import math
 import struct
 
+from operands import MASK
 from sass import INSTRUCTION_BYTES, SassError
-from semantics import MASK, Translator
+from semantics import Translator
 
 LANES = 32
 
@@ -238,7 +239,7 @@ class Program:
             after = block.instructions[-1].address + INSTRUCTION_BYTES
             text.append(f"    return {after}")
         names = dict(HELPERS)
-        exec(compile("\n".join(text), code.name, "exec"), names)  # noqa: S102: the text was written just above
+        exec(compile("\n".join(text), code.name, "exec"), names)
         self.blocks = {first: names[f"block_{first}"] for first in code.blocks}
 
     @staticmethod

@@ -334,6 +334,7 @@ fn the_static_model_reports_what_it_forbids() {
         "ms grew from",
         "cycles grew from",
         "instructions a bar grew",
+        "generic accesses a bar rose",
     ] {
         assert!(complaints.contains(complaint), "{complaint}: {complaints}");
     }
