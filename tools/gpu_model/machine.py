@@ -230,17 +230,29 @@ class Program:
     def __init__(self, code):
         self.code = code
         self.barriers = {first for first, block in code.blocks.items() if block.instructions[-1].opcode == "BAR"}
-        translator = Translator()
-        text = []
-        for first, block in code.blocks.items():
-            text.append(f"def block_{first}(R, U, P, Q, m):")
+        self.blocks = {}
+        self._translate(code.blocks.values())
+
+    def _translate(self, blocks):
+        translator, text = Translator(), []
+        for block in blocks:
+            text.append(f"def block_{block.first}(R, U, P, Q, m):")
             for instruction in block.instructions:
                 text += self._lines(translator, instruction)
             after = block.instructions[-1].address + INSTRUCTION_BYTES
             text.append(f"    return {after}")
         names = dict(HELPERS)
-        exec(compile("\n".join(text), code.name, "exec"), names)
-        self.blocks = {first: names[f"block_{first}"] for first in code.blocks}
+        exec(compile("\n".join(text), self.code.name, "exec"), names)
+        self.blocks.update({block.first: names[f"block_{block.first}"] for block in blocks})
+
+    def enter(self, address):
+        """The block that begins at an address which only a table of jumps names: the rest of the one that it is in."""
+        if address not in self.blocks:
+            block = self.code.split(address)
+            if block.instructions[-1].opcode == "BAR":
+                self.barriers.add(address)
+            self._translate([block])
+        return self.blocks[address]
 
     @staticmethod
     def _lines(translator, instruction):
@@ -266,6 +278,11 @@ class Program:
             return -1
         if instruction.opcode == "RET":
             return translator.u32(instruction.operands[0].split(" ")[0])
+        if instruction.opcode == "BRX":
+            # Relative to the next instruction.
+            register, _, offset = instruction.operands[0].partition(" ")
+            after = instruction.address + INSTRUCTION_BYTES + int(offset or "0", 0)
+            return f"{translator.s32(register)}+{after}"
         raise SassError(f"the model does not know the instruction {instruction.text}")
 
 
@@ -304,7 +321,7 @@ class _Warp:
         state, most = self.state, BLOCKS_MAX
         while at >= 0:
             trace.append(at)
-            here, at = at, blocks[at](*state)
+            here, at = at, (blocks.get(at) or self.program.enter(at))(*state)
             if here in barriers:
                 break
             most -= 1

@@ -73,6 +73,15 @@ class Code:
     subroutines: dict
     banks: dict = field(default_factory=dict)
 
+    def split(self, address):
+        """Makes a block of the instructions from an address to the end of the block that they are in."""
+        for block in self.blocks.values():
+            rest = [i for i in block.instructions if i.address >= address]
+            if rest and rest[0].address == address:
+                self.blocks[address] = Block(address, rest)
+                return self.blocks[address]
+        raise SassError(f"{self.name}: a jump to {address:#x}, where no instruction is")
+
 
 def disassemble(nvdisasm, cubin):
     """The text of a CUBIN's functions, with encodings."""
