@@ -139,3 +139,11 @@ parity:
 # Generated kernels on the CPU, in three orders and under sanitizers: what CI runs and more plans. `just cuda-emulate 2000`
 cuda-emulate plans="1000":
     tools/cuda_emulate {{ plans }}
+
+# Machine code of generated kernels, walked without a GPU: cycles, instructions and bytes a bar. `just gpu-model 80` for another compute capability
+gpu-model architecture="90":
+    TRAWL_MODEL_ARCHITECTURE={{ architecture }} cargo test --profile ci -p trawl-kernels --test engine the_static_model_of -- --nocapture
+
+# The figures that it may not exceed, written anew to kernels/tests/model (read the difference before you commit it)
+gpu-model-bless:
+    TRAWL_BLESS_MODEL=1 cargo test --profile ci -p trawl-kernels --test engine the_static_model_of -- --nocapture

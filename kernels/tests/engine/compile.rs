@@ -7,12 +7,13 @@ use std::process::Command;
 
 use trawl_kernels::SymbolInput;
 use trawl_kernels::cuda::{
-    CompileError, Compiler, Constants, Kernel, Limits, Market, REGISTERS_MAX, Resources, Search, Sequence, Wanted,
+    CompileError, Compiled, Compiler, Constants, Kernel, Limits, Market, REGISTERS_MAX, Resources, Search, Sequence,
+    Wanted,
 };
 
 use crate::fused::{catalogue, program};
 
-const ARCHITECTURE: u32 = 90;
+pub const ARCHITECTURE: u32 = 90;
 
 /// Registers of a multiprocessor that the threads of a block share.
 const BLOCK_REGISTERS: usize = 65_536;
@@ -84,22 +85,27 @@ fn compiler() -> Compiler {
     Compiler::find(&search).unwrap_or_else(|e| panic!("this test needs the package nvidia-cuda-nvrtc: {e}"))
 }
 
-/// What ptxas says of kernels, several threads at a time.
-fn resources(kernels: &BTreeMap<String, Kernel>) -> Vec<(&Kernel, Resources)> {
+/// The code of kernels, compiled by several threads at a time.
+pub fn compiled(kernels: &BTreeMap<String, Kernel>, architecture: u32) -> Vec<(&Kernel, Compiled)> {
     let compiler = compiler();
     let all: Vec<&Kernel> = kernels.values().collect();
     let share = all.len().div_ceil(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)).max(1);
     let compile = |kernel: &&'_ Kernel| {
-        let made = compiler.compile(kernel, ARCHITECTURE).unwrap_or_else(|e| panic!("{e}\n{}", kernel.source));
+        let made = compiler.compile(kernel, architecture).unwrap_or_else(|e| panic!("{e}\n{}", kernel.source));
         assert!(made.cubin.starts_with(b"\x7fELF"), "code for a device");
-        Resources::of_log(&made.log)
+        made
     };
-    let compiled: Vec<Vec<Resources>> = std::thread::scope(|scope| {
+    let compiled: Vec<Vec<Compiled>> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             all.chunks(share).map(|chunk| scope.spawn(move || chunk.iter().map(compile).collect())).collect();
         threads.into_iter().map(|thread| thread.join().expect("it compiled")).collect()
     });
     all.iter().copied().zip(compiled.into_iter().flatten()).collect()
+}
+
+/// What ptxas says of kernels.
+fn resources(kernels: &BTreeMap<String, Kernel>) -> Vec<(&Kernel, Resources)> {
+    compiled(kernels, ARCHITECTURE).into_iter().map(|(kernel, code)| (kernel, Resources::of_log(&code.log))).collect()
 }
 
 fn kernels(plans: impl IntoIterator<Item = Vec<String>>) -> BTreeMap<String, Kernel> {

@@ -16,6 +16,7 @@ mod families;
 mod fused;
 mod gaps;
 mod golden;
+mod model;
 mod number;
 mod numerics;
 mod oracle;

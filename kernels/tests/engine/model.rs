@@ -1,0 +1,341 @@
+//! What the static model of machine code (`tools/gpu_model`) walks: kernels' code, and the memory that a launch of each reads.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+use trawl_kernels::cuda::{
+    Bound, CHUNK_BARS, Compiled, Cut, Kernel, Launch, Launcher, Limits, Lowered, Market, Pointers, Resources, Sequence,
+    Series, Wanted,
+};
+use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
+use trawl_plan::catalogue::{functions, sample};
+
+use crate::compile::{ARCHITECTURE, SCREEN, compiled, python};
+use crate::fused::{inputs, market, program};
+
+/// Bars of the model's symbol before those that finite windows are wanted from: past the seeds of every recursive step.
+const SETTLED_BARS: usize = 160;
+
+/// Bars of the market that estimates are for, and the most that the model's symbol has behind its settled ones.
+const MANY_BARS: usize = 2_000;
+const REACH_MAX: usize = 400;
+
+/// Chunks of the model's long symbol: the first, which differs, and two to see by what a chunk before costs.
+const CHUNKS_WALKED: usize = 3;
+
+/// Functions whose kernels are compiled as one text.
+const BATCH_PLANS: usize = 14;
+
+/// Where the first buffer of a launch lies, and how far apart buffers begin, in the model's address space.
+const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
+const ADDRESS_STEP: u64 = 0x1000_0000;
+
+/// What the model exits with where there is no disassembler.
+const NVDISASM_MISSING: i32 = 77;
+
+/// Writes what each launch reads instead of running it.
+#[derive(Debug)]
+struct Recorder {
+    folder: PathBuf,
+    plan: String,
+    /// Call, output of it, and the CPU's value at the last bar of the model's symbol, which is in lane 0.
+    expected: Vec<(usize, usize, f64)>,
+    /// Of each call the shared memory of a block over many bars, where it differs from the model's.
+    shared_bytes: Vec<usize>,
+    /// The lanes that are walked one after another.
+    lanes: Vec<usize>,
+    written: Mutex<Vec<Value>>,
+}
+
+/// Buffers of a launch: what they hold lies one after another in a file.
+#[derive(Default)]
+struct Buffers {
+    bytes: Vec<u8>,
+    places: Vec<Value>,
+    next: u64,
+}
+
+impl Buffers {
+    fn add(&mut self, bytes: Vec<u8>) -> u64 {
+        let address = FIRST_ADDRESS + self.next * ADDRESS_STEP;
+        self.next += 1;
+        self.places.push(json!({"address": address, "offset": self.bytes.len(), "bytes": bytes.len()}));
+        self.bytes.extend(bytes);
+        address
+    }
+
+    fn doubles(&mut self, values: &[f64]) -> u64 {
+        self.add(values.iter().flat_map(|x| x.to_le_bytes()).collect())
+    }
+
+    fn ints(&mut self, values: &[i32]) -> u64 {
+        self.add(values.iter().flat_map(|x| x.to_le_bytes()).collect())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl Launcher for Recorder {
+    fn run(&self, lowered: &Lowered, launch: &Launch, memory: Bound<'_>) -> Result<(), String> {
+        let mut buffers = Buffers::default();
+        let columns = memory.columns.iter().map(|column| buffers.doubles(column)).collect();
+        let pointers = Pointers {
+            columns,
+            out: buffers.doubles(memory.out),
+            scratch: buffers.doubles(memory.scratch),
+            table: buffers.doubles(memory.table),
+            first_row: buffers.add(memory.first_row.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            visible: buffers.ints(memory.visible),
+            tail: buffers.ints(memory.tail),
+        };
+        let mut written = self.written.lock().expect("no test died with it");
+        let call = written.len();
+        let name = format!("{}.{call}", self.plan);
+        let stride = launch.output_stride();
+        let kernel = &lowered.kernel;
+        let last = launch.wanted() == Wanted::Last;
+        let place = |output: usize| pointers.out + (output * stride * size_of::<f64>()) as u64;
+        let mine = self.expected.iter().filter(|(of, ..)| last && *of == call);
+        let wanted = |(_, output, value): &(usize, usize, f64)| json!({"address": place(*output), "bits": format!("{:016x}", value.to_bits())});
+        let expected: Vec<Value> = mine.map(wanted).collect();
+        std::fs::write(self.folder.join(format!("{name}.mem")), &buffers.bytes).map_err(|e| e.to_string())?;
+        std::fs::write(self.folder.join(format!("{name}.cu")), &kernel.source).map_err(|e| e.to_string())?;
+        written.push(json!({
+            "name": name,
+            "plan": self.plan,
+            "kernel": kernel.name,
+            "every_bar": !last,
+            "warps": kernel.warps,
+            "tile": kernel.tile,
+            "shared_bytes": self.shared_bytes.get(call).copied().unwrap_or(launch.shared_bytes),
+            "columns": kernel.columns,
+            "outputs": kernel.outputs,
+            "threads": launch.threads,
+            "lanes": self.lanes,
+            "bars": memory.visible.first(),
+            "tail": memory.tail.first(),
+            "arguments": hex(&launch.arguments(&pointers)),
+            "memory": buffers.places,
+            "expected": expected,
+        }));
+        Ok(())
+    }
+}
+
+/// Records a plan over one symbol; its kernels.
+fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted) -> Batch {
+    let program = program(items);
+    let sequence = Sequence::fused(&program).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+    // Of a long history: how far before the last bar a launch begins to want finite windows, and its shared memory.
+    let long = vec![0.0; MANY_BARS];
+    let far = SymbolInput { columns: vec![&long; program.inputs.len()], visible: MANY_BARS };
+    let places = Market::places(&[far]);
+    let launches: Vec<Launch> =
+        sequence.calls.iter().map(|call| call.lowered.launch(&places, Wanted::Last, Limits::default())).collect();
+    let reach = launches.iter().map(|launch| MANY_BARS - launch.tail[0] as usize).max().unwrap_or(0);
+    let bars = SETTLED_BARS + reach.min(REACH_MAX);
+    let series = market(&[bars], 1);
+    let period_begins: Vec<f64> = (0..bars).map(|t| f64::from(u8::from(t % 11 == 0))).collect();
+    let symbols = inputs(&program, &series, &period_begins);
+    let values = evaluate_all(&program, &symbols[0], &NoCancel).expect("not cancelled");
+    let expected = sequence.outputs.iter().zip(&values).filter_map(|(output, series)| match *output {
+        Series::Made { call, output } => Some((call, output, series[bars - 1])),
+        _ => None,
+    });
+    let market = Market::new(program.inputs.len(), &symbols);
+    let recorder = Recorder {
+        folder: folder.to_owned(),
+        plan: plan.to_owned(),
+        expected: expected.collect(),
+        shared_bytes: launches.iter().map(|launch| launch.shared_bytes).collect(),
+        lanes: vec![0],
+        written: Mutex::default(),
+    };
+    sequence.run(&recorder, &market, wanted, Limits::default()).expect("files are written");
+    let kernels = sequence.calls.iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel.clone()));
+    (recorder.written.into_inner().expect("no test died with it"), kernels.collect())
+}
+
+/// As [`record`], of a plan over chunks of one symbol; what one kernel reads of another is named by call and output.
+fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
+    let program = program(items);
+    let sequence = Sequence::in_chunks(&program, false).unwrap_or_else(|e| panic!("{items:?}: {e}"));
+    let cut = Cut { width: CHUNK_BARS, lead: sequence.lead.expect("over chunks") };
+    let series = market(&[CHUNKS_WALKED * CHUNK_BARS], 1);
+    let symbols = inputs(&program, &series, &[]);
+    let lanes = cut.lanes(symbols.iter().map(|symbol| symbol.visible));
+    let heads = cut.heads(&symbols);
+    let pieces = cut.pieces(&symbols, &heads, &lanes);
+    let market = cut.places(&lanes).with_columns(program.inputs.len(), &pieces);
+    let recorder = Recorder {
+        folder: folder.to_owned(),
+        plan: plan.to_owned(),
+        expected: Vec::new(),
+        shared_bytes: Vec::new(),
+        lanes: (0..CHUNKS_WALKED).collect(),
+        written: Mutex::default(),
+    };
+    sequence.run(&recorder, &market, Wanted::Last, Limits::default()).expect("files are written");
+    let mut written = recorder.written.into_inner().expect("no test died with it");
+    for (launch, call) in written.iter_mut().zip(&sequence.calls) {
+        let read = |series: &Series| match *series {
+            Series::Made { call, output } => json!([call, output]),
+            _ => Value::Null,
+        };
+        launch["reads"] = call.reads.iter().map(read).collect();
+    }
+    let kernels = sequence.calls.iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel.clone()));
+    (written, kernels.collect())
+}
+
+/// Compute capability of the code: 90 in CI, `just gpu-model 80` and `100` look at others'.
+fn architecture() -> u32 {
+    std::env::var("TRAWL_MODEL_ARCHITECTURE")
+        .map_or(ARCHITECTURE, |number| number.parse().expect("a number such as 90"))
+}
+
+/// Launches of one or more plans, and their kernels by name.
+type Batch = (Vec<Value>, BTreeMap<String, Kernel>);
+
+/// Every plan that is modelled. Neighbours share a text: then headers are compiled, and code is disassembled, once for all.
+fn batches(folder: &Path) -> Vec<Batch> {
+    let owned = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<String>>();
+    let named = vec![
+        ("w1".to_owned(), owned(SCREEN), Wanted::Last),
+        ("w1_every_bar".to_owned(), owned(SCREEN), Wanted::All),
+        ("atc".to_owned(), owned(&["atc().signal"]), Wanted::Last),
+    ];
+    let alone: Vec<_> = functions().map(|f| (format!("only_{}", f.name), sample(f), Wanted::Last)).collect();
+    let together = |plans: &[(String, Vec<String>, Wanted)]| {
+        let each = plans.iter().map(|(plan, items, wanted)| record(folder, plan, items, *wanted));
+        let (launches, kernels): (Vec<_>, Vec<_>) = each.unzip();
+        (launches.concat(), kernels.into_iter().flatten().collect())
+    };
+    let mut batches = vec![record_chunks(folder, "long", &owned(SCREEN)), together(&named)];
+    batches.extend(alone.chunks(BATCH_PLANS).map(together));
+    batches
+}
+
+/// Writes launches, code and what ptxas says of it for the model.
+fn write(folder: &Path, batches: Vec<Batch>, architecture: u32) {
+    let name = |number: usize| format!("batch_{number:02}");
+    let texts = batches.iter().enumerate().map(|(number, (_, kernels))| {
+        let source = kernels.values().map(|kernel| kernel.source.as_str()).collect();
+        let any = kernels.values().next().expect("a plan has a kernel").clone();
+        (name(number), Kernel { name: name(number), source, ..any })
+    });
+    let texts: BTreeMap<String, Kernel> = texts.collect();
+    let code: BTreeMap<&str, Compiled> =
+        compiled(&texts, architecture).into_iter().map(|(text, code)| (text.name.as_str(), code)).collect();
+    let mut all = Vec::new();
+    for (number, (launches, _)) in batches.into_iter().enumerate() {
+        let name = name(number);
+        let code = &code[name.as_str()];
+        std::fs::write(folder.join(format!("{name}.cubin")), &code.cubin).expect("a file");
+        let resources = of_functions(&code.log);
+        all.extend(launches.into_iter().map(|mut launch| {
+            let taken = resources[launch["kernel"].as_str().expect("a name")];
+            launch["code"] = json!(name);
+            launch["registers"] = json!(taken.registers);
+            launch["spilled_bytes"] = json!(taken.spilled_bytes);
+            launch
+        }));
+    }
+    let text = serde_json::to_string_pretty(&Value::Array(all)).expect("JSON");
+    std::fs::write(folder.join("launches.json"), text).expect("a file");
+}
+
+/// What ptxas says of each function of a text.
+fn of_functions(log: &str) -> BTreeMap<&str, Resources> {
+    log.split("Compiling entry function '")
+        .skip(1)
+        .filter_map(|text| text.split_once('\''))
+        .map(|(name, rest)| (name, Resources::of_log(rest)))
+        .collect()
+}
+
+/// An empty folder for a test.
+fn fresh(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu_model").join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// Runs the tool over a folder. Its exit code, what it printed and what it complained about.
+fn model(folder: &Path, arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/gpu_model");
+    let run = Command::new(python()).arg(tool).arg(folder).args(arguments).output().expect("Python runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (run.status.code(), text(&run.stdout), text(&run.stderr))
+}
+
+/// The model walks the machine code of W1, of Adaptive Trend Classification and of every function alone: its outputs are the CPU's
+/// to the bit, it has no contraction and no spill, and no figure has grown by a tenth. `TRAWL_BLESS_MODEL=1` keeps the figures.
+#[test]
+fn the_static_model_of_machine_code() {
+    let architecture = architecture();
+    let folder = fresh(&format!("sm_{architecture}"));
+    write(&folder, batches(&folder), architecture);
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/model");
+    let (figures, measured) = (kept.join("figures.json"), kept.join("measured.json"));
+    let number = architecture.to_string();
+    let mut arguments: Vec<&std::ffi::OsStr> = vec!["--architecture".as_ref(), number.as_ref()];
+    if architecture == ARCHITECTURE {
+        arguments.extend(["--known".as_ref(), figures.as_os_str(), "--measured".as_ref(), measured.as_os_str()]);
+    }
+    if std::env::var_os("TRAWL_BLESS_MODEL").is_some() {
+        arguments.push("--bless".as_ref());
+    }
+    let (code, printed, complaints) = model(&folder, &arguments);
+    println!("{printed}");
+    match code {
+        Some(0) => {}
+        Some(NVDISASM_MISSING) => eprintln!("SKIPPED: {complaints}"),
+        _ => panic!("{complaints}\nIf this is meant: `just gpu-model-bless`, and read the difference"),
+    }
+}
+
+/// The model's rules are broken on purpose: a contraction, another result, and figures that were half as large.
+#[test]
+fn the_static_model_reports_what_it_forbids() {
+    let folder = fresh("broken");
+    let (launches, mut kernels) = record(&folder, "only_ema", &["ema(close,20)".to_owned()], Wanted::Last);
+    for kernel in kernels.values_mut() {
+        // `0.5*x` rounds by itself, `x*x + x` in one step only as an fma: neither a division nor the error of a product.
+        let whole = kernel.source.replace("const double v0 = ", "const double v0 = 0.5 * fma(x0, x0, x0) + ");
+        assert_ne!(whole, kernel.source, "the text of an average");
+        kernel.source = whole;
+    }
+    write(&folder, vec![(launches, kernels)], ARCHITECTURE);
+    let known = folder.join("known.json");
+    let half = json!({"only_ema.0": {
+        "ms": 0.1, "cycles": 50.0, "parts": [{"cycles": 50.0, "instructions": 20.0, "f64": 2.0, "tail_cycles": 0}],
+        "registers": 20, "shared_bytes": 8192, "code_bytes": 2000, "hot_bytes": 300, "generic": 0, "local": 0
+    }});
+    std::fs::write(&known, half.to_string()).expect("a file");
+    let (code, _, complaints) = model(&folder, &["--known".as_ref(), known.as_os_str()]);
+    if code == Some(NVDISASM_MISSING) {
+        return eprintln!("SKIPPED: {complaints}");
+    }
+    assert_eq!(code, Some(1), "{complaints}");
+    for complaint in [
+        "DFMA that are neither",
+        "not the CPU's to the bit",
+        "ms grew from",
+        "cycles grew from",
+        "instructions a bar grew",
+        "generic accesses a bar rose",
+    ] {
+        assert!(complaints.contains(complaint), "{complaint}: {complaints}");
+    }
+}

@@ -1,0 +1,41 @@
+"""What machine code must not hold: products and sums in one rounding that nobody wrote, accesses whose kind of memory the
+hardware has to find out."""
+
+from operands import registers_of
+
+# Instructions whose result is a rough reciprocal (root): what is computed from it by DFMA is a division (square root).
+ROUGH = ("RCP64H", "RSQ64H")
+
+MOVES = {"MOV", "IMAD", "VIADD", "IADD3", "LOP3", "SEL", "FSEL"}
+
+
+def unexplained_dfma(code):
+    """DFMA that are part of no division, no square root and no product with its error, in the order of the code.
+
+    With contraction switched off a DFMA is one of these, or a rough quotient's (`fma` written out). Code is read from top to
+    bottom; what comes from other blocks is unknown, so a few remain unexplained: their number is what is held.
+    """
+    subroutines = sorted(code.subroutines.values())
+    own = [i for i in code.instructions if not subroutines or i.address < subroutines[0]]
+    writer = {}
+    unexplained = []
+    made = {}
+    for i in own:
+        sources = [registers_of(x) for x in i.operands[1:]]
+        rough = i.opcode == "MUFU" and i.modifiers[0] in ROUGH
+        rough = rough or any(made.get(writer.get(s), {}).get("rough") for s in sources if s)
+        rough = rough or any(made.get(writer.get((s[0], s[1] + 1)), {}).get("rough") for s in sources if s)
+        made[i.address] = {"rough": rough and i.opcode in {"MUFU", "DFMA", "DMUL", *MOVES}, "of": None}
+        if i.opcode == "DMUL":
+            made[i.address]["of"] = {writer.get(s, s) if s else x for s, x in zip(sources, i.operands[1:], strict=True)}
+        if i.opcode == "DFMA" and not rough:
+            factors = {writer.get(s, s) if s else x for s, x in zip(sources[:2], i.operands[1:3], strict=True)}
+            addend = made.get(writer.get(sources[2]), {}).get("of") if sources[2] else None
+            if not (addend and addend & factors):
+                unexplained.append(i)
+        to = registers_of(i.operands[0]) if i.operands else None
+        if to:
+            wide = i.opcode in ("DADD", "DMUL", "DFMA") or "64" in i.modifiers or "WIDE" in i.modifiers
+            for k in range(4 if "128" in i.modifiers else 2 if wide else 1):
+                writer[to[0], to[1] + k] = i.address
+    return unexplained

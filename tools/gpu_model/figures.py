@@ -1,0 +1,142 @@
+"""The figures of a walked launch, and estimates of how long a scan takes on a device."""
+
+import math
+from dataclasses import dataclass
+
+import block
+import checks
+import timing
+
+# Symbols of a block.
+BLOCK_SYMBOLS = 32
+
+# Bytes of shared memory that the system takes of each block; registers are given out by 256 a warp.
+RESERVED_SHARED_BYTES = 1024
+REGISTERS_STEP = 256
+
+# What warps see of each other's and of the hardware's choices is not modelled: a factor.
+# Set by: W1, 4,224 symbols (one block a multiprocessor), 1.597 ms.
+UNSEEN = 1.09
+
+
+# Bars of a chunk of a long history, as in chunks.rs. Microseconds from a kernel's end to the next one's begin, assumed.
+CHUNK_BARS = 840
+LAUNCH_US = 3.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """Multiprocessors, GHz, bytes a second of a copy; of a multiprocessor: registers, bytes of shared memory, warps, blocks."""
+
+    name: str
+    multiprocessors: int
+    ghz: float
+    bytes_per_s: float
+    shared_bytes: int
+    registers: int = 65_536
+    warps: int = 64
+    blocks: int = 32
+
+
+# By compute capability. The H100's clock and copy are measured, the others' are of data sheets, the copy 0.85 of the sheet's.
+DEVICES = {
+    80: Device("A100 SXM (data sheet)", 108, 1.41, 0.85 * 2.04e12, 164 * 1024),
+    90: Device("H100 SXM", 132, 1.98, 3.00e12, 228 * 1024),
+    100: Device("B200 (data sheet)", 148, 1.97, 0.85 * 8.0e12, 228 * 1024),
+}
+
+
+def resident_blocks(launch, device):
+    """Blocks that a multiprocessor takes at once."""
+    warps = launch["warps"]
+    registers = math.ceil(launch["registers"] * 32 / REGISTERS_STEP) * REGISTERS_STEP * warps
+    return max(1, min(device.registers // registers, device.warps // warps, device.blocks,
+                      device.shared_bytes // (launch["shared_bytes"] + RESERVED_SHARED_BYTES)))  # fmt: skip
+
+
+def busy_cycles(walk, bars):
+    """Cycles that a block takes of a multiprocessor's four schedulers and f64 pipes: of the mean, and of the busiest one."""
+    share = [0.0] * block.SCHEDULERS
+    for warp in range(walk.launch["warps"]):
+        part = walk.part(warp, walk.steady if len(walk.steady) else range(len(walk.steps)))
+        share[warp % block.SCHEDULERS] += max(part.instructions, timing.F64_CYCLES * part.f64)
+    mean = max(walk.total(bars, "instructions"), timing.F64_CYCLES * walk.total(bars, "f64")) / block.SCHEDULERS
+    return mean, mean * max(share) / max(sum(share) / block.SCHEDULERS, 1e-9)
+
+
+def wave_cycles(walk, bars, resident):
+    """Cycles of so many blocks side by side on a multiprocessor: the path of one, which waits for the others' busiest
+    scheduler, or what all keep the schedulers busy for."""
+    alone = UNSEEN * walk.block_cycles(bars)
+    mean, busiest = busy_cycles(walk, bars)
+    return max(alone + (resident - 1) * busiest, resident * mean)
+
+
+def milliseconds(walk, device, symbols, bars):
+    """Of a launch over so many symbols: full waves and the rest, or the bytes read and written at the device's bandwidth."""
+    blocks = math.ceil(symbols / BLOCK_SYMBOLS)
+    slots = resident_blocks(walk.launch, device)
+    full, rest = divmod(blocks, slots * device.multiprocessors)
+    cycles = full * wave_cycles(walk, bars, slots)
+    if rest:
+        cycles += wave_cycles(walk, bars, math.ceil(rest / device.multiprocessors))
+    written = walk.launch["outputs"] * (bars if walk.launch["every_bar"] else 1)
+    moved = 8 * symbols * (walk.launch["columns"] * walk.bars_read(bars) + written)
+    return max(1e3 * moved / device.bytes_per_s, 1e-6 * cycles / device.ghz)
+
+
+def chunks_of(bars):
+    return math.ceil(bars / CHUNK_BARS)
+
+
+def chunk_milliseconds(walks, device, chunks):
+    """Of one kernel over chunks side by side, in one wave: it takes as long as the last chunk's lane, which goes through the
+    maps of all before it. `walks`: of neighbouring lanes; the last two differ by one map."""
+    alone = [walk.block_cycles(walk.launch["bars"]) for walk in walks]
+    maps = max(0.0, alone[-1] - alone[-2]) * (chunks - len(walks)) if walks[-1].reads_maps else 0.0
+    return 1e-6 * UNSEEN * (alone[-1] + maps) / device.ghz + 1e-3 * LAUNCH_US
+
+
+def rounded(x):
+    """Three digits: figures are kept as text, and more digits say nothing."""
+    return 0 if x == 0 else round(x, max(0, 2 - math.floor(math.log10(abs(x)))))
+
+
+def figures(walk, device, ms, symbols):
+    """What is kept of a launch that takes `ms` milliseconds. Cycles, instructions and bytes are those of a bar; see docs/gpu.md."""
+    launch, tile = walk.launch, walk.launch["tile"]
+    steady = walk.steady
+    # Steps on whole tiles of which finite windows are wanted.
+    tiles = launch["bars"] // tile
+    tail = range(steady.stop, tiles) if len(steady) else range(min(len(walk.steps), tiles - launch["tail"] // tile))
+    parts = []
+    for warp in range(launch["warps"]):
+        part = walk.part(warp, steady)
+        after = walk.part(warp, tail)
+        parts.append({
+            "cycles": rounded(walk.cycles_of(part) / tile),
+            "instructions": rounded(part.instructions / tile),
+            "f64": rounded(part.f64 / tile),
+            "shared_bytes": rounded(part.shared_bytes / tile),
+            "fetch_cycles": rounded(part.fetch_cycles / tile),
+            "tail_cycles": rounded(walk.cycles_of(after) / tile),
+        })  # fmt: skip
+    every = [walk.part(warp, steady) for warp in range(launch["warps"])]
+    slots = resident_blocks(launch, device)
+    blocks = math.ceil(symbols / BLOCK_SYMBOLS)
+    return {
+        "ms": rounded(ms),
+        "cycles": rounded(walk.steady_cycles),
+        "parts": parts,
+        "registers": launch["registers"],
+        "shared_bytes": launch["shared_bytes"],
+        "resident_blocks": slots,
+        "waves": math.ceil(blocks / (slots * device.multiprocessors)),
+        "code_bytes": 16 * len(walk.code.instructions),
+        "hot_bytes": walk.hot_bytes,
+        "generic": rounded(sum(part.generic for part in every) / tile),
+        "local": rounded(sum(part.local for part in every) / tile),
+        "spilled_bytes": launch["spilled_bytes"],
+        "contractions": len(checks.unexplained_dfma(walk.code)),
+        "wrong_outputs": len(walk.differing),
+    }
