@@ -113,23 +113,6 @@ STEP double reciprocal_near(double x) {
 // Whether a warp goes on by the short way that it took before. The emulator goes back at random: both give the same bits.
 STEP bool goes_on(bool before, int) { return before; }
 
-// a / b by the short way alone, without a branch: the operations that the toolkit divides by, and the question whether they
-// hold, which is `usual`'s; elsewhere a / b has to be asked for.
-STEP double quotient_short(double a, double b, bool& usual) {
-    double inverse;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(b));
-    const double begin = of_bits(bits_of(inverse) | 1);
-    const double off = fma(-b, begin, 1.0);
-    const double nearer = fma(begin, fma(off, off, off), begin);
-    const double near = fma(nearer, fma(-b, nearer, 1.0), nearer);
-    const double first = a * near;
-    const double result = fma(near, fma(-b, first, a), first);
-    // Neither may the remainder lose digits to the least numbers, nor may the quotient leave the range of numbers.
-    const u32 size = (u32)(bits_of(a) >> 32) & 0x7fffffffu, place = (u32)(bits_of(result) >> 32) & 0x7fffffffu;
-    usual = usual && size >= 0x03600000u && size < 0x7ff00000u && place > 0x00100000u && place < 0x7fe00000u;
-    return result;
-}
-
 // Closes a group of copies of this thread.
 STEP void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -140,3 +123,22 @@ STEP void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "
 extern __shared__ double2 block_memory[];
 STEP double* shared_memory() { return (double*)block_memory; }
 #endif
+
+// a / b by the operations that the compiler divides by, without its question whether they hold: neither may the remainder
+// lose digits to the least numbers, nor may the quotient leave the range of normal numbers.
+STEP double quotient_plain(double a, double b) {
+    const double near = reciprocal_near(b);
+    const double rest = fma(near, -b, 1.0);
+    const double nearer = fma(near, fma(rest, rest, rest), near);
+    const double inverse = fma(nearer, fma(nearer, -b, 1.0), nearer);
+    const double whole = a * inverse;
+    return fma(inverse, fma(whole, -b, a), whole);
+}
+
+// The same, and whether it holds, which is `usual`'s; elsewhere a / b has to be asked for.
+STEP double quotient_short(double a, double b, bool& usual) {
+    const double result = quotient_plain(a, b);
+    const u32 size = (u32)(bits_of(a) >> 32) & 0x7fffffffu, place = (u32)(bits_of(result) >> 32) & 0x7fffffffu;
+    usual = usual && size >= 0x03600000u && size < 0x7ff00000u && place > 0x00100000u && place < 0x7fe00000u;
+    return result;
+}

@@ -256,7 +256,7 @@ private:
                 far = before;
             }
             // Where nothing changed, 0/0 is not looked at.
-            const double ratio = quotient(fabs(x - far), noise);
+            const double ratio = quotient_plain(fabs(x - far), noise);
             mean[k] = adapted(mean[k], x, noise == 0.0 ? 0.0 : ratio);
             step<k + 1, LENGTHS::at(k)>(newest, x, far, noise);
         }

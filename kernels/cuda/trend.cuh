@@ -166,17 +166,6 @@ STEP double hundredths(double x) {
 // Numbers between which `quotient` divides.
 constexpr double QUOTIENT_LEAST = 0x1p-900, QUOTIENT_MOST = 0x1p900;
 
-// a over b rounded once, as by a division, but without a branch: a is 0 or its size, as that of b, within the bounds above,
-// and what they give is no smaller. NaN where one is NaN.
-STEP double quotient(double a, double b) {
-    const double near = reciprocal_near(b);
-    const double rest = fma(near, -b, 1.0);
-    const double nearer = fma(near, fma(rest, rest, rest), near);
-    const double inverse = fma(nearer, fma(nearer, -b, 1.0), nearer);
-    const double whole = a * inverse;
-    return fma(inverse, fma(whole, -b, a), whole);
-}
-
 // Inputs x, return, the bar's number from 1 on, K averages of x.
 template <int K>
 struct FamilySignal {
@@ -235,7 +224,7 @@ struct FamilySignal {
             sum = sum + equities[k];
         }
         missing = 0;
-        double mean = quotient(product, sum);
+        double mean = quotient_plain(product, sum);
         // Equities are not negative: their sum is NaN where one of them is, and as large as any.
         if (__builtin_expect(!(sum < QUOTIENT_MOST), 0)) {
 #pragma unroll

@@ -305,16 +305,6 @@ inline double reciprocal_near(double x) {
 
 inline bool warp_all(bool holds) { return emulator::vote_of_all(holds); }
 
-// The device's short way, where it holds; elsewhere no number, so that nobody takes it for the quotient.
-inline double quotient_short(double a, double b, bool& usual) {
-    const double result = a / b;
-    const uint32_t size = (uint32_t)(__double_as_longlong(a) >> 32) & 0x7fffffffu;
-    const uint32_t place = (uint32_t)(__double_as_longlong(result) >> 32) & 0x7fffffffu;
-    const bool holds = size >= 0x03600000u && size < 0x7ff00000u && place > 0x00100000u && place < 0x7fe00000u;
-    usual = usual && holds;
-    return holds ? result : __longlong_as_double(-1);
-}
-
 // In random order a warp goes back to the long way now and then, the same for all of its lanes.
 inline bool goes_on(bool before, int tile) {
     if (emulator::order_now != emulator::RANDOM) return before;

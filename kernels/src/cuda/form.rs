@@ -139,6 +139,11 @@ impl Form {
         Self { divides: true, ..self }
     }
 
+    /// Whether it makes averages whose lengths are constants of the text.
+    pub fn has_constant_lengths(&self) -> bool {
+        self.means.as_ref().is_some_and(|means| means.constant)
+    }
+
     fn settling(self) -> Self {
         Self { settles: true, ..self }
     }

@@ -19,6 +19,7 @@ mod device;
 mod driver;
 mod executor;
 mod family;
+mod family_text;
 mod form;
 mod gate;
 mod launch;
@@ -57,7 +58,7 @@ pub use simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulated, Simul
 pub const BACKEND_CUDA: &str = "cuda";
 
 /// Name and text of the headers that kernels include, in an order in which each includes earlier ones only.
-pub const HEADERS: [(&str, &str); 19] = [
+pub const HEADERS: [(&str, &str); 20] = [
     ("base.cuh", include_str!("../../cuda/base.cuh")),
     ("run.cuh", include_str!("../../cuda/run.cuh")),
     ("elementwise.cuh", include_str!("../../cuda/elementwise.cuh")),

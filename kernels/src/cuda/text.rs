@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::family::Means;
+use super::family_text::Shared;
 use super::form::{Form, RingSlots, Table, Takes};
 use super::part_text::{Body, INSIDE, Line, Loop, NEXT, TOGETHER};
 use super::parts::{Part, Parts};
@@ -92,37 +92,28 @@ pub(crate) struct Text {
     pub blocks: usize,
 }
 
-struct Writer<'a> {
-    steps: &'a Steps,
-    forms: &'a [Form],
-    parts: &'a Parts,
+pub(super) struct Writer<'a> {
+    pub(super) steps: &'a Steps,
+    pub(super) forms: &'a [Form],
+    pub(super) parts: &'a Parts,
     /// Lanes are chunks: bar numbers differ from rows, and rows before bar 0 are of nothing.
-    over_chunks: bool,
-    tile: usize,
-    values: Values,
+    pub(super) over_chunks: bool,
+    pub(super) tile: usize,
+    pub(super) values: Values,
     /// First row of each passed series in shared memory.
-    bases: Vec<usize>,
+    pub(super) bases: Vec<usize>,
     /// Past values of the series that families of averages look back at.
-    pasts: Vec<Shared>,
+    pub(super) pasts: Vec<Shared>,
     /// Rows of rings that the text has placed in shared memory.
-    ring_rows: usize,
-    out: String,
-}
-
-/// Past values that one part keeps for several families of averages: twice each, as walks want them.
-#[derive(Clone, Copy)]
-struct Shared {
-    source: Source,
-    /// The part that fills the ring, which the others read a tile behind.
-    writer: usize,
-    ring: usize,
+    pub(super) ring_rows: usize,
+    pub(super) out: String,
 }
 
 /// Writes the kernel; `over_chunks`: over lanes that are chunks, of steps without recursion.
 pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: bool) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
     let mut tile = TILE_MAX;
-    let constant = forms.iter().any(|form| form.means.as_ref().is_some_and(|means| means.constant));
+    let constant = forms.iter().any(Form::has_constant_lengths);
     let series_bytes_max = if constant { CONSTANT_SERIES_BYTES_MAX } else { SERIES_BYTES_MAX };
     while tile > 1 && tiles * tile * ROW_BYTES > series_bytes_max {
         tile /= 2;
@@ -237,7 +228,7 @@ impl Writer<'_> {
     }
 
     /// Loads what the part reads of others and has not read yet; gives the name of the value.
-    fn value(&mut self, part: &Part, source: Source, whole: bool, body: &mut Body) -> String {
+    pub(super) fn value(&mut self, part: &Part, source: Source, whole: bool, body: &mut Body) -> String {
         match source {
             Source::Constant(value) => {
                 self.values.doubles.push(value);
@@ -287,38 +278,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Rings for what families look back at: one a series, filled by a part below all of them, if there is one.
-    fn share(&mut self) {
-        let parts = self.parts;
-        let mut found: Vec<(Source, usize, usize, usize)> = Vec::new();
-        for part in &parts.parts {
-            for at in part.first..part.end {
-                let (form, source) = (&self.forms[at], self.steps.steps[at].inputs.first());
-                let (Some(_), Takes::Past(bars), Some(source)) = (&form.means, form.takes, source) else { continue };
-                let level = part.level;
-                match found.iter_mut().find(|(known, ..)| known == source) {
-                    Some((_, most, low, high)) => {
-                        (*most, *low, *high) = ((*most).max(bars), (*low).min(level), (*high).max(level));
-                    }
-                    None => found.push((*source, bars, level, level)),
-                }
-            }
-        }
-        for (source, bars, low, high) in found {
-            let below = |part: &Part| match source {
-                Source::Step(step) => part.holds(step),
-                _ => part.level < low,
-            };
-            let Some(writer) = parts.parts.iter().position(below) else { continue };
-            // The filling part is ahead by its tile and one for each level between.
-            let more = (high - parts.parts[writer].level + 1) * self.tile;
-            let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 }, true);
-            self.pasts.push(Shared { source, writer, ring });
-        }
-    }
-
     /// Number of a new ring, which is used at every bar or from the first wanted one on.
-    fn ring(&mut self, slots: RingSlots, every: bool) -> usize {
+    pub(super) fn ring(&mut self, slots: RingSlots, every: bool) -> usize {
         let shared = every && self.ring_rows.saturating_add(slots.rows()) <= SHARED_RING_ROWS_MAX;
         self.ring_rows += if shared { slots.rows() } else { 0 };
         self.values.rings.push(RingUse { slots, shared });
@@ -326,60 +287,9 @@ impl Writer<'_> {
     }
 
     /// A ring by its number.
-    fn ring_of(&self, ring: usize) -> String {
+    pub(super) fn ring_of(&self, ring: usize) -> String {
         let place = if self.values.rings[ring].shared { "shared_ring" } else { "ring" };
         format!("b.{place}(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
-    }
-
-    /// Fills the shared rings that are this part's.
-    fn fill(&mut self, number: usize, part: &Part, body: &mut Body) {
-        for (at, past) in self.pasts.clone().into_iter().enumerate().filter(|(_, past)| past.writer == number) {
-            let value = self.value(part, past.source, true, body);
-            let _ = writeln!(body.states, "History w{at};\nconst Ring q{at} = {};", self.ring_of(past.ring));
-            let _ = writeln!(body.starts, "w{at}.start(0);");
-            body.push(true, Line::fixed(format!("w{at}.push_twice(defined({value}), q{at});")));
-        }
-    }
-
-    /// What a family's signal is given: price, return and bar number, and the averages that are made here.
-    fn means(&mut self, part: &Part, at: usize, means: &Means, body: &mut Body) -> Vec<String> {
-        let inputs = self.steps.steps[at].inputs.clone();
-        let mut given: Vec<String> = inputs[1..].iter().map(|input| self.value(part, *input, true, body)).collect();
-        let x = match means.past {
-            None => self.value(part, inputs[0], true, body),
-            Some(bars) => {
-                let shared = self.pasts.iter().find(|past| past.source == inputs[0]).map(|past| past.ring);
-                let forward = match shared {
-                    Some(_) => format!("g{at}.follow(r{at});"),
-                    None => {
-                        let value = self.value(part, inputs[0], true, body);
-                        format!("g{at}.push_twice(defined({value}), r{at});")
-                    }
-                };
-                let own = RingSlots::Rows { slots: bars.saturating_add(1), more: 0, each: 2 };
-                let ring = shared.unwrap_or_else(|| self.ring(own, true));
-                let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", self.ring_of(ring));
-                let _ = writeln!(body.starts, "g{at}.start(0);");
-                body.push(true, Line::fixed(forward));
-                format!("Past{{r{at}, g{at}.now, t}}")
-            }
-        };
-        let (ints, doubles) = (self.values.ints.len(), self.values.doubles.len());
-        self.values.ints.extend(&means.ints);
-        self.values.doubles.extend(&means.doubles);
-        let number = given.last().cloned().unwrap_or_default();
-        let mut told = vec![x, number, format!("a.p + {ints}"), format!("a.f + {doubles}")];
-        if let Some(slots) = means.ring {
-            let ring = self.ring(slots, true);
-            told.push(self.ring_of(ring));
-        }
-        told.push(format!("n{at}"));
-        let _ = writeln!(body.states, "{} m{at};", means.name);
-        let _ = writeln!(body.starts, "m{at}.start();");
-        let text = format!("double n{at}[{}];\nm{at}.next({});", means.places.len(), told.join(", "));
-        body.push(true, Line::fixed(text));
-        given.extend(means.places.iter().map(|place| format!("n{at}[{place}]")));
-        given
     }
 
     /// The inputs of a step, as values or with their past.
