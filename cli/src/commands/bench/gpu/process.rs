@@ -28,9 +28,9 @@ pub(super) struct Ended {
 pub(super) fn run(command: &mut Command, limit: Duration) -> Result<Option<Ended>> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command.stdin(Stdio::null()).process_group(0).spawn();
-    let mut child = child.as_mut().map_err(|e| anyhow::anyhow!("'{program}' does not run: {e}"))?;
+    let child = child.as_mut().map_err(|e| anyhow::anyhow!("'{program}' does not run: {e}"))?;
     let (stdout, stderr) = (child.stdout.take().map(reading), child.stderr.take().map(reading));
-    let Some(status) = wait(&mut child, limit).with_context(|| format!("cannot wait for '{program}'"))? else {
+    let Some(status) = wait(child, limit).with_context(|| format!("cannot wait for '{program}'"))? else {
         return Ok(None);
     };
     let read = |thread: Option<JoinHandle<String>>| thread.and_then(|t| t.join().ok()).unwrap_or_default();
