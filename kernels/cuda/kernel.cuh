@@ -1,5 +1,11 @@
 // All that the text of a kernel may name.
 #pragma once
+
+// Blocks of a kernel that should run on a multiprocessor side by side: who compiles it says so.
+#ifndef TRAWL_BLOCKS
+#define TRAWL_BLOCKS 1
+#endif
+
 #include "anchored.cuh"
 #include "angle.cuh"
 #include "base.cuh"

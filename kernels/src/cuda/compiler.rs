@@ -105,12 +105,20 @@ impl Compiler {
         Ok(Self { version, functions })
     }
 
-    /// Compiles a kernel for `architecture`, a compute capability such as 90.
+    /// Compiles a kernel for `architecture`, a compute capability such as 90: for as many blocks of it side by side on a
+    /// multiprocessor as it asks for, or for fewer until no register has to lie in memory, unless it allows that.
     ///
     /// # Errors
     /// [`CompileError::Failed`] with the log.
     pub fn compile(self, kernel: &Kernel, architecture: u32) -> Result<Compiled, CompileError> {
-        self.compile_text(&kernel.name, &kernel.source, architecture)
+        let mut blocks = kernel.blocks.max(1);
+        loop {
+            let made = self.compile_with(&kernel.name, &kernel.source, architecture, blocks)?;
+            if blocks == 1 || kernel.may_spill || Resources::of_log(&made.log).spilled_bytes == 0 {
+                return Ok(made);
+            }
+            blocks = (blocks * 2 / 3).max(1);
+        }
     }
 
     /// As [`Self::compile`], of any text.
@@ -118,6 +126,16 @@ impl Compiler {
     /// # Errors
     /// [`CompileError::Failed`] with the log.
     pub fn compile_text(self, name: &str, source: &str, architecture: u32) -> Result<Compiled, CompileError> {
+        self.compile_with(name, source, architecture, 1)
+    }
+
+    fn compile_with(
+        self,
+        name: &str,
+        source: &str,
+        architecture: u32,
+        blocks: usize,
+    ) -> Result<Compiled, CompileError> {
         let text = |text: &str| {
             let wrong = |_| CompileError::Failed { code: "a text with a zero byte".to_owned(), log: String::new() };
             CString::new(text).map_err(wrong)
@@ -133,6 +151,7 @@ impl Compiler {
         let options = ["--fmad=false", "--std=c++17", "--ptxas-options=-v", "--no-source-include"].map(text);
         let mut options = options.into_iter().collect::<Result<Vec<CString>, CompileError>>()?;
         options.push(text(&format!("--gpu-architecture=sm_{architecture}"))?);
+        options.push(text(&format!("--define-macro=TRAWL_BLOCKS={blocks}"))?);
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let functions = self.functions;
         let mut program = Program { handle: ptr::null_mut(), functions };

@@ -183,15 +183,24 @@ impl Loop {
                     indent(&mut text, 1, &single);
                     text.push_str("    ++i;\n}\n");
                 }
-                side_by_side => {
-                    if let Some(bars) = side_by_side {
-                        let _ = writeln!(text, "for (; i + {SIDE_BY_SIDE} <= {until}; i += {SIDE_BY_SIDE}) {{");
-                        indent(&mut text, 1, &bars);
-                        text.push_str("}\n");
-                    }
-                    let _ = writeln!(text, "for (; i < {until}; ++i) {{");
+                Some(bars) => {
+                    let _ = writeln!(text, "for (; i + {SIDE_BY_SIDE} <= {until}; i += {SIDE_BY_SIDE}) {{");
+                    indent(&mut text, 1, &bars);
+                    let _ = writeln!(text, "}}\nfor (; i < {until}; ++i) {{");
                     indent(&mut text, 1, &single);
                     text.push_str("}\n");
+                }
+                // One loop, since nothing is gained by two: less code.
+                None => {
+                    text.push_str("for (; i < bars; ++i) {\n");
+                    indent(&mut text, 1, &single);
+                    if !body.tail.is_empty() {
+                        text.push_str("    if (i >= tail) {\n");
+                        indent(&mut text, 2, &joined(&body.tail, "next"));
+                        text.push_str("    }\n");
+                    }
+                    text.push_str("}\n");
+                    return text;
                 }
             }
         }

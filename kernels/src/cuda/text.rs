@@ -90,6 +90,8 @@ pub(crate) struct Text {
     pub series_rows: usize,
     /// Blocks that should run on a multiprocessor side by side.
     pub blocks: usize,
+    /// Whether that is worth a few registers in memory.
+    pub may_spill: bool,
 }
 
 pub(super) struct Writer<'a> {
@@ -134,8 +136,8 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: b
         Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, ring_rows: 0, out: String::new() };
     writer.share();
     let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
-    writer.frame(&bodies, tiles * tile, blocks);
-    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks }
+    writer.frame(&bodies, tiles * tile);
+    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks, may_spill: constant }
 }
 
 /// Blocks of so many warps that should run on a multiprocessor side by side.
@@ -152,7 +154,7 @@ fn length(n: usize) -> usize {
 }
 
 impl Writer<'_> {
-    fn frame(&mut self, bodies: &[String], series_rows: usize, blocks: usize) {
+    fn frame(&mut self, bodies: &[String], series_rows: usize) {
         let (columns, tile, warps) = (self.steps.columns, self.tile, bodies.len());
         let threads = LANES * warps;
         let _ = write!(
@@ -181,7 +183,7 @@ impl Writer<'_> {
         let whole = self.parts.whole.iter().any(|whole| *whole);
         let _ = write!(
             self.out,
-            "\nextern \"C\" __global__ void __launch_bounds__({threads}, {blocks}) @(const __grid_constant__ @_arguments a) {{\n    \
+            "\nextern \"C\" __global__ void __launch_bounds__({threads}, TRAWL_BLOCKS) @(const __grid_constant__ @_arguments a) {{\n    \
              const Frame<{tile}, {warps}> b(a.run, {series_rows}, {whole});\n    @_columns c;\n"
         );
         for column in (0..columns).filter(|_| held) {
