@@ -10,7 +10,7 @@ import math
 import struct
 
 from operands import MASK
-from sass import INSTRUCTION_BYTES, SassError
+from sass import GLOBALS_AT, INSTRUCTION_BYTES, SassError
 from semantics import Translator
 
 LANES = 32
@@ -257,7 +257,10 @@ class Program:
     @staticmethod
     def _lines(translator, instruction):
         guard = translator.predicate(instruction.guard) if instruction.guard else None
-        if instruction.ends_block and instruction.opcode != "BAR":
+        if instruction.opcode == "BRA" and "DIV" in instruction.modifiers:
+            # Taken where the lanes of a warp have parted, which one lane never does.
+            lines = []
+        elif instruction.ends_block and instruction.opcode != "BAR":
             lines = [f"return {Program._where(translator, instruction)}"]
             if instruction.opcode == "BRA" and len(instruction.operands) > 1:
                 more = translator.predicate(instruction.operands[0])
@@ -298,6 +301,7 @@ def run(program, launch, capability, buffers, lane=0):
     Returns per warp its blocks in order.
     """
     shared = bytearray(SHARED_BYTES)
+    buffers[GLOBALS_AT] = bytearray(program.code.tables)
     warps = []
     for number in range(launch["warps"]):
         memory = Memory(launch, capability, shared, buffers, program.code.banks)

@@ -11,6 +11,10 @@ import subprocess
 from dataclasses import dataclass, field
 
 INSTRUCTION_BYTES = 16
+
+# Where the tables of a module lie in the walk's global memory, and the constant bank that has their addresses.
+GLOBALS_AT = 0x7000_0000_0000
+ADDRESS_BANK = 4
 SCOREBOARDS = 6
 NO_SCOREBOARD = 7
 
@@ -72,6 +76,8 @@ class Code:
     blocks: dict
     subroutines: dict
     banks: dict = field(default_factory=dict)
+    # Tables of the module in global memory, which lie at `GLOBALS_AT`.
+    tables: bytes = b""
 
     def split(self, address):
         """Makes a block of the instructions from an address to the end of the block that they are in."""
@@ -91,19 +97,39 @@ def disassemble(nvdisasm, cubin):
     return run.stdout
 
 
-def constants(cubin):
-    """Bytes of the constant banks that the compiler fills, by function and bank: sections `.nv.constantBANK.FUNCTION`."""
+def sections(cubin):
+    """Name and bytes of each section of a CUBIN, in their order (Elf64_Shdr)."""
     table, size, count, names_at = struct.unpack_from("<Q", cubin, 0x28)[0], *struct.unpack_from("<HHH", cubin, 0x3A)
-    # Name, place and length of each section (Elf64_Shdr).
     heads = [(struct.unpack_from("<I", cubin, table + k * size)[0], *struct.unpack_from("<QQ", cubin, table + k * size + 24))
              for k in range(count)]  # fmt: skip
+    names = [heads[names_at][1] + name_at for name_at, _, _ in heads]
+    return [(cubin[begin : cubin.index(0, begin)].decode(), cubin[place : place + length])
+            for begin, (_, place, length) in zip(names, heads, strict=True)]  # fmt: skip
+
+
+def constants(cubin):
+    """Bytes of the constant banks that the compiler fills, by function and bank: sections `.nv.constantBANK.FUNCTION`."""
     found = {}
-    for name_at, place, length in heads:
-        begin = heads[names_at][1] + name_at
-        name = cubin[begin : cubin.index(0, begin)].decode()
+    for name, data in sections(cubin):
         if match := _BANK.match(name):
-            found.setdefault(match.group(2), {})[int(match.group(1))] = cubin[place : place + length]
+            found.setdefault(match.group(2), {})[int(match.group(1))] = data
     return found
+
+
+def tables(cubin):
+    """The module's tables in global memory, and the bank of their addresses: what the driver does when it loads the code."""
+    all_sections = sections(cubin)
+    named = dict(all_sections)
+    addresses, symbols = bytearray(named.get(".nv.constant4", b"")), named.get(".symtab", b"")
+    relocations = named.get(".rela.nv.constant4", b"")
+    image = named.get(".nv.global.init", b"")
+    for at in range(0, len(relocations), 24):
+        # Elf64_Rela, Elf64_Sym.
+        place, info, addend = struct.unpack_from("<QQq", relocations, at)
+        section, value = struct.unpack_from("<HQ", symbols, (info >> 32) * 24 + 6)
+        if all_sections[section][0] == ".nv.global.init":
+            struct.pack_into("<Q", addresses, place, GLOBALS_AT + value + addend)
+    return bytes(addresses), image
 
 
 def split_operands(text):
@@ -135,9 +161,12 @@ def _instruction(address, text, low, high):
 def read(nvdisasm, cubin):
     """The functions of a CUBIN (`functions`), with their constants. `cubin`: its path."""
     found = functions(disassemble(nvdisasm, str(cubin)))
-    for name, banks in constants(cubin.read_bytes()).items():
+    image = cubin.read_bytes()
+    addresses, data = tables(image)
+    for name, banks in constants(image).items():
         if name in found:
-            found[name].banks = banks
+            found[name].banks = {**banks, ADDRESS_BANK: addresses}
+            found[name].tables = data
     return found
 
 

@@ -9,7 +9,7 @@ import re
 from operands import MASK, Operands, registers_of
 from sass import SassError
 
-NOTHING = {"NOP", "BSSY", "BSYNC", "WARPSYNC", "YIELD", "BMOV", "BREAK", "MEMBAR", "ERRBAR", "CCTL", "LDGDEPBAR", "DEPBAR",
+NOTHING = {"NOP", "BSSY", "BSYNC", "ENDCOLLECTIVE", "WARPSYNC", "YIELD", "BMOV", "BREAK", "MEMBAR", "ERRBAR", "CCTL", "LDGDEPBAR", "DEPBAR",
            "BAR", "FENCE", "UCGABAR_WAIT", "ACQBULK", "PREEXIT", "NANOSLEEP"}  # fmt: skip
 
 COMPARE = {"LT": "<", "LE": "<=", "GT": ">", "GE": ">=", "EQ": "==", "NE": "!="}

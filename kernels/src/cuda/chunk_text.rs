@@ -60,7 +60,7 @@ fn lower(steps: &Steps, right_from: &[usize], gives: Gives) -> Result<Lowered, L
         let _ = writeln!(source, "    if (b.warp == {at}) @_step{at}(a, b);");
     }
     source.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
-    let text = Text { source, values, tile: 1, series_rows: 0, blocks: 1, may_spill: false };
+    let text = Text { source, values, tile: 1, series_rows: 0, blocks: 1 };
     let kernel = kernel(&text, forms.len(), columns, outputs)?;
     let gives_maps = gives == Gives::Maps;
     Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach: 0, gives_maps, map_columns })

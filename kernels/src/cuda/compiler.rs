@@ -106,7 +106,7 @@ impl Compiler {
     }
 
     /// Compiles a kernel for `architecture`, a compute capability such as 90: for as many blocks of it side by side on a
-    /// multiprocessor as it asks for, or for fewer until no register has to lie in memory, unless it allows that.
+    /// multiprocessor as it asks for, or for fewer until no register has to lie in memory.
     ///
     /// # Errors
     /// [`CompileError::Failed`] with the log.
@@ -114,7 +114,7 @@ impl Compiler {
         let mut blocks = kernel.blocks.max(1);
         loop {
             let made = self.compile_with(&kernel.name, &kernel.source, architecture, blocks)?;
-            if blocks == 1 || kernel.may_spill || Resources::of_log(&made.log).spilled_bytes == 0 {
+            if blocks == 1 || Resources::of_log(&made.log).spilled_bytes == 0 {
                 return Ok(made);
             }
             blocks = (blocks * 2 / 3).max(1);

@@ -32,8 +32,6 @@ pub struct Kernel {
     pub series_rows: usize,
     /// Blocks that should run on a multiprocessor side by side.
     pub blocks: usize,
-    /// Whether that is worth a few registers in memory.
-    pub may_spill: bool,
     /// Columns that it reads.
     pub columns: usize,
     pub outputs: usize,
@@ -113,7 +111,6 @@ pub(super) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) 
         tile: text.tile,
         series_rows: text.series_rows,
         blocks: text.blocks,
-        may_spill: text.may_spill,
         columns,
         outputs,
     })

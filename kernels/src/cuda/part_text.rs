@@ -190,9 +190,9 @@ impl Loop {
                     indent(&mut text, 1, &single);
                     text.push_str("}\n");
                 }
-                // One loop, since nothing is gained by two: less code.
+                // One loop, and no tile that is unrolled: the code of families fills the caches of instructions.
                 None => {
-                    text.push_str("for (; i < bars; ++i) {\n");
+                    text.push_str("#pragma unroll 1\nfor (; i < bars; ++i) {\n");
                     indent(&mut text, 1, &single);
                     if !body.tail.is_empty() {
                         text.push_str("    if (i >= tail) {\n");

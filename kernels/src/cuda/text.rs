@@ -49,12 +49,6 @@ const TILE_MAX: usize = 16;
 /// Bytes of shared memory that the series of a block may take; the rest is for rings.
 const SERIES_BYTES_MAX: usize = 72 * 1024;
 
-/// As [`SERIES_BYTES_MAX`], where lengths are constants.
-const CONSTANT_SERIES_BYTES_MAX: usize = 36 * 1024;
-
-/// Blocks of a multiprocessor where lengths are constants.
-const CONSTANT_BLOCKS: usize = 3;
-
 /// Rows of rings that the text places in shared memory: those that are used at every bar, as far as they fit.
 const SHARED_RING_ROWS_MAX: usize = 256;
 
@@ -90,8 +84,6 @@ pub(crate) struct Text {
     pub series_rows: usize,
     /// Blocks that should run on a multiprocessor side by side.
     pub blocks: usize,
-    /// Whether that is worth a few registers in memory.
-    pub may_spill: bool,
 }
 
 pub(super) struct Writer<'a> {
@@ -115,9 +107,7 @@ pub(super) struct Writer<'a> {
 pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: bool) -> Text {
     let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
     let mut tile = TILE_MAX;
-    let constant = forms.iter().any(Form::has_constant_lengths);
-    let series_bytes_max = if constant { CONSTANT_SERIES_BYTES_MAX } else { SERIES_BYTES_MAX };
-    while tile > 1 && tiles * tile * ROW_BYTES > series_bytes_max {
+    while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
         tile /= 2;
     }
     let mut row = steps.columns * parts.column_depth * tile;
@@ -131,13 +121,13 @@ pub(crate) fn write(steps: &Steps, forms: &[Form], parts: &Parts, over_chunks: b
         values.lanes();
     }
     let pasts = Vec::new();
-    let blocks = if constant { CONSTANT_BLOCKS } else { blocks(parts.parts.len(), forms) };
+    let blocks = blocks(parts.parts.len(), forms);
     let mut writer =
         Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, ring_rows: 0, out: String::new() };
     writer.share();
     let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
     writer.frame(&bodies, tiles * tile);
-    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks, may_spill: constant }
+    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks }
 }
 
 /// Blocks of so many warps that should run on a multiprocessor side by side.
