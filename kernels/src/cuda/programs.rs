@@ -55,6 +55,9 @@ struct Known {
     ready: Option<Arc<Ready>>,
 }
 
+/// A program's fused sequence, what is run of it now, and whether it was run before.
+type Found = (Arc<Sequence>, Option<Arc<Ready>>, bool);
+
 /// Compiles and loads; shared with the thread in the background.
 struct Loader {
     device: Arc<dyn Device>,
@@ -296,12 +299,7 @@ impl Programs {
         }
     }
 
-    fn lowered(
-        &self,
-        hash: u64,
-        program: &Executable,
-        lowering: Lowering,
-    ) -> Result<(Arc<Sequence>, Option<Arc<Ready>>, bool), Fault> {
+    fn lowered(&self, hash: u64, program: &Executable, lowering: Lowering) -> Result<Found, Fault> {
         if let Some(found) = locked(&self.known).get(&hash).into_iter().flatten().find(|k| k.is(program, lowering)) {
             return Ok((Arc::clone(&found.fused), found.ready.clone(), true));
         }
