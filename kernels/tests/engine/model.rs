@@ -358,7 +358,7 @@ fn the_static_model_reports_what_it_forbids() {
     let known = folder.join("known.json");
     // Fewer than no generic accesses: any count is more.
     let half = json!({"only_ema.0": {
-        "ms": 0.01, "cycles": 50.0, "parts": [{"cycles": 50.0, "instructions": 10.0, "f64": 2.0, "tail_cycles": 0}],
+        "ms": 0.01, "cycles": 50.0, "parts": [{"cycles": 50.0, "instructions": 5.0, "f64": 2.0, "tail_cycles": 0}],
         "registers": 20, "shared_bytes": 8192, "code_bytes": 2000, "hot_bytes": 300, "generic": -1, "local": 0
     }});
     std::fs::write(&known, half.to_string()).expect("a file");
