@@ -144,35 +144,10 @@ fn kernels_compile_without_spills_and_within_their_registers() {
     println!("{} kernels compiled, at most {most:?}", kernels.len());
 }
 
-/// What a classification over many symbols is bound by: two blocks of it must fit a multiprocessor.
-#[test]
-fn two_blocks_of_the_classification_fit_a_multiprocessor() {
+/// What a classification over many symbols is bound by: two blocks of it must fit a multiprocessor. The kernel.
+fn two_blocks_fit(constants: Constants) -> Kernel {
     let program = program(&["atc().signal".to_owned()]);
-    let plan = Sequence::fused(&program).expect("every primitive");
-    let [call] = plan.calls.as_slice() else { panic!("{} kernels", plan.calls.len()) };
-    let series = vec![0.0; 2_000];
-    let symbol = SymbolInput { columns: vec![series.as_slice(); program.inputs.len()], visible: series.len() };
-    let market = Market::new(program.inputs.len(), &[symbol]);
-    let launch = call.lowered.launch(&market, Wanted::Last, Limits::default());
-    let kernel = &call.lowered.kernel;
-    let taken = resources(&BTreeMap::from([(kernel.name.clone(), kernel.clone())]))[0].1;
-    println!(
-        "{} warps, tiles of {} bars, {} bytes of shared memory: {taken:?}",
-        kernel.warps, kernel.tile, launch.shared_bytes
-    );
-    assert_eq!(launch.scratch_len, 0, "every ring finds room");
-    assert!(
-        2 * (launch.shared_bytes + RESERVED_SHARED_BYTES) <= Limits::default().shared_bytes + RESERVED_SHARED_BYTES
-    );
-    assert!(2 * launch.threads * taken.registers as usize <= BLOCK_REGISTERS, "{taken:?}");
-    assert_eq!(taken.spilled_bytes, 0);
-}
-
-/// With constant lengths too, and the code of the whole kernel is less than a multiprocessor's cache of instructions.
-#[test]
-fn two_blocks_of_the_classification_with_constant_lengths_fit_a_multiprocessor() {
-    let program = program(&["atc().signal".to_owned()]);
-    let plan = Sequence::fused_with(&program, Constants::Lengths).expect("every primitive");
+    let plan = Sequence::fused_with(&program, constants).expect("every primitive");
     let [call] = plan.calls.as_slice() else { panic!("{} kernels", plan.calls.len()) };
     let series = vec![0.0; 2_000];
     let symbol = SymbolInput { columns: vec![series.as_slice(); program.inputs.len()], visible: series.len() };
@@ -191,7 +166,19 @@ fn two_blocks_of_the_classification_with_constant_lengths_fit_a_multiprocessor()
     );
     assert!(2 * launch.threads * taken.registers as usize <= BLOCK_REGISTERS, "{taken:?}");
     assert_eq!(taken.spilled_bytes, 0);
-    let code = code_bytes(&compiler().compile(kernel, ARCHITECTURE).unwrap_or_else(|e| panic!("{e}")).cubin);
+    kernel.clone()
+}
+
+#[test]
+fn two_blocks_of_the_classification_fit_a_multiprocessor() {
+    two_blocks_fit(Constants::None);
+}
+
+/// With constant lengths too, and the code of the whole kernel is less than a multiprocessor's cache of instructions.
+#[test]
+fn two_blocks_of_the_classification_with_constant_lengths_fit_a_multiprocessor() {
+    let kernel = two_blocks_fit(Constants::Lengths);
+    let code = code_bytes(&compiler().compile(&kernel, ARCHITECTURE).unwrap_or_else(|e| panic!("{e}")).cubin);
     assert!(code <= CONSTANT_CODE_BYTES_MAX, "{code} bytes");
 }
 

@@ -196,13 +196,13 @@ fn every_function_of_the_catalogue_is_run_by_the_gpu() {
     assert_eq!(found, listed, "what the GPU does not run is listed at MISSING: {missing:#?}");
 }
 
-/// The page that says of each function how a GPU's values agree with the processors'.
+/// The page that says of each function how a GPU's values agree with the CPU's.
 fn parity_page() -> String {
-    let mut page = "# How a GPU's values agree with the processors'\n\n\
+    let mut page = "# How a GPU's values agree with the CPU's\n\n\
         Written by a test from the declarations (`TRAWL_BLESS_PARITY=1 cargo test -p trawl-kernels parity_page`); what is said\n\
         here is tested on the emulator for every line (`kernels/tests/engine/fused.rs`), and shown on a device by `trawl bench gpu`.\n\n\
         *Bit for bit*: every step runs in f64, in the order of the CPU engine, without contraction; logarithms, exponentials, angles and\n\
-        powers are the engine's own, the same operations on both ([ADR 22](adr/0022-own-elementary-functions.md)). f32 is the processors' ([precision.md](precision.md)).\n\n\
+        powers are the engine's own, the same operations on both ([ADR 22](adr/0022-own-elementary-functions.md)). f32 always runs on the CPU ([precision.md](precision.md)).\n\n\
         *Over chunks*: what is promised where a scan of few symbols with long histories is computed in chunks side by side\n\
         ([gpu.md](gpu.md)). *1e-12*: relative to the value. *1e-12 of terms*: relative to the largest value of\n\
         the history, where values are differences of averages or sums and as exact as those.\n\
