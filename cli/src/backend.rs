@@ -49,7 +49,7 @@ const DEVICE_MEMORY_MIN: u64 = 1 << 20;
 
 /// The work to choose for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Work {
+pub enum Workload {
     /// Any work: a server's.
     Server,
     /// Work that only the CPU supports, named as the start of a sentence.
@@ -77,21 +77,21 @@ impl BackendArgs {
     ///
     /// # Errors
     /// A [`UserMistake`] when the user asked for a GPU that cannot be used.
-    pub fn choose(&self, work: Work) -> Result<Chosen, UserMistake> {
+    pub fn choose(&self, work: Workload) -> Result<Chosen, UserMistake> {
         let asked = self.backend == Backend::Cuda;
         match work {
             _ if self.backend == Backend::Cpu => return Ok(Chosen::cpu("requested with --backend")),
-            Work::CpuOnly(what) if asked => {
+            Workload::CpuOnly(what) if asked => {
                 let message = format!("--backend cuda: {what} on the CPU only");
                 return Err(UserMistake::with_help(message, "leave out --backend cuda"));
             }
-            Work::CpuOnly(what) => return Ok(Chosen::cpu(format!("{what} on the CPU only"))),
-            Work::Scan { is_f64: false, .. } if asked => {
+            Workload::CpuOnly(what) => return Ok(Chosen::cpu(format!("{what} on the CPU only"))),
+            Workload::Scan { is_f64: false, .. } if asked => {
                 let message = "--backend cuda: a GPU computes in f64 only";
                 return Err(UserMistake::with_help(message, "leave out --precision f32 or --backend cuda"));
             }
-            Work::Scan { is_f64: false, .. } => return Ok(Chosen::cpu("a GPU computes in f64 only")),
-            Work::Scan { estimated_ns, .. } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
+            Workload::Scan { is_f64: false, .. } => return Ok(Chosen::cpu("a GPU computes in f64 only")),
+            Workload::Scan { estimated_ns, .. } if !asked && estimated_ns < WORTH_A_DEVICE_NS => {
                 return Ok(Chosen::cpu("the scan finishes before a GPU would be ready"));
             }
             _ => {}
@@ -170,17 +170,17 @@ mod tests {
 
     #[test]
     fn the_choice_is_reported_with_its_reason() {
-        let scan = |estimated_ns, is_f64| Work::Scan { estimated_ns, is_f64 };
+        let scan = |estimated_ns, is_f64| Workload::Scan { estimated_ns, is_f64 };
         let cpu = |backend, work| {
             let chosen = args(backend).choose(work).unwrap();
             assert!(matches!(chosen.engine, Engine::Cpu), "{chosen:?}");
             chosen.reason
         };
-        assert_eq!(cpu(Backend::Cpu, Work::Server), "requested with --backend");
+        assert_eq!(cpu(Backend::Cpu, Workload::Server), "requested with --backend");
         assert_eq!(cpu(Backend::Auto, scan(1e6, true)), "the scan finishes before a GPU would be ready");
         assert_eq!(cpu(Backend::Auto, scan(1e12, false)), "a GPU computes in f64 only");
-        assert_eq!(cpu(Backend::Auto, Work::CpuOnly("it runs")), "it runs on the CPU only");
-        for (work, why) in [(scan(1e12, false), "f64 only"), (Work::CpuOnly("it runs"), "it runs")] {
+        assert_eq!(cpu(Backend::Auto, Workload::CpuOnly("it runs")), "it runs on the CPU only");
+        for (work, why) in [(scan(1e12, false), "f64 only"), (Workload::CpuOnly("it runs"), "it runs")] {
             let refused = args(Backend::Cuda).choose(work).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
         }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use trawl_market::{MarketError, MarketErrorKind};
 use trawl_plan::Diagnostic;
 
-use crate::output::staged::plain;
+use crate::output::atomic_file::plain;
 
 /// The job was done.
 pub const DONE: u8 = 0;

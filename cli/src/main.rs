@@ -5,13 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod app;
 mod backend;
 mod commands;
-mod context;
 mod diagnostics;
 mod failure;
+mod human;
 mod notify;
-mod number;
 mod output;
 mod progress;
 
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+use app::Context;
 use commands::Command;
-use context::Context;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

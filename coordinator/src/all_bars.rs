@@ -18,8 +18,8 @@ use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, changing_na
 
 use crate::local::LocalOptions;
 use crate::merge::{FailedSegment, failed_rows, place_rows};
-use crate::passes::{PassError, Passes};
 use crate::prepare::{PreparedScan, adjustment_text};
+use crate::scan_steps::{PassError, Passes};
 
 /// Bytes of the rows that are held at once.
 pub const CHUNK_BYTES_MAX: u64 = 256 << 20;

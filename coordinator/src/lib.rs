@@ -1,26 +1,26 @@
 //! Turns a scan into shards, has them run, and merges what comes back.
 //!
 //! `planner` and `scheduler` are pure; `local` runs them around threads (embedded mode), `server` around etcd and gRPC.
-//! `passes` says in which steps; what a step does for a segment is the worker room's.
+//! `scan_steps` says in which steps; what a step does for a segment is the worker room's.
 
 #![forbid(unsafe_code)]
 
 mod all_bars;
+mod bisection_join;
 pub mod client;
 pub mod cross;
 pub mod durable;
 pub mod election;
-mod glue;
 pub mod local;
 pub mod membership;
 pub mod merge;
-pub mod passes;
 pub mod planner;
 pub mod prepare;
 pub mod profile;
 pub mod report;
 mod routing;
 pub mod scaler;
+pub mod scan_steps;
 pub mod scheduler;
 mod series;
 pub mod server;

@@ -15,17 +15,17 @@ use trawl_kernels::stages::Stages;
 use trawl_protocol::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, pb, segment_digest};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
-use trawl_worker::Step;
+use trawl_worker::ScanStep;
 use trawl_worker::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
 
 use crate::merge::{FailedSegment, merge};
-use crate::passes::{PassError, Passes};
 use crate::planner::{ShardSpec, WorkerSeat, name_key, plan_shards};
 use crate::prepare::PreparedScan;
 use crate::report::{
     FailedRun, Progress, RunReport, SegmentRun, ShardRun, ShardTimes, incomplete, is_of_snapshot, ms_of, ms_since,
     sharing_of,
 };
+use crate::scan_steps::{PassError, Passes};
 use crate::scheduler::{AttemptId, Check, ClassId, Command, Event, Limits, Outcome, Piece, Request, Scheduler};
 
 /// The one worker of embedded mode.
@@ -68,7 +68,7 @@ pub enum LocalError {
 }
 
 /// What a thread says.
-enum Said {
+enum ThreadEvent {
     Segment {
         attempt: AttemptId,
         segment: u32,
@@ -92,7 +92,7 @@ enum Said {
 pub fn run(
     prepared: &PreparedScan,
     options: LocalOptions,
-    execute: impl Fn(u32, Step, &StepInputV1, &mut Stages) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync,
+    execute: impl Fn(u32, ScanStep, &StepInputV1, &mut Stages) -> Result<SegmentResultV2, (ErrorKind, String)> + Sync,
     progress: &dyn Progress,
 ) -> Result<(Answer, RunReport), LocalError> {
     let pool = rayon::ThreadPoolBuilder::new()
@@ -131,7 +131,13 @@ struct Shard {
 }
 
 /// One shard on the pool; says how each segment ended, then that the shard did.
-fn run_shard(shard: Shard, prepared: &PreparedScan, execute: &Execute<'_>, over: &AtomicBool, sender: &Sender<Said>) {
+fn run_shard(
+    shard: Shard,
+    prepared: &PreparedScan,
+    execute: &Execute<'_>,
+    over: &AtomicBool,
+    sender: &Sender<ThreadEvent>,
+) {
     let Shard { attempt, segments, span, timeline, asked } = shard;
     let values = prepared.plan.columns.len() as u64 + 1;
     segments.par_iter().for_each_with(sender.clone(), |sender, &segment| {
@@ -150,10 +156,10 @@ fn run_shard(shard: Shard, prepared: &PreparedScan, execute: &Execute<'_>, over:
         told.failed = result.is_err();
         let timings = timeline.take(segment, &told).map(Box::new);
         // Refused only when the run is over: then nobody wants it.
-        let _ = sender.send(Said::Segment { attempt, segment, result, busy_ms: ms_since(started), timings });
+        let _ = sender.send(ThreadEvent::Segment { attempt, segment, result, busy_ms: ms_since(started), timings });
     });
     timeline.finish(&span, asked);
-    let _ = sender.send(Said::End { attempt });
+    let _ = sender.send(ThreadEvent::End { attempt });
 }
 
 /// Runs one segment of the present step.
@@ -169,7 +175,7 @@ struct Run<'a> {
     started: Instant,
     scheduler: Scheduler,
     options: LocalOptions,
-    step: Step,
+    step: ScanStep,
     /// Which of the scan's steps, from 0.
     number: u32,
     /// When it began.
@@ -200,7 +206,7 @@ impl<'a> Run<'a> {
             started: Instant::now(),
             scheduler,
             options,
-            step: Step { stage: 0, kind: trawl_worker::StepKind::Values },
+            step: ScanStep { stage: 0, kind: trawl_worker::StepKind::Values },
             number: 0,
             began: Instant::now(),
             scan: 0,
@@ -227,7 +233,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs every segment through one step.
-    fn pass(&mut self, pool: &rayon::ThreadPool, step: Step, execute: &Execute<'_>) {
+    fn pass(&mut self, pool: &rayon::ThreadPool, step: ScanStep, execute: &Execute<'_>) {
         (self.step, self.began) = (step, Instant::now());
         self.scan += 1;
         let seat = WorkerSeat { worker: WORKER, key: name_key(WORKER_NAME), device: false };
@@ -282,9 +288,9 @@ impl<'a> Run<'a> {
         (std::mem::take(&mut self.results), std::mem::take(&mut self.failures))
     }
 
-    fn hear(&mut self, said: Said, start: &Start<'_>) {
+    fn hear(&mut self, said: ThreadEvent, start: &Start<'_>) {
         match said {
-            Said::Segment { attempt, segment, result, busy_ms, timings } => {
+            ThreadEvent::Segment { attempt, segment, result, busy_ms, timings } => {
                 if let Some(timings) = timings
                     && let Some(run) = self.report.shard_runs.iter_mut().rev().find(|r| r.attempt == attempt)
                 {
@@ -314,7 +320,7 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            Said::End { attempt } => {
+            ThreadEvent::End { attempt } => {
                 let ended_ms = ms_since(self.started);
                 if let Some(run) = self.report.shard_runs.iter_mut().find(|r| r.attempt == attempt) {
                     (run.ended_ms, run.ending) = (Some(ended_ms), "done".to_owned());

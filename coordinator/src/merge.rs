@@ -99,7 +99,7 @@ pub(crate) struct Placed {
     pub digest: String,
     /// Symbols whose row says failed, once for each point.
     pub failed: u64,
-    order: Vec<Place>,
+    order: Vec<RowPlace>,
 }
 
 impl Placed {
@@ -157,15 +157,15 @@ pub(crate) fn place_rows(rows: Vec<SymbolRow>, spec: &MergeSpec) -> Vec<AnswerRo
     in_order(rows, order)
 }
 
-fn in_order(rows: Vec<SymbolRow>, order: Vec<Place>) -> Vec<AnswerRow> {
+fn in_order(rows: Vec<SymbolRow>, order: Vec<RowPlace>) -> Vec<AnswerRow> {
     let mut rows: Vec<Option<SymbolRow>> = rows.into_iter().map(Some).collect();
-    let placed = |Place { at, place }| Some(AnswerRow { place, row: rows.get_mut(at)?.take()? });
+    let placed = |RowPlace { at, place }| Some(AnswerRow { place, row: rows.get_mut(at)?.take()? });
     order.into_iter().filter_map(placed).collect()
 }
 
 /// Where a row stands among those it came with, and its place among the matches.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RowPlace {
     at: usize,
     place: Option<u32>,
 }
@@ -179,7 +179,7 @@ struct Entry<'a> {
 }
 
 /// The order of rows: by table, matches before others.
-fn places(rows: &[&SymbolRow], spec: &MergeSpec) -> Vec<Place> {
+fn places(rows: &[&SymbolRow], spec: &MergeSpec) -> Vec<RowPlace> {
     let mut parts: BTreeMap<(u32, bool), Vec<Entry<'_>>> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
         let table = if spec.best { 0 } else { row.point };
@@ -191,11 +191,11 @@ fn places(rows: &[&SymbolRow], spec: &MergeSpec) -> Vec<Place> {
     for ((_, others), mut part) in parts {
         if others {
             part.sort_by(|a, b| a.row.symbol.cmp(&b.row.symbol).then(a.row.point.cmp(&b.row.point)));
-            order.extend(part.iter().map(|entry| Place { at: entry.at, place: None }));
+            order.extend(part.iter().map(|entry| RowPlace { at: entry.at, place: None }));
         } else {
             part.sort_by(|a, b| by_rank(a, b, &spec.descending).then(a.row.point.cmp(&b.row.point)));
             let placed = (1u32..).zip(&part);
-            order.extend(placed.map(|(n, entry)| Place { at: entry.at, place: (n <= most).then_some(n) }));
+            order.extend(placed.map(|(n, entry)| RowPlace { at: entry.at, place: (n <= most).then_some(n) }));
         }
     }
     order

@@ -18,7 +18,7 @@ use trawl_protocol::record::ExecutionClass;
 use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_worker::{
-    ExecutablePlan, ScanSource, Step, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
+    ExecutablePlan, ScanSource, ScanStep, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
 };
 
 use crate::merge::MergeSpec;
@@ -405,12 +405,12 @@ impl PreparedScan {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check_step(&self, step: Step, result: &SegmentResultV2) -> Result<(), String> {
+    pub fn check_step(&self, step: ScanStep, result: &SegmentResultV2) -> Result<(), String> {
         self.check_piece(step, self.whole(result.segment), result)
     }
 
     /// The same of a piece of a segment.
-    pub(crate) fn check_piece(&self, step: Step, piece: Piece, result: &SegmentResultV2) -> Result<(), String> {
+    pub(crate) fn check_piece(&self, step: ScanStep, piece: Piece, result: &SegmentResultV2) -> Result<(), String> {
         let segment = result.segment;
         if step.stage + 1 == self.plan.stages().len() && step.kind == StepKind::Values {
             return self.check_rows(piece, result);

@@ -1,7 +1,7 @@
 //! Why one symbol is in an answer or not: the values of every part of the scan's conditions.
 
 use trawl_market::MarketError;
-use trawl_plan::why::{Part, compile_parts, reasons};
+use trawl_plan::explain_match::{ConditionPart, compile_parts, reasons};
 use trawl_protocol::{Answer, Status};
 use trawl_worker::schema_of;
 
@@ -32,7 +32,7 @@ pub struct Question {
     pub symbol: String,
     /// The symbol's labels at the as-of, and their values.
     pub labels: Vec<(String, Option<String>)>,
-    parts: Vec<Part>,
+    parts: Vec<ConditionPart>,
     bars: usize,
     /// Whether there are more parts than are told.
     pub cut: bool,
@@ -41,7 +41,7 @@ pub struct Question {
 /// One part of the conditions and what it is for the symbol.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartValue {
-    pub part: Part,
+    pub part: ConditionPart,
     /// NaN for NA.
     pub value: f64,
     /// Bars since it was last true and last false, NaN when that was never or is not known.

@@ -11,7 +11,7 @@
 #include "recurrence.cuh"
 #include "run.cuh"
 
-// The first bar of each lane; what stands before it in the table tells of all lanes. `kernels/src/cuda/chunks.rs` writes it.
+// The first bar of each lane; what stands before it in the table tells of all lanes. `kernels/src/cuda/time_chunks/plan.rs` writes it.
 constexpr int CHUNK_TABLE_HEAD = 2;
 
 // Number of the bar in a lane's row 0: below 0 in the first chunk of a symbol, whose rows before bar 0 are of nothing.

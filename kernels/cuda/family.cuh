@@ -3,7 +3,7 @@
 // registers. Each has the bits that it has alone (trend.cuh), at every bar.
 //
 // Every family is called alike: its input (with its past, or its value), the bar's number from 1 on, whole numbers, numbers,
-// a ring if it has one, and where its averages go. `kernels/src/cuda/family.rs` says which numbers.
+// a ring if it has one, and where its averages go. `kernels/src/cuda/codegen/family.rs` says which numbers.
 #pragma once
 #include "trend.cuh"
 

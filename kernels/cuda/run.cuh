@@ -6,7 +6,7 @@
 #pragma once
 #include "base.cuh"
 
-// What every kernel is told. `kernels/src/cuda/launch.rs` writes the same fields in the same order.
+// What every kernel is told. `kernels/src/cuda/device/arguments.rs` writes the same fields in the same order.
 struct Run {
     // Output o of symbol lane l of group g: every bar at o*out_stride + (first_row[g] + t)*LANES + l, or the last bar at
     // o*out_stride + g*LANES + l.

@@ -22,7 +22,7 @@ struct Block {
     __device__ __forceinline__ static int last(int p, const Ring& ring) { return least(p, ring.slots) - 1; }
 };
 
-// anchor + total / divisor, rounded once; share is 1 / divisor, a whole number. As mean_about of kernels/src/cpu/window.rs.
+// anchor + total / divisor, rounded once; share is 1 / divisor, a whole number. As mean_about of kernels/src/cpu/primitives/rolling_sums.rs.
 STEP double mean_about(double anchor, double total, double divisor, double share) {
     const double near = anchor + total * share;
     const double distance = near - anchor;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use trawl_kernels::cuda::{
     BarsSource, Cache, Compiler, Constants, Cuda, Executor, ExecutorOptions, Resources, Search, Sequence, gpu_available,
 };
-use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::{Input, Schema, compile_expressions};
 
@@ -148,7 +148,7 @@ fn main() {
             for _ in 0..=8 {
                 let mut stages = Stages::default();
                 executor.compute_only(&executable, &many, &from, Some(&source), &mut stages).expect("it runs");
-                let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
+                let spans = stages.spans().iter().filter(|span| span.stage == EngineStage::Kernel);
                 times.push(spans.map(|span| span.ended.saturating_duration_since(span.started)).sum::<Duration>());
             }
             times.remove(0);

@@ -94,12 +94,12 @@ pub struct Cancelled;
 pub struct Tiles {
     names: Vec<String>,
     symbols: usize,
-    tiles: Layout,
+    tiles: TypedTiles,
 }
 
 /// The symbols of each tile, and their bars.
 #[derive(Debug)]
-enum Layout {
+enum TypedTiles {
     F64(Vec<(Vec<usize>, Tile<f64>)>),
     F32(Vec<(Vec<usize>, Tile<f32>)>),
 }
@@ -109,8 +109,8 @@ impl Tiles {
     pub fn new(names: &[String], symbols: &[SymbolInput<'_>], precision: Precision) -> Self {
         let columns = names.len();
         let tiles = match precision {
-            Precision::F64 => Layout::F64(lay_out(columns, symbols)),
-            Precision::F32 => Layout::F32(lay_out(columns, symbols)),
+            Precision::F64 => TypedTiles::F64(lay_out(columns, symbols)),
+            Precision::F32 => TypedTiles::F32(lay_out(columns, symbols)),
         };
         Self { names: names.to_vec(), symbols: symbols.len(), tiles }
     }
@@ -118,8 +118,8 @@ impl Tiles {
     /// Bars of the longest symbol.
     pub fn bars(&self) -> usize {
         match &self.tiles {
-            Layout::F64(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
-            Layout::F32(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
+            TypedTiles::F64(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
+            TypedTiles::F32(tiles) => tiles.iter().map(|(_, tile)| tile.rows()).max(),
         }
         .unwrap_or(0)
     }
@@ -127,8 +127,8 @@ impl Tiles {
     /// Bytes that the bars take.
     pub fn bytes(&self) -> u64 {
         match &self.tiles {
-            Layout::F64(tiles) => tiles.iter().map(|(_, tile)| tile.bytes()).sum(),
-            Layout::F32(tiles) => tiles.iter().map(|(_, tile)| tile.bytes()).sum(),
+            TypedTiles::F64(tiles) => tiles.iter().map(|(_, tile)| tile.bytes()).sum(),
+            TypedTiles::F32(tiles) => tiles.iter().map(|(_, tile)| tile.bytes()).sum(),
         }
     }
 }

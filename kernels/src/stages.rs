@@ -10,7 +10,7 @@ pub const STAGES_MAX: usize = 1024;
 
 /// A part of a batch's way through an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
+pub enum EngineStage {
     /// Bars from disk, or from where they are kept, into the layout of the engine.
     Load,
     /// Bars to the memory of a device.
@@ -23,7 +23,7 @@ pub enum Stage {
     Encode,
 }
 
-impl Stage {
+impl EngineStage {
     /// As it is named in traces and metrics.
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageSpan {
     /// What was done.
-    pub stage: Stage,
+    pub stage: EngineStage,
     /// Which fusion group or batch, counted from 0.
     pub part: u32,
     /// Bytes read, copied or written; 0 where nobody counted.
@@ -69,7 +69,7 @@ impl Stages {
     }
 
     /// Runs `work` and records it as `stage`.
-    pub fn time<T>(&mut self, stage: Stage, part: u32, bytes: u64, work: impl FnOnce() -> T) -> T {
+    pub fn time<T>(&mut self, stage: EngineStage, part: u32, bytes: u64, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let done = work();
         self.record(StageSpan { stage, part, bytes, started, ended: Instant::now() });
@@ -103,12 +103,12 @@ mod tests {
     fn what_is_kept_is_bounded_and_the_rest_is_counted() {
         let mut stages = Stages::default();
         for part in 0..STAGES_MAX as u32 {
-            assert_eq!(stages.time(Stage::Kernel, part, 8, || part), part);
+            assert_eq!(stages.time(EngineStage::Kernel, part, 8, || part), part);
         }
         let mut more = Stages::default();
-        more.time(Stage::Load, 0, 0, || ());
+        more.time(EngineStage::Load, 0, 0, || ());
         stages.extend(&more);
         assert_eq!((stages.spans().len(), stages.left_out()), (STAGES_MAX, 1));
-        assert!(stages.spans().iter().all(|s| s.stage == Stage::Kernel && s.started <= s.ended));
+        assert!(stages.spans().iter().all(|s| s.stage == EngineStage::Kernel && s.started <= s.ended));
     }
 }

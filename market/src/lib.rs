@@ -43,7 +43,7 @@ pub use dataset::Dataset;
 pub use error::{MarketError, MarketErrorKind};
 pub use group::{group_of, groups_for, stable_hash};
 pub use import::{
-    ImportOptions, ImportPreview, ImportReport, Layout, PreviewBar, SkippedFile, import_files, preview_files,
+    FileLayout, ImportOptions, ImportPreview, ImportReport, PreviewBar, SkippedFile, import_files, preview_files,
 };
 pub use inspect::{BarSample, Checks, ColumnSummary, InspectOptions, Inspection, SymbolInspection, inspect};
 pub use jumps::Jump;

@@ -52,7 +52,7 @@ pub struct InUse {
 }
 
 /// A manifest that nobody has open, locked until it is deleted.
-struct Held {
+struct LockedManifest {
     snapshot: String,
     _lock: Option<fs::File>,
 }
@@ -202,7 +202,7 @@ impl Store {
         directory: &Path,
         snapshot: &str,
         now: TimeMicros,
-    ) -> Result<Result<Held, InUse>, MarketError> {
+    ) -> Result<Result<LockedManifest, InUse>, MarketError> {
         if let Some(used) = self.pin_of(name, snapshot, now)? {
             return Ok(Err(used));
         }
@@ -211,13 +211,13 @@ impl Store {
         let file = fs::File::options().read(true).write(true).open(directory.join(manifest_path(snapshot)));
         let file = file.map_err(MarketError::io("open", &shown))?;
         Ok(match file.try_lock() {
-            Ok(()) => Ok(Held { snapshot: snapshot.to_owned(), _lock: Some(file) }),
+            Ok(()) => Ok(LockedManifest { snapshot: snapshot.to_owned(), _lock: Some(file) }),
             Err(fs::TryLockError::WouldBlock) => {
                 let why = "a process on this machine is reading it".to_owned();
                 Err(InUse { snapshot: snapshot.to_owned(), why })
             }
             // A file system without locks: only the pins can be checked.
-            Err(fs::TryLockError::Error(_)) => Ok(Held { snapshot: snapshot.to_owned(), _lock: None }),
+            Err(fs::TryLockError::Error(_)) => Ok(LockedManifest { snapshot: snapshot.to_owned(), _lock: None }),
         })
     }
 
@@ -226,7 +226,7 @@ impl Store {
         &self,
         name: &str,
         directory: &Path,
-        held: &Held,
+        held: &LockedManifest,
         now: TimeMicros,
     ) -> Result<Option<InUse>, MarketError> {
         let shown = format!("{name}/{}", manifest_path(&held.snapshot));

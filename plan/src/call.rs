@@ -69,7 +69,7 @@ pub fn default_text(param: &Param) -> String {
     }
 }
 
-struct Call<'t> {
+struct FunctionCall<'t> {
     clause: Clause<'t>,
     function: &'static Function,
     series: Vec<Option<NodeId>>,
@@ -80,7 +80,7 @@ struct Call<'t> {
     parameters_began: bool,
 }
 
-impl Call<'_> {
+impl FunctionCall<'_> {
     fn mistake(&self, message: String, span: &Span, label: &str) -> Stop {
         self.clause.mistake(message, span, label, Some(format!("it is called as {}", signature(self.function))))
     }
@@ -119,7 +119,7 @@ impl Resolver<'_> {
                 Some(help),
             ));
         };
-        let mut call = Call {
+        let mut call = FunctionCall {
             clause,
             function,
             series: vec![None; function.series.len()],
@@ -172,7 +172,7 @@ impl Resolver<'_> {
         (nodes, formula.bars_needed)
     }
 
-    fn positional(&mut self, call: &mut Call<'_>, arg: &Arg) -> Resolved<()> {
+    fn positional(&mut self, call: &mut FunctionCall<'_>, arg: &Arg) -> Resolved<()> {
         let span = &arg.value.span;
         if let Some(word) = self.word(&arg.value)
             && let Some(i) = call.next_param()
@@ -231,7 +231,7 @@ impl Resolver<'_> {
     }
 
     /// A positional argument; a bare string gets a message of its own.
-    fn series_or_text(&mut self, call: &Call<'_>, arg: &Arg) -> Resolved<NodeId> {
+    fn series_or_text(&mut self, call: &FunctionCall<'_>, arg: &Arg) -> Resolved<NodeId> {
         if let ExprKind::Text(_) = arg.value.kind {
             return Err(call.mistake(
                 "a string goes by name, as in matype='ema'".to_owned(),
@@ -242,7 +242,7 @@ impl Resolver<'_> {
         self.series(call.clause, &arg.value)
     }
 
-    fn named(&mut self, call: &mut Call<'_>, key: &str, key_span: &Span, arg: &Arg) -> Resolved<()> {
+    fn named(&mut self, call: &mut FunctionCall<'_>, key: &str, key_span: &Span, arg: &Arg) -> Resolved<()> {
         let span = &arg.value.span;
         let function = call.function;
         let param_name = if key == "length" && !function.params.iter().any(|p| p.name == "length") {
@@ -299,7 +299,7 @@ impl Resolver<'_> {
     }
 
     /// A parameter's value, checked against its declared range.
-    fn parameter(&self, call: &Call<'_>, i: usize, node: NodeId, span: &Span) -> Resolved<f64> {
+    fn parameter(&self, call: &FunctionCall<'_>, i: usize, node: NodeId, span: &Span) -> Resolved<f64> {
         let param: &Param = &call.function.params[i];
         let Some(value) = self.graph.constant(node) else {
             let message = format!("'{}' must be a constant: windows cannot change from bar to bar", param.name);
@@ -322,7 +322,7 @@ impl Resolver<'_> {
         Err(call.mistake(message, span, &format!("expected {}", legal_values(param.kind))))
     }
 
-    fn fill_series(&mut self, call: &Call<'_>, span: &Span) -> Resolved<Vec<NodeId>> {
+    fn fill_series(&mut self, call: &FunctionCall<'_>, span: &Span) -> Resolved<Vec<NodeId>> {
         let mut nodes = Vec::with_capacity(call.series.len());
         for (declared, given) in call.function.series.iter().zip(&call.series) {
             let node = match (given, declared.default) {
@@ -369,7 +369,12 @@ impl Resolver<'_> {
     }
 
     /// The series as they are from the window's first bar on, and the window, if the scan allows it.
-    fn since_window(&mut self, call: &Call<'_>, series: &[NodeId], span: &Span) -> Resolved<(Vec<NodeId>, NodeId)> {
+    fn since_window(
+        &mut self,
+        call: &FunctionCall<'_>,
+        series: &[NodeId],
+        span: &Span,
+    ) -> Resolved<(Vec<NodeId>, NodeId)> {
         if !self.history.is_some_and(|h| h.origin) {
             return Err(call.clause.mistake(
                 format!("{} depends on where the history begins, and no warm-up is long enough", call.function.name),
@@ -397,7 +402,7 @@ fn kind_of(param: ParamType) -> Kind {
 }
 
 /// The place of a word among those that a parameter takes.
-fn chosen(call: &Call<'_>, words: &'static [&'static str], text: &str, span: &Span) -> Resolved<f64> {
+fn chosen(call: &FunctionCall<'_>, words: &'static [&'static str], text: &str, span: &Span) -> Resolved<f64> {
     words.iter().position(|w| w.eq_ignore_ascii_case(text)).map(|at| at as f64).ok_or_else(|| {
         let message = match suggest(text, words.iter().copied()) {
             Some(near) => format!("{} knows no '{text}'; did you mean '{near}'?", call.function.name),
@@ -407,7 +412,7 @@ fn chosen(call: &Call<'_>, words: &'static [&'static str], text: &str, span: &Sp
     })
 }
 
-fn average_named(call: &Call<'_>, text: &str, span: &Span) -> Resolved<f64> {
+fn average_named(call: &FunctionCall<'_>, text: &str, span: &Span) -> Resolved<f64> {
     let lower = text.to_lowercase();
     catalogue::AVERAGES.iter().find(|a| a.0 == lower).map(|a| f64::from(a.1)).ok_or_else(|| {
         call.mistake(
@@ -418,7 +423,7 @@ fn average_named(call: &Call<'_>, text: &str, span: &Span) -> Resolved<f64> {
     })
 }
 
-fn fill_params(call: &Call<'_>, span: &Span) -> Resolved<Vec<f64>> {
+fn fill_params(call: &FunctionCall<'_>, span: &Span) -> Resolved<Vec<f64>> {
     let mut values: Vec<f64> = Vec::with_capacity(call.params.len());
     for (param, given) in call.function.params.iter().zip(&call.params) {
         let given = given.filter(|v| param.kind != ParamType::Average || *v != catalogue::AVERAGE_DEFAULT);

@@ -5,7 +5,7 @@ use crate::catalogue;
 use crate::deep::{levels, with_room};
 use crate::diagnostic::{Diagnostic, suggest};
 use crate::document::{ANSWER_COLUMNS, PRECISIONS, ScanDocument};
-use crate::edges::Edges;
+use crate::edge_flags::Edges;
 use crate::exact::Facts;
 use crate::graph::{Kind, NodeId, Op};
 use crate::limits::{

@@ -109,7 +109,7 @@ pub(crate) fn exactness(facts: &Facts, graph: &Graph, id: NodeId, inputs: &[Exac
             Pointwise::Compare(_) | Pointwise::And | Pointwise::Or | Pointwise::Not => Exactness::WHOLE,
             Pointwise::Select => of(1).selected(of(2)),
         },
-        Class::Step(step) => match step.values {
+        Class::StepFacts(step) => match step.values {
             Values::Whole => Exactness::WHOLE,
             Values::WholeOfEitherSign => Exactness { positive: false, ..Exactness::WHOLE },
             Values::ExactOfEitherSign => Exactness { positive: false, ..Exactness::EXACT },

@@ -26,14 +26,14 @@ pub(crate) struct Reading<'t> {
 }
 
 /// One call of a form, its arguments sorted by name.
-struct Call<'t> {
+struct FormCall<'t> {
     clause: Clause<'t>,
     form: &'static Form,
     span: &'t Span,
     bound: Vec<(&'static str, Option<&'t Arg>)>,
 }
 
-impl<'t> Call<'t> {
+impl<'t> FormCall<'t> {
     fn mistake(&self, message: impl Into<String>, span: &Span, label: &str) -> Stop {
         self.clause.mistake(message, span, label, Some(format!("it is called as {}", self.form.signature)))
     }
@@ -109,7 +109,7 @@ impl Resolver<'_> {
         span: &Span,
     ) -> Resolved<Value> {
         let bind = |positional: &[&'static str], named: &[&'static str]| {
-            Call::bind(clause, form, args, span, positional, named)
+            FormCall::bind(clause, form, args, span, positional, named)
         };
         self.check_not_forming(clause, form, span)?;
         let cross = match form.kind {
@@ -167,7 +167,7 @@ impl Resolver<'_> {
     }
 
     /// What `ref` reads, and how.
-    fn reference(&mut self, call: &Call<'_>) -> Resolved<(Frame, Read)> {
+    fn reference(&mut self, call: &FormCall<'_>) -> Resolved<(Frame, Read)> {
         let (name, span) = call.text("symbol", "SPY")?;
         let Some(directory) = self.schema.directory.clone() else {
             return Err(call.mistake("there are no other symbols here", span, "unknown"));
@@ -185,7 +185,7 @@ impl Resolver<'_> {
     }
 
     /// What `tf` reads, and how.
-    fn timeframe(&mut self, call: &Call<'_>) -> Resolved<(Frame, Read)> {
+    fn timeframe(&mut self, call: &FormCall<'_>) -> Resolved<(Frame, Read)> {
         let (text, span) = call.text("timeframe", "1w")?;
         if self.frame().bars != BarSize::Base {
             let message = "tf cannot stand inside tf: both are built from the dataset's own bars";
@@ -215,7 +215,7 @@ impl Resolver<'_> {
         span: &'t Span,
     ) -> Resolved<Option<Reading<'t>>> {
         let bind = |positional: &[&'static str], named: &[&'static str]| {
-            Call::bind(clause, form, args, span, positional, named)
+            FormCall::bind(clause, form, args, span, positional, named)
         };
         let (call, (frame, how), name) = match form.kind {
             FormKind::Reference => {
@@ -236,7 +236,7 @@ impl Resolver<'_> {
         Ok(Some(Reading { frame, how, of: call.required("e")?, name }))
     }
 
-    fn frame_of(&mut self, call: &Call<'_>, frame: Frame) -> Resolved<FrameId> {
+    fn frame_of(&mut self, call: &FormCall<'_>, frame: Frame) -> Resolved<FrameId> {
         match self.frame_id(frame) {
             Some(id) => Ok(id),
             None => {
@@ -247,7 +247,7 @@ impl Resolver<'_> {
     }
 
     /// The argument `e` on another frame, read on this one; with each of its outputs when it has several.
-    fn read(&mut self, call: &Call<'_>, frame: Frame, how: Read) -> Resolved<Value> {
+    fn read(&mut self, call: &FormCall<'_>, frame: Frame, how: Read) -> Resolved<Value> {
         let expr = call.required("e")?;
         let scope = Scope { frame: self.frame_of(call, frame)?, ..self.scope };
         let value = self.within(scope, |r| {
@@ -282,7 +282,7 @@ impl Resolver<'_> {
     }
 
     /// A cross-section of the argument `name`.
-    fn cross(&mut self, call: &Call<'_>, function: CrossFunction, name: &str) -> Resolved<NodeId> {
+    fn cross(&mut self, call: &FormCall<'_>, function: CrossFunction, name: &str) -> Resolved<NodeId> {
         let by = call.optional("by").map(|e| self.label_name(call.clause, e)).transpose()?;
         // What every symbol gives, so on its own bars: inside ref, too.
         let own = Frame { subject: Subject::Own, bars: self.frame().bars.clone() };
@@ -325,7 +325,7 @@ impl Resolver<'_> {
     }
 
     /// The value that a cross-section is made of, and the condition of its population if it has one.
-    fn cross_arguments(&mut self, call: &Call<'_>, function: CrossFunction, name: &str) -> Resolved<Vec<NodeId>> {
+    fn cross_arguments(&mut self, call: &FormCall<'_>, function: CrossFunction, name: &str) -> Resolved<Vec<NodeId>> {
         let kind = if function == CrossFunction::Breadth { Kind::Bool } else { Kind::Num };
         let mut nodes = vec![self.typed(call.clause, call.required(name)?, kind, &format!("'{name}'"))?];
         if let Some(condition) = call.optional("where") {
@@ -334,7 +334,7 @@ impl Resolver<'_> {
         Ok(nodes)
     }
 
-    fn constant_between(&mut self, call: &Call<'_>, name: &str, min: f64, max: f64, whole: bool) -> Resolved<f64> {
+    fn constant_between(&mut self, call: &FormCall<'_>, name: &str, min: f64, max: f64, whole: bool) -> Resolved<f64> {
         let expr = call.required(name)?;
         let node = self.typed(call.clause, expr, Kind::Num, &format!("'{name}'"))?;
         let legal = |v: f64| v >= min && v <= max && !(whole && v.fract() != 0.0);

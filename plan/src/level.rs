@@ -30,7 +30,7 @@ impl Plan {
                     Leaf::Cross(_) => None,
                 },
                 // Of what does not rise nothing rises.
-                Class::Pointwise(_) | Class::Step(_) if still => Some(0.0),
+                Class::Pointwise(_) | Class::StepFacts(_) if still => Some(0.0),
                 Class::Pointwise(function) => match function {
                     Pointwise::Unary(op) => match op {
                         Unary::Negate => of(0).map(|rise| -rise),
@@ -73,7 +73,7 @@ impl Plan {
                     Pointwise::Select => equal(1, 2),
                     Pointwise::Compare(_) | Pointwise::And | Pointwise::Or | Pointwise::Not => None,
                 },
-                Class::Step(step) => match step.shift {
+                Class::StepFacts(step) => match step.shift {
                     Shift::Of(input) => of(input),
                     Shift::Times(times) => of(0).map(|rise| rise * f64::from(times)),
                     Shift::One => Some(1.0),

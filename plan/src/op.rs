@@ -290,7 +290,7 @@ impl Op {
             Class::Pointwise(Pointwise::Binary(b)) => format!("{b:?}").to_lowercase(),
             Class::Pointwise(Pointwise::Compare(c)) => c.symbol().to_owned(),
             // Named as they are written in the code.
-            Class::Leaf(_) | Class::Pointwise(_) | Class::Step(_) => format!("{self:?}").to_lowercase(),
+            Class::Leaf(_) | Class::Pointwise(_) | Class::StepFacts(_) => format!("{self:?}").to_lowercase(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! has a row for each [`Op`](crate::graph::Op) and no default. Planning, the CPU and CUDA lower programs by these facts and do not
 //! decide them anew.
 //!
-//! Deliberately not here: the steps themselves (`kernels`), and how values are written in a kernel (`kernels/src/cuda/form.rs`).
+//! Deliberately not here: the steps themselves (`kernels`), and how values are written in a kernel (`kernels/src/cuda/codegen/step_abi.rs`).
 
 use crate::ast::CompareOp;
 use crate::family::Period;
@@ -44,7 +44,7 @@ pub enum Class {
     /// A function of the inputs' current values.
     Pointwise(Pointwise),
     /// A step that goes through bars.
-    Step(Step),
+    StepFacts(StepFacts),
 }
 
 /// Primitives without a step. In a program all but constants and lags are inputs, that is `Column`.
@@ -128,7 +128,7 @@ impl Pointwise {
 
 /// What planning must know of a step's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct StepFacts {
     pub values: Values,
     pub shift: Shift,
     pub past: Past,
@@ -196,7 +196,7 @@ pub enum Past {
     Varying { least: u32, most: u32 },
 }
 
-/// Which comparisons a step decides by, for the `edge` flag (see `edges`).
+/// Which comparisons a step decides by, for the `edge` flag (see `edge_flags`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decides {
     /// None that rounding could turn and that has not been flagged at its inputs.
@@ -300,7 +300,7 @@ impl OpFacts {
     pub fn leaf(&self) -> Option<Leaf> {
         match self.class {
             Class::Leaf(leaf) => Some(leaf),
-            Class::Pointwise(_) | Class::Step(_) => None,
+            Class::Pointwise(_) | Class::StepFacts(_) => None,
         }
     }
 
@@ -385,7 +385,7 @@ impl Time {
     pub fn decides(self, values: Values, shift: Shift, past: Past, decides: Decides) -> OpFacts {
         let Self { look_back, memory, blocks, cost_ns } = self;
         OpFacts {
-            class: Class::Step(Step { values, shift, past, decides }),
+            class: Class::StepFacts(StepFacts { values, shift, past, decides }),
             look_back,
             now_only: None,
             reads_back: if memory == Memory::Finite { look_back } else { 0 },

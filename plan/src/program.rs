@@ -80,7 +80,7 @@ impl Program {
 
 /// A program and the frame it runs along.
 #[derive(Debug, Clone)]
-pub struct Piece {
+pub struct FrameProgram {
     pub frame: FrameId,
     pub program: Program,
 }
@@ -89,7 +89,7 @@ pub struct Piece {
 #[derive(Debug, Clone)]
 pub struct Stage {
     /// In order: each reads earlier ones only.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<FrameProgram>,
     /// The cross-sections whose values this stage computes, ascending, with piece and output. Empty in the last stage,
     /// whose wanted outputs are those of its last piece.
     pub crosses: Vec<(u16, usize, usize)>,
@@ -156,7 +156,7 @@ impl Whole<'_> {
 
     /// The pieces that compute `wanted`, the wanted ones last with their outputs as given, and where each wanted node
     /// is found.
-    fn pieces(&self, wanted: &BTreeMap<FrameId, Vec<NodeId>>) -> (Vec<Piece>, HashMap<NodeId, (usize, usize)>) {
+    fn pieces(&self, wanted: &BTreeMap<FrameId, Vec<NodeId>>) -> (Vec<FrameProgram>, HashMap<NodeId, (usize, usize)>) {
         let levels = self.levels();
         // Roots by (level, frame): a piece reads lower levels only. The wanted ones come last, a piece for each frame.
         let mut roots: BTreeMap<(usize, FrameId), Vec<NodeId>> = BTreeMap::new();
@@ -181,7 +181,7 @@ impl Whole<'_> {
             open.extend(&node.inputs);
         }
         let mut places = HashMap::new();
-        let mut pieces: Vec<Piece> = Vec::with_capacity(roots.len());
+        let mut pieces: Vec<FrameProgram> = Vec::with_capacity(roots.len());
         for ((level, frame), mut nodes) in roots {
             if level < top {
                 nodes.sort_unstable();
@@ -190,7 +190,7 @@ impl Whole<'_> {
             for (output, id) in nodes.iter().enumerate() {
                 places.insert(*id, (pieces.len(), output));
             }
-            pieces.push(Piece { frame, program });
+            pieces.push(FrameProgram { frame, program });
         }
         (pieces, places)
     }

@@ -8,11 +8,11 @@ use opentelemetry_sdk::trace::{Config, SdkTracer, SdkTracerProvider, ShouldSampl
 use tonic::transport::{Channel, Endpoint};
 
 use crate::Role;
-use crate::dial::{Dial, Http, Speaks};
+use crate::connector::{Dial, Http, Speaks};
 use crate::environment::{Protocol, Signal, endpoint, export_timeout, shown, variable};
-use crate::keep::{Keeper, Recording};
 use crate::queue::{Bounds, COUNTS, Queue};
 use crate::resource::resource;
+use crate::tail_sampling::{Keeper, Recording};
 
 /// Most characters of an exporter's reason that are shown.
 const REASON_CHARS_MAX: usize = 300;

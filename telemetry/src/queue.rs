@@ -245,7 +245,7 @@ mod tests {
     use opentelemetry_sdk::trace::SdkTracerProvider;
 
     use super::*;
-    use crate::keep::Keeper;
+    use crate::tail_sampling::Keeper;
 
     /// What a receiver does with successive batches.
     #[derive(Debug, Clone, Copy, PartialEq)]

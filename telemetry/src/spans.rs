@@ -13,8 +13,8 @@ pub use opentelemetry::{Key, KeyValue, Value};
 use opentelemetry_sdk::trace::SdkTracer;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::keep::Keeper;
 use crate::names::attribute;
+use crate::tail_sampling::Keeper;
 
 /// Longest that reading both clocks may take for the pair to be used; otherwise they are read again.
 const ANCHOR_WINDOW: Duration = Duration::from_micros(50);

@@ -39,7 +39,7 @@ pub struct GroupCache {
 
 #[derive(Debug, Default)]
 struct State {
-    groups: BTreeMap<GroupKey, Held>,
+    groups: BTreeMap<GroupKey, CachedGroup>,
     /// Last use -> key.
     order: BTreeMap<u64, GroupKey>,
     bytes: u64,
@@ -47,7 +47,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedGroup {
     group: Group,
     bytes: u64,
     used: u64,
@@ -108,7 +108,7 @@ impl GroupCache {
         state.clock += 1;
         state.bytes += bytes;
         state.order.insert(state.clock, key.clone());
-        state.groups.insert(key.clone(), Held { group: Arc::clone(group), bytes, used: state.clock });
+        state.groups.insert(key.clone(), CachedGroup { group: Arc::clone(group), bytes, used: state.clock });
         CACHE_RESIDENT.of(CacheLevel::Memory).set_count(state.bytes);
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use trawl_kernels::{Executable, State};
 use trawl_plan::frame::{BarSize, Subject};
-use trawl_plan::{Input, Piece, Plan, Stage};
+use trawl_plan::{FrameProgram, Input, Plan, Stage};
 use twox_hash::xxhash3_128::Hasher;
 
 use crate::executable::ExecutablePlan;
@@ -102,7 +102,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Why a piece keeps no state; an empty text where it needs none.
-fn refusal(plan: &Plan, piece: &Piece, executable: &Executable) -> Option<&'static str> {
+fn refusal(plan: &Plan, piece: &FrameProgram, executable: &Executable) -> Option<&'static str> {
     let frame = &plan.frames[piece.frame.index()];
     let entering = executable.inputs.iter().zip(executable.carried_inputs()).filter(|(_, enters)| **enters);
     let mut entering = entering.map(|(input, _)| input);

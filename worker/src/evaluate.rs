@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
+use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, EngineError, Executable};
 use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe};
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
-use trawl_plan::{Input, Piece, Plan, Stage};
+use trawl_plan::{FrameProgram, Input, Plan, Stage};
 use trawl_protocol::CrossTable;
 
 use crate::axis::{Axis, Reader};
@@ -82,7 +82,7 @@ impl Computed {
 }
 
 impl<'a> StageRun<'a> {
-    pub fn frame(&self, piece: &Piece) -> &'a Frame {
+    pub fn frame(&self, piece: &FrameProgram) -> &'a Frame {
         &self.plan.frames[piece.frame.index()]
     }
 
@@ -201,7 +201,7 @@ impl<'a> StageRun<'a> {
             computed.push(mine);
             if stages.spans().len() == told {
                 let part = u32::try_from(p).unwrap_or(u32::MAX);
-                stages.record(StageSpan { stage: Work::Kernel, part, bytes: 0, started, ended: Instant::now() });
+                stages.record(StageSpan { stage: EngineStage::Kernel, part, bytes: 0, started, ended: Instant::now() });
             }
         }
         Ok(computed)

@@ -16,10 +16,10 @@ mod piece;
 mod plans;
 pub mod registration;
 mod resuming;
+mod schema;
 pub mod server;
 mod service;
 mod shard_on_device;
-mod source;
 mod status;
 pub mod timeline;
 mod warm;
@@ -29,9 +29,9 @@ pub use checkpoints::{Checkpoint, Checkpoints, OPEN_BARS, Outcome, STATE_BYTES_M
 pub use evaluate::calendar_period;
 pub use executable::ExecutablePlan;
 pub use execute::{
-    ExecuteError, Loaded, References, Said, ScanSource, Step, StepKind, StepOutput, reads_earlier_crosses,
+    BatchEvent, ExecuteError, Loaded, References, ScanSource, ScanStep, StepKind, StepOutput, reads_earlier_crosses,
 };
-pub use source::{changing_name, schema_of};
+pub use schema::{changing_name, schema_of};
 pub use watchdog::STALL_TIMEOUT;
 
 use trawl_kernels::cuda::Lowering;

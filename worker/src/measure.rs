@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trawl_kernels::cuda::Facts as DeviceFacts;
-use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_protocol::{ErrorKind, Failure, pb};
 use trawl_telemetry::metrics::catalogue::worker::{
     BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME,
@@ -58,12 +58,12 @@ pub(crate) fn device_lost() {
     DEVICE_QUARANTINES.inc();
 }
 
-fn named(stage: Stage) -> StageName {
+fn named(stage: EngineStage) -> StageName {
     match stage {
-        Stage::Load => StageName::Load,
-        Stage::HostToDevice => StageName::HostToDevice,
-        Stage::Kernel => StageName::Kernel,
-        Stage::DeviceToHost => StageName::DeviceToHost,
-        Stage::Encode => StageName::Encode,
+        EngineStage::Load => StageName::Load,
+        EngineStage::HostToDevice => StageName::HostToDevice,
+        EngineStage::Kernel => StageName::Kernel,
+        EngineStage::DeviceToHost => StageName::DeviceToHost,
+        EngineStage::Encode => StageName::Encode,
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 use trawl_kernels::cuda::Lowering;
-use trawl_kernels::stages::Stage;
+use trawl_kernels::stages::EngineStage;
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
 use trawl_market::{Adjustment, Dataset, Store, SymbolBars};
 use trawl_plan::{ScanDocument, compile_scan};
@@ -28,7 +28,7 @@ use trawl_telemetry::spans;
 
 use crate::cache::{Group, GroupCache, GroupKey};
 use crate::executable::ExecutablePlan;
-use crate::execute::{ExecuteError, References, ScanSource, Step, StepKind};
+use crate::execute::{ExecuteError, References, ScanSource, ScanStep, StepKind};
 use crate::plans::{self, Plans};
 use crate::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
 use crate::watchdog::Pulse;
@@ -76,7 +76,7 @@ pub(crate) struct WorkerService {
 /// A request that was checked.
 pub(crate) struct Shard {
     pub source: ScanSource,
-    pub step: Step,
+    pub step: ScanStep,
     pub input: StepInputV1,
     pub references: References,
     reference: Arc<str>,
@@ -249,7 +249,7 @@ impl WorkerService {
         Ok(Shard {
             references,
             source,
-            step: Step { stage: request.stage as usize, kind },
+            step: ScanStep { stage: request.stage as usize, kind },
             input: input.unwrap_or_default(),
             reference,
             columns,
@@ -298,7 +298,7 @@ impl WorkerService {
             .evaluate(segment, shard.step, &shard.input, bars, &shard.references, cancel, &mut told.stages)
             .map_err(Failure::from)?;
         timings.compute_us = micros(started.elapsed());
-        told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+        told.stages.time(EngineStage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
     }
 
     /// A segment's bars, from memory or from disk.
@@ -318,7 +318,7 @@ impl WorkerService {
         let key =
             GroupKey { dataset: Arc::clone(&shard.reference), group: segment, columns: Arc::clone(&shard.columns) };
         let load = || shard.source.load_segment(segment);
-        let loaded = told.stages.time(Stage::Load, 0, 0, || self.cache.get_or_load(&key, load));
+        let loaded = told.stages.time(EngineStage::Load, 0, 0, || self.cache.get_or_load(&key, load));
         let (group, resident) = loaded.inspect_err(|error| self.tell_damage(error))?;
         timings.load_us = micros(started.elapsed());
         timings.resident = resident;

@@ -14,10 +14,10 @@ use std::time::Instant;
 use rayon::Scope;
 use trawl_kernels::Cancel;
 use trawl_kernels::cuda::Executor;
-use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_protocol::{Failure, envelope, pb};
 
-use crate::execute::{ExecuteError, Loaded, Said};
+use crate::execute::{BatchEvent, ExecuteError, Loaded};
 use crate::measure;
 use crate::service::{AtHand, Replies, Shard, Unwanted, WorkerService, micros, reply_of, send};
 use crate::timeline::{SegmentTold, Timeline};
@@ -173,15 +173,19 @@ impl<'a> Run<'a> {
             .map(|(bars, coming)| Loaded { segment: self.shard.segments[held(coming).at], bars: bars.bars() })
             .collect();
         let Shard { source, step, input, references, .. } = self.shard;
-        let said = |said: Said| match said {
-            Said::Stages(stages) => self.record(&stages),
-            Said::Segment { at, result, stages, took } => {
+        let said = |said: BatchEvent| match said {
+            BatchEvent::Stages(stages) => self.record(&stages),
+            BatchEvent::Segment { at, result, stages, took } => {
                 let mut coming = held(&at_hand[at].1).take();
                 coming.told.stages.extend(&stages);
                 coming.timings.compute_us = micros(took);
                 let panicked = matches!(result, Err(ExecuteError::Panicked));
                 let outcome = result.map_err(Failure::from).and_then(|result| {
-                    coming.told.stages.time(Stage::Encode, 0, 0, || envelope::encode(&result)).map_err(Failure::from)
+                    coming
+                        .told
+                        .stages
+                        .time(EngineStage::Encode, 0, 0, || envelope::encode(&result))
+                        .map_err(Failure::from)
                 });
                 let timings = (!panicked).then_some(coming.timings);
                 let _entered = self.span.enter();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_protocol::pb;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, Finished, KeyValue};
@@ -231,7 +231,7 @@ pub fn cache_name(device: u32, memory: u32, disk: u32) -> Option<&'static str> {
 impl State {
     fn add_all(&mut self, stages: &Stages, segment: Option<u32>) {
         for span in stages.spans() {
-            let part = if span.stage == Stage::Kernel { span.part.min(FUSION_GROUPS_MAX - 1) } else { 0 };
+            let part = if span.stage == EngineStage::Kernel { span.part.min(FUSION_GROUPS_MAX - 1) } else { 0 };
             let (started, ended, bytes) = (span.started, span.ended, span.bytes);
             self.add(Raw { name: span.stage.name(), part, segment, started, ended, bytes });
         }
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     /// Stages of a segment: milliseconds from `start`.
-    fn told(start: Instant, stages: &[(Stage, u32, u64, u64)]) -> SegmentTold {
+    fn told(start: Instant, stages: &[(EngineStage, u32, u64, u64)]) -> SegmentTold {
         let mut told = SegmentTold { symbols: 64, bars: 100, bytes: 4800, ..SegmentTold::default() };
         for &(stage, part, from, to) in stages {
             let at = |ms| start + Duration::from_millis(ms);
@@ -318,10 +318,15 @@ mod tests {
         let timeline = Timeline::new(start, 2, "cpu");
         timeline.begin();
         timeline.begin();
-        let first = [(Stage::Load, 0, 10, 20), (Stage::Kernel, 0, 20, 50), (Stage::Kernel, 1, 50, 60)];
+        let first =
+            [(EngineStage::Load, 0, 10, 20), (EngineStage::Kernel, 0, 20, 50), (EngineStage::Kernel, 1, 50, 60)];
         let first = SegmentTold { cache: Some(CacheLevel::Disk), ..told(start, &first) };
         assert_eq!(timeline.take(7, &first), None);
-        let second = [(Stage::HostToDevice, 0, 12, 15), (Stage::Kernel, 0, 15, 90), (Stage::DeviceToHost, 3, 90, 91)];
+        let second = [
+            (EngineStage::HostToDevice, 0, 12, 15),
+            (EngineStage::Kernel, 0, 15, 90),
+            (EngineStage::DeviceToHost, 3, 90, 91),
+        ];
         let second = SegmentTold { cache: Some(CacheLevel::Device), ..told(start, &second) };
         let timings = timeline.take(8, &second).expect("the last");
         let names: Vec<(&str, u32)> = timings.stages.iter().map(|s| (s.stage.as_str(), s.part)).collect();

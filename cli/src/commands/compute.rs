@@ -14,12 +14,12 @@ use trawl_plan::family::Period;
 use trawl_plan::{Input, Plan, Schema};
 
 use super::reading::{FORMATS_HELP, ReadArgs};
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::number::counted;
+use crate::human::counted;
 use crate::output::Format;
+use crate::output::atomic_file::StagedFile;
 use crate::output::series::{Table, write};
-use crate::output::staged::StagedFile;
 
 const AFTER_HELP: &str = "\
 'close' is required; the column of times is copied to the output unchanged, and may be a row count 'i'. Rows are bars; a file \

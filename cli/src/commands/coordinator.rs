@@ -15,7 +15,7 @@ use trawl_telemetry::metrics::Place;
 
 use super::security::TlsArgs;
 use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::UserMistake;
 
 /// Folder of results in the data root; a dataset's name never begins with a dot.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use trawl_kernels::cuda::{self, Search};
 
 use crate::backend::{device, simulation};
-use crate::number::bytes;
+use crate::human::bytes;
 use crate::output::table::{new_table, push_table};
 
 const AFTER_HELP: &str = "\

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 pub use serving::with_variables;
 
-use crate::context::Context;
+use crate::app::Context;
 use trawl_telemetry::Role;
 
 mod bench;

@@ -15,8 +15,8 @@ use trawl_worker::server;
 
 use super::security::TlsArgs;
 use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};
-use crate::backend::{BackendArgs, Work};
-use crate::context::Context;
+use crate::app::Context;
+use crate::backend::{BackendArgs, Workload};
 use crate::failure::UserMistake;
 
 const AFTER_HELP: &str = "\
@@ -83,7 +83,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let chosen = args.backend.choose(Work::Server)?;
+    let chosen = args.backend.choose(Workload::Server)?;
     tracing::info!(backend = chosen.engine.backend(Precision::F64), reason = chosen.reason, "computes");
     let store = args.cluster.store(&args.tls, security.tls.as_ref())?;
     let boot = fresh_boot();

@@ -9,7 +9,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure::UserMistake;
-use crate::output::staged::plain;
+use crate::output::atomic_file::plain;
 
 /// The variable with the secret when no file is named.
 const SECRET_VARIABLE: &str = "TRAWL_NOTIFY_SECRET";

@@ -8,7 +8,7 @@ use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, parse_pem};
 
 use crate::failure::UserMistake;
-use crate::output::staged::plain;
+use crate::output::atomic_file::plain;
 
 /// Bytes of a URL.
 const URL_BYTES_MAX: usize = 2048;

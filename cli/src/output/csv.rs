@@ -6,7 +6,7 @@ use trawl_plan::{ANSWER_COLUMNS, Setting};
 use trawl_protocol::Answer;
 
 use super::{setting_names, settings_of};
-use crate::number::push_exact;
+use crate::human::push_exact;
 
 /// Writes all rows. Select columns are empty for symbols that did not match.
 ///

@@ -2,12 +2,12 @@
 //!
 //! Nothing here depends on clocks, hosts or attempts: those belong to the run report.
 
+pub mod atomic_file;
 pub mod columnar;
 pub mod csv;
 pub mod json;
 pub mod read;
 pub mod series;
-pub mod staged;
 pub mod table;
 pub mod waterfall;
 
@@ -21,7 +21,7 @@ use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow, Identity, Status};
 
 use crate::failure::UserMistake;
-use staged::StagedFile;
+use atomic_file::StagedFile;
 
 /// Key of the identity, as JSON, in the metadata of Parquet and Arrow files.
 pub const IDENTITY_KEY: &str = "trawl.identity";
@@ -159,8 +159,8 @@ impl AnswerFile {
 
     /// Whether `path` names one of its files.
     pub fn writes(&self, path: &Path) -> bool {
-        let other = staged::target(path);
-        self.path.iter().chain(&self.identity).any(|own| staged::target(own) == other)
+        let other = atomic_file::target(path);
+        self.path.iter().chain(&self.identity).any(|own| atomic_file::target(own) == other)
     }
 
     /// Writes the answer and renames the file (or files) into place.

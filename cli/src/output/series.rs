@@ -13,7 +13,7 @@ use trawl_market::{FileSeries, SymbolSeries};
 
 use super::Format;
 use super::json::Number;
-use crate::number::push_exact;
+use crate::human::push_exact;
 
 /// A file, and the values computed for each of its symbols: a column for each heading.
 #[derive(Debug, Clone, Copy)]

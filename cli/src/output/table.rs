@@ -11,7 +11,7 @@ use trawl_plan::Setting;
 use trawl_protocol::{Answer, AnswerRow, Status};
 
 use super::{Counts, setting_names, settings_of};
-use crate::number::{counted, readable};
+use crate::human::{counted, readable};
 
 /// Answers of up to this many rows list every symbol that has a reason; longer ones group the symbols by reason.
 const LISTED_SYMBOLS_MAX: usize = 20;

@@ -4,7 +4,7 @@
 
 use trawl_coordinator::profile::{Profile, ShardLine, told as duration};
 
-use crate::number::thousands;
+use crate::human::thousands;
 
 /// Columns of a page when the width is not known.
 const WIDTH_DEFAULT: usize = 100;

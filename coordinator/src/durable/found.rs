@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trawl_protocol::control::{ControlStore, Entry, Pages};
 
 use super::ledger::{LedgerError, Loaded, Recorded};
-use super::records::{Closed, End, Header, Keys, Part, Progress, Record as _, RecordError, Tombstone};
+use super::records::{Closed, End, Header, KeyKind, Keys, Progress, Record as _, RecordError, Tombstone};
 
 /// Name in [`Recorded::created`] of the record of a scan that has ended.
 pub(super) const CLOSED: &str = "closed";
@@ -63,17 +63,17 @@ impl Found {
 }
 
 /// Reads one part into what is known of its scan.
-fn take(recorded: &mut Recorded, part: Part, entry: &Entry) -> Result<(), RecordError> {
+fn take(recorded: &mut Recorded, part: KeyKind, entry: &Entry) -> Result<(), RecordError> {
     let scan = recorded.scan.clone();
     match part {
-        Part::Header => {
+        KeyKind::Header => {
             let header = Header::from_bytes(&scan, &entry.value)?;
             recorded.header = Some(of_scan(header, &scan, Header::WHAT)?);
         }
         // A hint: without it nothing is lost.
-        Part::Progress => recorded.progress = Progress::from_bytes(&scan, &entry.value).ok(),
-        Part::End => recorded.end = Some(End::from_bytes(&scan, &entry.value)?),
-        Part::Tombstone => recorded.tombstone = Some(Tombstone::from_bytes(&scan, &entry.value)?),
+        KeyKind::Progress => recorded.progress = Progress::from_bytes(&scan, &entry.value).ok(),
+        KeyKind::End => recorded.end = Some(End::from_bytes(&scan, &entry.value)?),
+        KeyKind::Tombstone => recorded.tombstone = Some(Tombstone::from_bytes(&scan, &entry.value)?),
     }
     recorded.created.insert(part.name(), entry.created);
     Ok(())

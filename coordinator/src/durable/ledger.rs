@@ -17,7 +17,7 @@ use trawl_protocol::control::{ControlError, ControlStore, Guard, PageRequest, Pa
 
 use super::found::{CLOSED, EndedPages, Found};
 use super::records::{
-    Closed, DocumentPlace, End, Header, Keys, Part, Progress, Record as _, RecordError, RequestMark, RequestRecord,
+    Closed, DocumentPlace, End, Header, KeyKind, Keys, Progress, Record as _, RecordError, RequestMark, RequestRecord,
     Tombstone, is_scan_id,
 };
 
@@ -176,11 +176,11 @@ impl<S: ControlStore> Ledger<S> {
             return Err(LedgerError::Id(scan.to_owned()));
         }
         let bytes = header.to_bytes(scan)?;
-        let key = self.keys.part(scan, Part::Header);
+        let key = self.keys.part(scan, KeyKind::Header);
         let mut guards = vec![
             self.guard(),
             Guard::Absent { key: key.clone() },
-            Guard::Absent { key: self.keys.part(scan, Part::Tombstone) },
+            Guard::Absent { key: self.keys.part(scan, KeyKind::Tombstone) },
             Guard::Absent { key: self.keys.ended(scan) },
         ];
         let mut writes = vec![put(&key, bytes.clone())];
@@ -208,7 +208,7 @@ impl<S: ControlStore> Ledger<S> {
                 return Ok(known);
             }
         }
-        for key in [self.keys.part(scan, Part::Tombstone), self.keys.ended(scan)] {
+        for key in [self.keys.part(scan, KeyKind::Tombstone), self.keys.ended(scan)] {
             if self.control.get(&key).await?.is_some() {
                 return Err(LedgerError::Id(scan.to_owned()));
             }
@@ -245,9 +245,9 @@ impl<S: ControlStore> Ledger<S> {
         if present.and_then(|g| g.checked_add(1)) != Some(header.generation) {
             return Ok(Written::Over);
         }
-        let key = self.keys.part(scan, Part::Header);
-        let writes = vec![put(&key, bytes), Write::Delete { key: self.keys.part(scan, Part::Progress) }];
-        let revision = known.created.get(Part::Header.name()).copied().unwrap_or_default();
+        let key = self.keys.part(scan, KeyKind::Header);
+        let writes = vec![put(&key, bytes), Write::Delete { key: self.keys.part(scan, KeyKind::Progress) }];
+        let revision = known.created.get(KeyKind::Header.name()).copied().unwrap_or_default();
         self.write(scan, vec![Guard::Created { key, revision }], writes).await
     }
 
@@ -256,7 +256,7 @@ impl<S: ControlStore> Ledger<S> {
     /// # Errors
     /// [`LedgerError`].
     pub async fn progress(&self, scan: &str, progress: &Progress) -> Result<Written, LedgerError> {
-        let writes = vec![put(&self.keys.part(scan, Part::Progress), progress.to_bytes(scan)?)];
+        let writes = vec![put(&self.keys.part(scan, KeyKind::Progress), progress.to_bytes(scan)?)];
         self.write(scan, Vec::new(), writes).await
     }
 
@@ -268,12 +268,12 @@ impl<S: ControlStore> Ledger<S> {
         if !is_scan_id(scan) {
             return Ok(Ending::Unknown);
         }
-        let key = self.keys.part(scan, Part::Header);
+        let key = self.keys.part(scan, KeyKind::Header);
         let mut written = Written::Over;
         if let Some(entry) = self.control.get(&key).await? {
             let header = Header { trace: None, ..Header::from_bytes(scan, &entry.value)? };
             let closed = Closed { header, end: end.clone() }.to_bytes(scan)?;
-            let progress = self.keys.part(scan, Part::Progress);
+            let progress = self.keys.part(scan, KeyKind::Progress);
             let writes = vec![
                 put(&self.keys.ended(scan), closed),
                 Write::Delete { key: key.clone() },
@@ -299,19 +299,19 @@ impl<S: ControlStore> Ledger<S> {
     pub async fn mark(&self, recorded: &Recorded, now_us: i64) -> Result<Written, LedgerError> {
         let scan = recorded.scan.as_str();
         let mut guards = vec![self.guard()];
-        match (recorded.created.get(CLOSED), recorded.created.get(Part::End.name())) {
+        match (recorded.created.get(CLOSED), recorded.created.get(KeyKind::End.name())) {
             // An end that is there now: nothing else may be deleted.
             (Some(&revision), _) => guards.push(Guard::Created { key: self.keys.ended(scan), revision }),
             (None, Some(&revision)) => {
-                guards.push(Guard::Created { key: self.keys.part(scan, Part::End), revision });
+                guards.push(Guard::Created { key: self.keys.part(scan, KeyKind::End), revision });
             }
             (None, None) => guards.extend([
-                Guard::Absent { key: self.keys.part(scan, Part::Header) },
+                Guard::Absent { key: self.keys.part(scan, KeyKind::Header) },
                 Guard::Absent { key: self.keys.ended(scan) },
             ]),
         }
         let tombstone = Tombstone { epoch: self.term.epoch, marked_us: now_us };
-        let key = self.keys.part(scan, Part::Tombstone);
+        let key = self.keys.part(scan, KeyKind::Tombstone);
         let committed = self.control.commit(&guards, vec![put(&key, tombstone.to_bytes(scan)?)]).await?;
         self.applied(committed.applied).await
     }
@@ -322,9 +322,9 @@ impl<S: ControlStore> Ledger<S> {
     /// [`LedgerError`].
     pub async fn forget(&self, recorded: &Recorded) -> Result<Written, LedgerError> {
         let scan = recorded.scan.as_str();
-        let Some(&revision) = recorded.created.get(Part::Tombstone.name()) else { return Ok(Written::Over) };
-        let marked = Guard::Created { key: self.keys.part(scan, Part::Tombstone), revision };
-        let mut keys: BTreeSet<String> = Part::ALL.into_iter().map(|part| self.keys.part(scan, part)).collect();
+        let Some(&revision) = recorded.created.get(KeyKind::Tombstone.name()) else { return Ok(Written::Over) };
+        let marked = Guard::Created { key: self.keys.part(scan, KeyKind::Tombstone), revision };
+        let mut keys: BTreeSet<String> = KeyKind::ALL.into_iter().map(|part| self.keys.part(scan, part)).collect();
         keys.insert(self.keys.ended(scan));
         // Written with the header and deleted here only, so it is this scan's.
         keys.extend(
@@ -382,9 +382,9 @@ impl<S: ControlStore> Ledger<S> {
                 parts.entry(scan.to_owned()).or_default().insert(part.name());
             }
         }
-        let over = [Part::End, Part::Tombstone].map(Part::name);
+        let over = [KeyKind::End, KeyKind::Tombstone].map(KeyKind::name);
         let open = |parts: &BTreeSet<&str>| {
-            parts.contains(Part::Header.name()) && !over.iter().any(|part| parts.contains(part))
+            parts.contains(KeyKind::Header.name()) && !over.iter().any(|part| parts.contains(part))
         };
         Ok(parts.into_iter().filter(|(_, parts)| open(parts)).map(|(scan, _)| scan).collect())
     }
@@ -423,7 +423,8 @@ impl<S: ControlStore> Ledger<S> {
 
     /// A write about a scan that has not ended.
     async fn write(&self, scan: &str, guards: Vec<Guard>, writes: Vec<Write>) -> Result<Written, LedgerError> {
-        let over = [self.keys.part(scan, Part::End), self.keys.part(scan, Part::Tombstone), self.keys.ended(scan)];
+        let over =
+            [self.keys.part(scan, KeyKind::End), self.keys.part(scan, KeyKind::Tombstone), self.keys.ended(scan)];
         let alive = over.map(|key| Guard::Absent { key });
         let guards: Vec<Guard> = [self.guard()].into_iter().chain(alive).chain(guards).collect();
         let committed = self.control.commit(&guards, writes).await?;

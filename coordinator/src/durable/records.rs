@@ -428,14 +428,14 @@ pub struct Keys {
 
 /// What a key under `{cluster}/scans/` is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum KeyKind {
     Header,
     Progress,
     End,
     Tombstone,
 }
 
-impl Part {
+impl KeyKind {
     /// Every part.
     pub const ALL: [Self; 4] = [Self::Header, Self::Progress, Self::End, Self::Tombstone];
 
@@ -483,7 +483,7 @@ impl Keys {
     }
 
     /// Key of a part of a scan.
-    pub fn part(&self, scan: &str, part: Part) -> String {
+    pub fn part(&self, scan: &str, part: KeyKind) -> String {
         format!("{}{scan}/{}", self.scans, part.name())
     }
 
@@ -493,9 +493,9 @@ impl Keys {
     }
 
     /// Scan and part of a key under [`Keys::scans`]; `None` for what is not ours.
-    pub fn parse<'k>(&self, key: &'k str) -> Option<(&'k str, Part)> {
+    pub fn parse<'k>(&self, key: &'k str) -> Option<(&'k str, KeyKind)> {
         let (scan, part) = key.strip_prefix(&self.scans)?.split_once('/')?;
-        let part = Part::ALL.into_iter().find(|p| p.name() == part)?;
+        let part = KeyKind::ALL.into_iter().find(|p| p.name() == part)?;
         is_scan_id(scan).then_some((scan, part))
     }
 }

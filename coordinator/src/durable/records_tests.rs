@@ -145,7 +145,7 @@ fn a_mark_tells_owners_keys_and_requests_apart() {
 #[test]
 fn keys_come_back_as_scan_and_part() {
     let keys = Keys::new("c");
-    for part in Part::ALL {
+    for part in KeyKind::ALL {
         assert_eq!(keys.parse(&keys.part("a-1", part)), Some(("a-1", part)));
     }
     assert_eq!(keys.parse_ended(&keys.ended("a-1")), Some("a-1"));

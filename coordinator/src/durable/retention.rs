@@ -53,7 +53,7 @@ impl Default for RetentionPolicy {
 
 /// What a sweep does with a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum SweepAction {
     /// Write a tombstone.
     Mark,
     /// Delete its objects, then its records.
@@ -101,7 +101,7 @@ pub fn plan(
     policy: &RetentionPolicy,
     epoch: i64,
     now_us: i64,
-) -> Vec<(Recorded, Step)> {
+) -> Vec<(Recorded, SweepAction)> {
     let older = |since: i64, than: Duration| now_us.saturating_sub(since) >= micros(than);
     let mut ended: Vec<(i64, &str)> = loaded
         .scans
@@ -116,10 +116,10 @@ pub fn plan(
     for recorded in &loaded.scans {
         let step = match (&recorded.tombstone, &recorded.end) {
             // Of a leader before: it may be about to delete, and is given its time to notice.
-            (Some(tombstone), _) if tombstone.epoch != epoch => Step::Mark,
-            (Some(tombstone), _) if older(tombstone.marked_us, policy.tombstone_grace) => Step::Delete,
-            (None, Some(end)) if older(end.ended_us, policy.results_kept) => Step::Mark,
-            (None, Some(_)) if surplus.contains(&recorded.scan.as_str()) => Step::Mark,
+            (Some(tombstone), _) if tombstone.epoch != epoch => SweepAction::Mark,
+            (Some(tombstone), _) if older(tombstone.marked_us, policy.tombstone_grace) => SweepAction::Delete,
+            (None, Some(end)) if older(end.ended_us, policy.results_kept) => SweepAction::Mark,
+            (None, Some(_)) if surplus.contains(&recorded.scan.as_str()) => SweepAction::Mark,
             _ => continue,
         };
         steps.push((recorded.clone(), step));
@@ -128,7 +128,7 @@ pub fn plan(
     for (scan, found) in objects {
         let known = loaded.unreadable.contains_key(scan) || known.contains(scan.as_str());
         if !known && older(found.newest_us, policy.orphan_grace) {
-            steps.push((Recorded { scan: scan.clone(), ..Recorded::default() }, Step::Mark));
+            steps.push((Recorded { scan: scan.clone(), ..Recorded::default() }, SweepAction::Mark));
         }
     }
     steps
@@ -146,10 +146,10 @@ enum Done {
 async fn take<S: ControlStore>(
     ledger: &Ledger<S>,
     store: &ResultStore,
-    (recorded, step): (Recorded, Step),
+    (recorded, step): (Recorded, SweepAction),
     now_us: i64,
 ) -> Result<Done, SweepError> {
-    if step == Step::Mark {
+    if step == SweepAction::Mark {
         return Ok(match ledger.mark(&recorded, now_us).await? {
             Written::Done => Done::Marked(recorded.scan),
             Written::Over => Done::Spared,

@@ -170,7 +170,7 @@ proptest! {
         for (recorded, step) in plan(&loaded, &objects, &policy, epoch, now) {
             prop_assert!(recorded.end.is_some());
             prop_assert!(!loaded.unreadable.contains_key(&recorded.scan));
-            if step == Step::Delete {
+            if step == SweepAction::Delete {
                 let tombstone = recorded.tombstone.unwrap();
                 prop_assert_eq!(tombstone.epoch, epoch);
                 prop_assert!(now - tombstone.marked_us >= micros(policy.tombstone_grace));

@@ -39,7 +39,7 @@ pub struct Incumbent {
 
 /// A call of the shell, as its failure names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
+pub enum StoreCall {
     /// [`Command::GrantLease`].
     Grant { sent_ms: u64 },
     /// [`Command::Campaign`].
@@ -64,7 +64,7 @@ pub enum Event {
     /// The store says that a lease is over.
     LeaseOver { lease: LeaseId },
     /// A call failed; it may have been made.
-    Failed { call: Call },
+    Failed { call: StoreCall },
     /// The key was given back and the lease revoked, or neither could be.
     Abdicated,
     /// This process leaves: it hands over and never leads again.
@@ -123,7 +123,7 @@ pub enum Command {
 
 /// Where a coordinator stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum ElectionRole {
     /// It does not lead; who does, if that is known and another.
     Standby {
         /// The leader's record.
@@ -221,15 +221,15 @@ impl Election {
     }
 
     /// Where it stands, as of the last step: whoever acts on it looks at the deadline himself.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> ElectionRole {
         match self.phase {
-            Phase::Standby { .. } => Standing::Standby { leader: self.leader() },
+            Phase::Standby { .. } => ElectionRole::Standby { leader: self.leader() },
             Phase::Granting { .. } | Phase::Committing { .. } | Phase::Looking { .. } | Phase::Unsure { .. } => {
-                Standing::Campaigning
+                ElectionRole::Campaigning
             }
-            Phase::Leading { epoch, lease, .. } => Standing::Leading { epoch, deadline_ms: lease.deadline_ms },
-            Phase::Resigning => Standing::Resigning,
-            Phase::Resigned => Standing::Resigned,
+            Phase::Leading { epoch, lease, .. } => ElectionRole::Leading { epoch, deadline_ms: lease.deadline_ms },
+            Phase::Resigning => ElectionRole::Resigning,
+            Phase::Resigned => ElectionRole::Resigned,
         }
     }
 
@@ -412,19 +412,19 @@ impl Election {
         }
     }
 
-    fn failed(&mut self, call: Call, now_ms: u64) {
+    fn failed(&mut self, call: StoreCall, now_ms: u64) {
         let retry_ms = now_ms.saturating_add(RETRY_MS);
         self.phase = match (self.phase, call) {
-            (Phase::Granting { sent_ms }, Call::Grant { sent_ms: failed_ms }) if sent_ms == failed_ms => {
+            (Phase::Granting { sent_ms }, StoreCall::Grant { sent_ms: failed_ms }) if sent_ms == failed_ms => {
                 Phase::Standby { retry_ms }
             }
-            (Phase::Committing { lease }, Call::Campaign { campaign }) if campaign == self.record.campaign => {
+            (Phase::Committing { lease }, StoreCall::Campaign { campaign }) if campaign == self.record.campaign => {
                 Phase::Unsure { lease, retry_ms }
             }
-            (Phase::Looking { lease }, Call::Look) => Phase::Unsure { lease, retry_ms },
+            (Phase::Looking { lease }, StoreCall::Look) => Phase::Unsure { lease, retry_ms },
             (
                 Phase::Leading { epoch, lease, renewal: Renewal::Sent { sent_ms } },
-                Call::KeepAlive { sent_ms: failed_ms },
+                StoreCall::KeepAlive { sent_ms: failed_ms },
             ) if sent_ms == failed_ms => Phase::Leading { epoch, lease, renewal: Renewal::DueAt { at_ms: retry_ms } },
             (phase, _) => phase,
         };

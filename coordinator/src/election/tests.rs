@@ -61,14 +61,14 @@ fn leader() -> Election {
 }
 
 fn leads_until(election: &Election, deadline_ms: u64) {
-    assert_eq!(election.standing(), Standing::Leading { epoch: 5, deadline_ms });
+    assert_eq!(election.standing(), ElectionRole::Leading { epoch: 5, deadline_ms });
 }
 
 #[test]
 fn nobody_campaigns_before_it_has_seen_the_key() {
     let mut election = election();
     assert_eq!(election.step(Event::Tick, 100_000), []);
-    assert_eq!(election.standing(), Standing::Standby { leader: None });
+    assert_eq!(election.standing(), ElectionRole::Standby { leader: None });
     assert_eq!(election.wake_ms(), None);
 }
 
@@ -76,9 +76,9 @@ fn nobody_campaigns_before_it_has_seen_the_key() {
 fn a_standby_knows_the_leader_and_campaigns_when_the_key_goes() {
     let mut election = election();
     assert_eq!(election.step(held("other", 3, 4), 0), []);
-    assert_eq!(election.standing(), Standing::Standby { leader: Some(record("other", 3)) });
+    assert_eq!(election.standing(), ElectionRole::Standby { leader: Some(record("other", 3)) });
     assert_eq!(election.step(vacant(6), 10), [grant(10)]);
-    assert_eq!(election.standing(), Standing::Campaigning);
+    assert_eq!(election.standing(), ElectionRole::Campaigning);
 }
 
 #[test]
@@ -119,13 +119,13 @@ fn an_answer_to_another_keep_alive_renews_nothing() {
 fn a_keep_alive_that_fails_is_sent_again_until_the_deadline() {
     let mut election = leader();
     election.step(Event::Tick, 1_700);
-    assert_eq!(election.step(Event::Failed { call: Call::KeepAlive { sent_ms: 1_700 } }, 2_000), []);
+    assert_eq!(election.step(Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } }, 2_000), []);
     assert_eq!(election.wake_ms(), Some(2_000 + RETRY_MS));
     assert_eq!(election.step(Event::Tick, 2_200), [Command::KeepAlive { lease: 7, sent_ms: 2_200 }]);
-    assert_eq!(election.step(Event::Failed { call: Call::KeepAlive { sent_ms: 1_700 } }, 2_201), [], "told twice");
+    assert_eq!(election.step(Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } }, 2_201), [], "told twice");
     assert_eq!(election.wake_ms(), Some(LIFE_MS));
     assert_eq!(election.step(Event::Tick, LIFE_MS), [down(5, Reason::NotRenewed), revoke(7)]);
-    assert_eq!(election.standing(), Standing::Standby { leader: None }, "its own old record is no other's");
+    assert_eq!(election.standing(), ElectionRole::Standby { leader: None }, "its own old record is no other's");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn whoever_wakes_past_its_deadline_steps_down_before_it_acts_on_anything() {
         Event::Renewed { lease: 7, sent_ms: 1_700 },
         Event::Tick,
         held("me", 1, 5),
-        Event::Failed { call: Call::KeepAlive { sent_ms: 1_700 } },
+        Event::Failed { call: StoreCall::KeepAlive { sent_ms: 1_700 } },
     ];
     for event in late {
         let mut election = leader();
@@ -189,11 +189,11 @@ fn a_put_that_was_answered_by_its_second_try_is_recognised_by_reading() {
 
 #[test]
 fn a_put_that_failed_is_looked_for_until_it_is_known_who_leads() {
-    let failed = Event::Failed { call: Call::Campaign { campaign: 1 } };
+    let failed = Event::Failed { call: StoreCall::Campaign { campaign: 1 } };
     let mut election = candidate();
     assert_eq!(election.step(failed.clone(), 10), []);
     assert_eq!(election.step(Event::Tick, 10 + RETRY_MS), [Command::Look]);
-    assert_eq!(election.step(Event::Failed { call: Call::Look }, 300), []);
+    assert_eq!(election.step(Event::Failed { call: StoreCall::Look }, 300), []);
     assert_eq!(election.step(Event::Tick, 300 + RETRY_MS), [Command::Look]);
     assert_eq!(election.step(vacant(3), 600), [campaign(7, 1)], "not made: the same again, under the same lease");
     assert_eq!(election.step(applied(5), 601), [Command::BecomeLeader { epoch: 5 }]);
@@ -215,7 +215,7 @@ fn a_record_of_an_earlier_campaign_is_not_taken_for_this_one() {
     assert_eq!(election.step(refused, 5_002), [Command::Look]);
     let old = Some(Incumbent { epoch: 7, record: Some(record("me", 1)) });
     assert_eq!(election.step(Event::Seen { leader: old, revision: 8 }, 5_003), [revoke(8)]);
-    assert_eq!(election.standing(), Standing::Standby { leader: None });
+    assert_eq!(election.standing(), ElectionRole::Standby { leader: None });
     assert_eq!(election.step(vacant(9), 5_004), [grant(5_004)]);
 }
 
@@ -225,7 +225,7 @@ fn a_candidate_that_lost_gives_its_lease_back_and_follows() {
     let refused = Event::Committed { campaign: 1, applied: false, revision: 6 };
     assert_eq!(election.step(refused, 2), [Command::Look]);
     assert_eq!(election.step(held("other", 1, 6), 3), [revoke(7)]);
-    assert_eq!(election.standing(), Standing::Standby { leader: Some(record("other", 1)) });
+    assert_eq!(election.standing(), ElectionRole::Standby { leader: Some(record("other", 1)) });
     assert_eq!(election.step(applied(5), 4), [], "an answer that nobody waits for");
 }
 
@@ -234,7 +234,7 @@ fn a_key_that_cannot_be_read_is_held_by_somebody() {
     let mut election = election();
     let strange = Some(Incumbent { epoch: 2, record: None });
     assert_eq!(election.step(Event::Seen { leader: strange, revision: 2 }, 0), []);
-    assert_eq!(election.standing(), Standing::Standby { leader: None });
+    assert_eq!(election.standing(), ElectionRole::Standby { leader: None });
     assert_eq!(election.step(Event::Tick, 100_000), []);
 }
 
@@ -262,7 +262,7 @@ fn a_leader_whose_lease_is_over_steps_down_and_may_lead_again() {
 fn a_lease_that_could_not_be_had_is_asked_for_again_after_a_while() {
     let mut election = election();
     election.step(vacant(1), 0);
-    assert_eq!(election.step(Event::Failed { call: Call::Grant { sent_ms: 0 } }, 50), []);
+    assert_eq!(election.step(Event::Failed { call: StoreCall::Grant { sent_ms: 0 } }, 50), []);
     assert_eq!(election.wake_ms(), Some(50 + RETRY_MS));
     assert_eq!(election.step(Event::Tick, 49 + RETRY_MS), []);
     assert_eq!(election.step(Event::Tick, 50 + RETRY_MS), [grant(50 + RETRY_MS)]);
@@ -273,20 +273,20 @@ fn who_resigns_hands_over_and_never_leads_again() {
     let mut election = leader();
     let handed = Command::Abdicate { epoch: 5, lease: 7 };
     assert_eq!(election.step(Event::Resign, 10), [down(5, Reason::Resigned), handed]);
-    assert_eq!(election.standing(), Standing::Resigning);
+    assert_eq!(election.standing(), ElectionRole::Resigning);
     assert_eq!(election.step(Event::Resign, 10), []);
     assert_eq!(election.step(vacant(8), 20), []);
     assert_eq!(election.step(Event::Abdicated, 30), []);
-    assert_eq!(election.standing(), Standing::Resigned);
+    assert_eq!(election.standing(), ElectionRole::Resigned);
     assert_eq!(election.step(vacant(9), 40), []);
 
     let mut election = candidate();
     assert_eq!(election.step(Event::Resign, 10), [revoke(7)]);
     assert_eq!(election.step(applied(5), 11), []);
-    assert_eq!(election.standing(), Standing::Resigned);
+    assert_eq!(election.standing(), ElectionRole::Resigned);
     let mut election = super::tests::election();
     assert_eq!(election.step(Event::Resign, 10), []);
-    assert_eq!(election.standing(), Standing::Resigned);
+    assert_eq!(election.standing(), ElectionRole::Resigned);
 }
 
 /// Any events at all, also ones that no shell would tell.
@@ -299,10 +299,10 @@ mod whatever_happens {
         let (lease, epoch, number) = (1..4i64, 1..9i64, 0..4u64);
         let sent = || (0..40u64).prop_map(|t| t * 500);
         let calls = prop_oneof![
-            sent().prop_map(|sent_ms| Call::Grant { sent_ms }),
-            number.clone().prop_map(|campaign| Call::Campaign { campaign }),
-            Just(Call::Look),
-            sent().prop_map(|sent_ms| Call::KeepAlive { sent_ms }),
+            sent().prop_map(|sent_ms| StoreCall::Grant { sent_ms }),
+            number.clone().prop_map(|campaign| StoreCall::Campaign { campaign }),
+            Just(StoreCall::Look),
+            sent().prop_map(|sent_ms| StoreCall::KeepAlive { sent_ms }),
         ];
         prop_oneof![
             2 => epoch.clone().prop_map(vacant),
@@ -347,7 +347,7 @@ mod whatever_happens {
                     }
                 }
                 match election.standing() {
-                    Standing::Leading { epoch, deadline_ms } => {
+                    ElectionRole::Leading { epoch, deadline_ms } => {
                         prop_assert_eq!(reign, Some(epoch));
                         prop_assert!(now_ms < deadline_ms && deadline_ms <= latest_sent_ms + LIFE_MS);
                     }

@@ -1,9 +1,9 @@
 //! Brings waiting work and free workers together: the scan whose turn it is, and the worker that would best run it.
 
+use super::attempt_deadline::allowed_ms;
 use super::fleet::Worker;
-use super::line::{Claim, Work, WorkKey};
-use super::patience::allowed_ms;
-use super::state::{Attempt, Progress, Scan, Standing};
+use super::state::{Attempt, PieceState, Progress, Scan};
+use super::wait_queue::{Claim, QueuedWork, WorkKey};
 use super::{AttemptId, Command, HostId, Piece, Purpose, ScanId, Scheduler, WorkerId};
 
 /// Turns are counted in work over weight; the numerator, so that cheap work is not free.
@@ -78,7 +78,7 @@ impl Scheduler {
 
     fn start(&mut self, id: ScanId, worker: WorkerId, key: WorkKey, now_ms: u64, out: &mut Vec<Command>) {
         let Some(scan) = self.scans.get_mut(&id) else { return };
-        let Some(Work { pieces, avoid, claim }) = scan.line.take(key) else { return };
+        let Some(QueuedWork { pieces, avoid, claim }) = scan.line.take(key) else { return };
         let vote = claim == Claim::Others;
         // Late results may have answered some of it, or settled it.
         let wanted = |piece: &Piece| if vote { scan.unsettled.contains(piece) } else { scan.is_open(piece) };
@@ -93,7 +93,7 @@ impl Scheduler {
         let purpose = match claim {
             Claim::Others => Purpose::Vote,
             Claim::Alone => Purpose::Isolation,
-            Claim::Anyone | Claim::Prefers(_) => Purpose::Work,
+            Claim::Anyone | Claim::Prefers(_) => Purpose::QueuedWork,
         };
         if purpose == Purpose::Isolation {
             self.fleet.let_go();
@@ -126,8 +126,8 @@ impl Scheduler {
             cost = cost.saturating_add(progress.cost);
             progress.running.push(attempt);
             match (&mut progress.standing, purpose) {
-                (Standing::Open, Purpose::Work | Purpose::Isolation) => progress.tries += 1,
-                (Standing::Accepted(verdict), Purpose::Vote) => verdict.asked += 1,
+                (PieceState::Open, Purpose::QueuedWork | Purpose::Isolation) => progress.tries += 1,
+                (PieceState::Accepted(verdict), Purpose::Vote) => verdict.asked += 1,
                 _ => {}
             }
         }

@@ -4,21 +4,21 @@
 //! (`local`), a cluster (`server`) and the simulator alike. It never sees a result, only its digest. Wanted properties:
 //! see `README.md` beside this room's sources.
 //!
-//! `state` is what is known; `line` the work of one scan that waits; `fleet` the workers and who of them has room;
+//! `state` is what is known; `wait_queue` the work of one scan that waits; `fleet` the workers and who of them has room;
 //! `dispatch` brings both together, scan by scan in fair turns; `retry` is what becomes of work that failed or died,
-//! bisection included; `proof` is what has to agree before work counts as failed for good, `patience` how long an attempt
-//! may say nothing; `hedge` is second attempts at stragglers; `verdict` compares digests and settles disputes.
+//! bisection included; `proof` is what has to agree before work counts as failed for good, `attempt_deadline` how long an attempt
+//! may say nothing; `hedge` is second attempts at stragglers; `result_vote` compares digests and settles disputes.
 
+mod attempt_deadline;
 mod dispatch;
 mod fleet;
 mod hedge;
 mod limits;
-mod line;
-mod patience;
 mod proof;
+mod result_vote;
 mod retry;
 mod state;
-mod verdict;
+mod wait_queue;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,7 +27,7 @@ use trawl_protocol::ErrorKind;
 use crate::planner::Shard;
 use fleet::Fleet;
 pub use limits::*;
-use state::{Attempt, Delivered, Scan, Standing};
+use state::{Attempt, Delivered, PieceState, Scan};
 
 /// A scan, as long as it runs.
 pub type ScanId = u64;
@@ -184,7 +184,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Nobody else runs them.
-    Work,
+    QueuedWork,
     /// They are suspected to kill workers: nothing else runs on this one meanwhile.
     Isolation,
     /// Another worker runs them too, and is late.
@@ -438,7 +438,7 @@ impl Scheduler {
         let Some(scan) = self.scans.get_mut(&id) else { return self.compare_delivered(id, host, (piece, digest), out) };
         let Some(progress) = scan.pieces.get_mut(&piece) else { return };
         match &mut progress.standing {
-            Standing::Open => {
+            PieceState::Open => {
                 progress.accept(host, digest);
                 let accusers = std::mem::take(&mut progress.accusers);
                 scan.open -= 1;
@@ -449,8 +449,8 @@ impl Scheduler {
                 accusers.into_iter().for_each(|accuser| self.distrust(accuser, (id, piece), now_ms, out));
                 self.end_if_complete(id, out);
             }
-            Standing::Accepted(_) => self.vote(id, piece, host, digest, now_ms, out),
-            Standing::Failed => {}
+            PieceState::Accepted(_) => self.vote(id, piece, host, digest, now_ms, out),
+            PieceState::Failed => {}
         }
         if vote && waited {
             self.ask_if_unsettled(id, piece, out);
@@ -475,10 +475,10 @@ impl Scheduler {
     fn fail(&mut self, id: ScanId, piece: Piece, kind: ErrorKind, out: &mut Vec<Command>) {
         let Some(scan) = self.scans.get_mut(&id) else { return };
         let Some(progress) = scan.pieces.get_mut(&piece) else { return };
-        if !matches!(progress.standing, Standing::Open) {
+        if !matches!(progress.standing, PieceState::Open) {
             return;
         }
-        progress.standing = Standing::Failed;
+        progress.standing = PieceState::Failed;
         scan.open -= 1;
         scan.open_cost = scan.open_cost.saturating_sub(progress.cost);
         out.push(Command::Fail { scan: id, piece, kind, attempts: progress.tries });

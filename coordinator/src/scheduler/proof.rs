@@ -7,8 +7,8 @@
 
 use trawl_protocol::ErrorKind;
 
-use super::line::Work;
-use super::state::Standing;
+use super::state::PieceState;
+use super::wait_queue::QueuedWork;
 use super::{AGREEING_HOSTS, Check, Command, HostId, Piece, ScanId, Scheduler};
 
 /// As what a piece fails once it is proven: damage that everybody finds is the snapshot's own.
@@ -28,7 +28,7 @@ impl Scheduler {
         let attempts_max = self.limits.attempts_max;
         let Some(scan) = self.scans.get_mut(&id) else { return };
         let Some(progress) = scan.pieces.get_mut(&piece) else { return };
-        if !matches!(progress.standing, Standing::Open) {
+        if !matches!(progress.standing, PieceState::Open) {
             return;
         }
         if !progress.accusers.contains(&host) {
@@ -43,7 +43,7 @@ impl Scheduler {
         }
         let others = self.fleet.serves_beside(scan.class, &progress.accusers);
         if others && progress.tries < attempts_max {
-            let work = Work { pieces: vec![piece], avoid, claim: progress.claim() };
+            let work = QueuedWork { pieces: vec![piece], avoid, claim: progress.claim() };
             scan.line.push(work, 0);
             return self.queue(id);
         }
@@ -55,7 +55,7 @@ impl Scheduler {
     pub(super) fn checked(&mut self, id: ScanId, piece: Piece, found: Check, now_ms: u64, out: &mut Vec<Command>) {
         let Some(progress) = self.scans.get_mut(&id).and_then(|scan| scan.pieces.get_mut(&piece)) else { return };
         let Some(kind) = progress.checking.take() else { return };
-        if !matches!(progress.standing, Standing::Open) {
+        if !matches!(progress.standing, PieceState::Open) {
             return;
         }
         match found {

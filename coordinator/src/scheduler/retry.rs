@@ -6,8 +6,8 @@
 
 use trawl_protocol::ErrorKind;
 
-use super::line::{Claim, Work};
-use super::state::{Attempt, Progress, Standing};
+use super::state::{Attempt, PieceState, Progress};
+use super::wait_queue::{Claim, QueuedWork};
 use super::{AttemptId, Command, HostId, Loss, Outcome, Piece, Purpose, ScanId, Scheduler, WorkerId};
 
 impl Scheduler {
@@ -88,7 +88,7 @@ impl Scheduler {
     /// An attempt that ended through no fault of its work does not count.
     fn forgive(&mut self, attempt: &Attempt) {
         let Some(scan) = self.scans.get_mut(&attempt.scan) else { return };
-        if matches!(attempt.purpose, Purpose::Work | Purpose::Isolation) {
+        if matches!(attempt.purpose, Purpose::QueuedWork | Purpose::Isolation) {
             for piece in &attempt.left {
                 if let Some(progress) = scan.pieces.get_mut(piece) {
                     progress.tries = progress.tries.saturating_sub(1);
@@ -112,7 +112,7 @@ impl Scheduler {
             let Some(progress) = scan.pieces.get(&piece) else { continue };
             // One that another attempt runs is left to that, and one whose data are checked to the check.
             let busy = !progress.running.is_empty() || progress.checking.is_some();
-            if !matches!(progress.standing, Standing::Open) || busy {
+            if !matches!(progress.standing, PieceState::Open) || busy {
                 continue;
             }
             if progress.tries >= self.limits.attempts_max {
@@ -126,12 +126,12 @@ impl Scheduler {
             } else {
                 let claim = progress.claim();
                 let not_before_ms = self.limits.not_before(delayed, progress.tries, now_ms);
-                scan.line.push(Work { pieces: vec![piece], avoid: avoid.clone(), claim }, not_before_ms);
+                scan.line.push(QueuedWork { pieces: vec![piece], avoid: avoid.clone(), claim }, not_before_ms);
             }
         }
         if !again.is_empty() {
             let not_before_ms = self.limits.not_before(delayed, tries, now_ms);
-            scan.line.push(Work { pieces: again, avoid, claim: Claim::Anyone }, not_before_ms);
+            scan.line.push(QueuedWork { pieces: again, avoid, claim: Claim::Anyone }, not_before_ms);
         }
         for piece in over {
             self.fail(id, piece, kind, out);
@@ -145,7 +145,7 @@ impl Scheduler {
         let limits = self.limits;
         let Some(scan) = self.scans.get_mut(&id) else { return };
         let Some(progress) = scan.pieces.get_mut(&piece) else { return };
-        if !matches!(progress.standing, Standing::Open) {
+        if !matches!(progress.standing, PieceState::Open) {
             return;
         }
         progress.deaths += 1;
@@ -164,13 +164,13 @@ impl Scheduler {
                         // The parts inherit the suspicion, so the next death cuts them again; a symbol has to earn it.
                         let deaths = if half.count > 1 { limits.deaths_max - 1 } else { 0 };
                         scan.pieces.insert(half, Progress::alone((cost / 2).max(1), deaths));
-                        scan.line.push(Work { pieces: vec![half], avoid: Vec::new(), claim: Claim::Alone }, 0);
+                        scan.line.push(QueuedWork { pieces: vec![half], avoid: Vec::new(), claim: Claim::Alone }, 0);
                     }
                 }
                 // Others ran on the workers that died: now it has to do it alone.
                 None if !alone => {
                     *progress = Progress::alone(cost, 0);
-                    scan.line.push(Work { pieces: vec![piece], avoid: Vec::new(), claim: Claim::Alone }, 0);
+                    scan.line.push(QueuedWork { pieces: vec![piece], avoid: Vec::new(), claim: Claim::Alone }, 0);
                 }
                 None => {
                     scan.poisoned += 1;
@@ -185,7 +185,7 @@ impl Scheduler {
             self.fail(id, piece, ErrorKind::Retryable, out);
         } else {
             let claim = progress.claim();
-            scan.line.push(Work { pieces: vec![piece], avoid: attempt.avoid.clone(), claim }, 0);
+            scan.line.push(QueuedWork { pieces: vec![piece], avoid: attempt.avoid.clone(), claim }, 0);
         }
         self.queue(id);
     }

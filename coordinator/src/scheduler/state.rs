@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use trawl_protocol::ErrorKind;
 
-use super::line::{Claim, Line, Work};
+use super::wait_queue::{Claim, QueuedWork, WaitQueue};
 use super::{AttemptId, ClassId, Digest, HostId, Piece, Purpose, Request, ScanId, WorkerId};
 
 /// Attempts whose durations make the median.
@@ -24,7 +24,7 @@ pub(super) struct Scan {
     /// Accepted pieces whose result is in doubt.
     pub unsettled: BTreeSet<Piece>,
     /// What waits for a worker.
-    pub line: Line,
+    pub line: WaitQueue,
     /// What runs.
     pub attempts: BTreeSet<AttemptId>,
     pub class: ClassId,
@@ -61,12 +61,12 @@ pub(super) struct Progress {
     pub timeouts: u32,
     /// Attempts that have it and have not answered.
     pub running: Vec<AttemptId>,
-    pub standing: Standing,
+    pub standing: PieceState,
 }
 
 /// A piece is open until it is accepted or failed; neither is ever taken back.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum PieceState {
     Open,
     Accepted(Verdict),
     Failed,
@@ -123,7 +123,7 @@ impl Scan {
     /// `takes_work`: whether a worker may be waited for.
     pub fn new(request: Request, turn: u128, now_ms: u64, takes_work: impl Fn(WorkerId) -> bool) -> Self {
         let mut pieces = BTreeMap::new();
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         for shard in request.shards {
             let cost = (shard.cost / (shard.segments.len() as u64).max(1)).max(1);
             let mut fresh = Vec::with_capacity(shard.segments.len());
@@ -136,7 +136,7 @@ impl Scan {
             }
             fresh.sort_unstable();
             if !fresh.is_empty() {
-                line.push(Work::fresh(fresh, shard.preferred.filter(|w| takes_work(*w))), 0);
+                line.push(QueuedWork::fresh(fresh, shard.preferred.filter(|w| takes_work(*w))), 0);
             }
         }
         Self {
@@ -160,7 +160,7 @@ impl Scan {
 
     /// Whether a piece has neither been accepted nor failed.
     pub fn is_open(&self, piece: &Piece) -> bool {
-        self.pieces.get(piece).is_some_and(|p| matches!(p.standing, Standing::Open))
+        self.pieces.get(piece).is_some_and(|p| matches!(p.standing, PieceState::Open))
     }
 }
 
@@ -175,7 +175,7 @@ impl Progress {
             checking: None,
             timeouts: 0,
             running: Vec::new(),
-            standing: Standing::Open,
+            standing: PieceState::Open,
         }
     }
 
@@ -189,7 +189,7 @@ impl Progress {
     }
 
     pub fn accept(&mut self, host: HostId, digest: Digest) {
-        self.standing = Standing::Accepted(Verdict {
+        self.standing = PieceState::Accepted(Verdict {
             accepted: digest,
             votes: vec![(host, digest)],
             declined: Vec::new(),
@@ -202,8 +202,8 @@ impl Progress {
 
     pub fn verdict(&mut self) -> Option<&mut Verdict> {
         match &mut self.standing {
-            Standing::Accepted(verdict) => Some(verdict),
-            Standing::Open | Standing::Failed => None,
+            PieceState::Accepted(verdict) => Some(verdict),
+            PieceState::Open | PieceState::Failed => None,
         }
     }
 }

@@ -13,7 +13,7 @@ use trawl_protocol::limits::MESSAGE_BYTES_MAX;
 use trawl_protocol::pb::worker_client::WorkerClient;
 use trawl_protocol::security::Connector;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
-use trawl_worker::Step;
+use trawl_worker::ScanStep;
 
 use crate::prepare::PreparedScan;
 use crate::scheduler::{AttemptId, Digest, HostId, Piece, ScanId};
@@ -55,7 +55,7 @@ pub(crate) struct Found {
 
 /// What an attempt says.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum AttemptEvent {
     Piece {
         ticket: Ticket,
         piece: Piece,
@@ -100,20 +100,20 @@ pub(crate) async fn run(
     channel: Channel,
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, Vec<Piece>),
-    (prepared, step): (Arc<PreparedScan>, Step),
-    said: mpsc::Sender<Said>,
+    (prepared, step): (Arc<PreparedScan>, ScanStep),
+    said: mpsc::Sender<AttemptEvent>,
 ) {
     let ending = replies(channel, request, (ticket, &pieces), (&prepared, step), &said).await;
     // Refused only when the coordinator is ending.
-    let _ = said.send(Said::End { attempt: ticket.attempt, ending }).await;
+    let _ = said.send(AttemptEvent::End { attempt: ticket.attempt, ending }).await;
 }
 
 async fn replies(
     channel: Channel,
     request: pb::ShardRequest,
     (ticket, pieces): (Ticket, &[Piece]),
-    (prepared, step): (&PreparedScan, Step),
-    said: &mpsc::Sender<Said>,
+    (prepared, step): (&PreparedScan, ScanStep),
+    said: &mpsc::Sender<AttemptEvent>,
 ) -> Ending {
     let mut client = WorkerClient::new(channel)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -132,7 +132,7 @@ async fn replies(
                 // What was not asked for is of no use.
                 let Some(&piece) = pieces.iter().find(|p| p.segment == reply.segment) else { continue };
                 let outcome = outcome_of(reply, piece, prepared, step);
-                if said.send(Said::Piece { ticket, piece, outcome, timings }).await.is_err() {
+                if said.send(AttemptEvent::Piece { ticket, piece, outcome, timings }).await.is_err() {
                     return Ending::Done;
                 }
             }
@@ -154,7 +154,7 @@ fn outcome_of(
     reply: pb::SegmentReply,
     piece: Piece,
     prepared: &PreparedScan,
-    step: Step,
+    step: ScanStep,
 ) -> Result<Box<Found>, Failure> {
     let retryable = |message: String| Failure::new(ErrorKind::Retryable, message);
     match reply.outcome {

@@ -16,7 +16,7 @@ use trawl_protocol::limits::{LEADER_RECORD_BYTES_MAX, PROTOCOL_VERSION};
 use trawl_protocol::record::leader_key;
 use trawl_telemetry::metrics::catalogue::coordinator::{ELECTIONS_WON, LEADER, LEADER_EPOCH, TERMS_ENDED};
 
-use crate::election::{Call, Command, Election, Event, Incumbent, LEADER_LEASE_TTL_MS, Reason, Standing};
+use crate::election::{Command, Election, ElectionRole, Event, Incumbent, LEADER_LEASE_TTL_MS, Reason, StoreCall};
 
 /// Time to live of a leader's lease.
 pub const LEADER_LEASE_TTL_DEFAULT: Duration = Duration::from_millis(LEADER_LEASE_TTL_MS);
@@ -136,7 +136,7 @@ async fn run<S: ControlStore>(
     background.spawn(follow_key(Arc::clone(&store), Arc::clone(&key), views));
     let mut calls: JoinSet<Option<Event>> = JoinSet::new();
     let mut resigned = false;
-    while !matches!(election.standing(), Standing::Resigned) {
+    while !matches!(election.standing(), ElectionRole::Resigned) {
         let wake = election.wake_ms().map(|ms| started + Duration::from_millis(ms));
         let event = tokio::select! {
             _ = &mut stopped, if !resigned => {
@@ -156,13 +156,15 @@ async fn run<S: ControlStore>(
             calls.spawn(perform(Arc::clone(&store), Arc::clone(&key), command, lease_ttl));
         }
         let leadership = match election.standing() {
-            Standing::Leading { epoch, deadline_ms } => Leadership::Leading(Term {
+            ElectionRole::Leading { epoch, deadline_ms } => Leadership::Leading(Term {
                 epoch,
                 leader_key: Arc::clone(&key),
                 valid_until: started + Duration::from_millis(deadline_ms),
             }),
-            Standing::Standby { leader } => Leadership::Standby { leader },
-            Standing::Campaigning | Standing::Resigning | Standing::Resigned => Leadership::Standby { leader: None },
+            ElectionRole::Standby { leader } => Leadership::Standby { leader },
+            ElectionRole::Campaigning | ElectionRole::Resigning | ElectionRole::Resigned => {
+                Leadership::Standby { leader: None }
+            }
         };
         tell.send_if_modified(|told| {
             let changed = *told != leadership;
@@ -212,7 +214,7 @@ async fn perform<S: ControlStore>(
     match command {
         Command::GrantLease { sent_ms } => Some(match store.grant(lease_ttl).await {
             Ok(lease) => Event::Granted { lease, sent_ms },
-            Err(error) => failed(&error, Call::Grant { sent_ms }, None),
+            Err(error) => failed(&error, StoreCall::Grant { sent_ms }, None),
         }),
         Command::Campaign { lease, record } => {
             let campaign = record.campaign;
@@ -223,15 +225,15 @@ async fn perform<S: ControlStore>(
                 Ok(committed) => {
                     Event::Committed { campaign, applied: committed.applied, revision: committed.revision }
                 }
-                Err(error) => failed(&error, Call::Campaign { campaign }, Some(lease)),
+                Err(error) => failed(&error, StoreCall::Campaign { campaign }, Some(lease)),
             })
         }
         Command::Look => Some(match view(&*store, &key).await {
             Ok(view) => view,
-            Err(error) => failed(&error, Call::Look, None),
+            Err(error) => failed(&error, StoreCall::Look, None),
         }),
         Command::KeepAlive { lease, sent_ms } => {
-            let call = Call::KeepAlive { sent_ms };
+            let call = StoreCall::KeepAlive { sent_ms };
             let renewal = tokio::time::timeout(lease_ttl / KEEP_ALIVES_PER_TTL, store.keep_alive(lease)).await;
             Some(match renewal {
                 Ok(Ok(())) => Event::Renewed { lease, sent_ms },
@@ -263,7 +265,7 @@ async fn perform<S: ControlStore>(
     }
 }
 
-fn failed(error: &ControlError, call: Call, lease: Option<LeaseId>) -> Event {
+fn failed(error: &ControlError, call: StoreCall, lease: Option<LeaseId>) -> Event {
     match (error, lease) {
         (ControlError::LeaseOver, Some(lease)) => Event::LeaseOver { lease },
         _ => {

@@ -1,21 +1,21 @@
 //! A coordinator process: bind, see who is registered, serve, finish.
 //!
-//! - `leadership` campaigns in the election, `reign` is one term of a leader, `registry` lists the other candidates;
+//! - `leadership` campaigns in the election, `leader_term` is one term of a leader, `registry` lists the other candidates;
 //! - `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker;
-//! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `room` decides
+//! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget` decides
 //!   whether another record fits;
 //! - `service` is the API of clients, `proxy` forwards their calls to the leader, `quota` limits each caller;
 //! - `work` estimates the remaining work, `scaler` answers autoscalers.
 
 mod attempt;
 mod dispatcher;
+mod leader_term;
 pub mod leadership;
 mod membership;
 mod proxy;
 mod quota;
+mod record_budget;
 mod registry;
-mod reign;
-mod room;
 mod scaler;
 mod scans;
 mod service;
@@ -37,13 +37,13 @@ use trawl_protocol::{keda, pb};
 
 use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
 use crate::scheduler::Limits;
+use leader_term::Realm;
 use leadership::Candidacy;
 use proxy::Proxy;
-use reign::Realm;
-use service::{CoordinatorService, Handle, Standing};
+use service::{CoordinatorRole, CoordinatorService, Handle};
 
 pub use quota::{PLAN_BYTES_MAX, QuotaLimits, SCANS_PER_CALLER_MAX, SUBMISSIONS_PER_MINUTE_MAX};
-pub use room::RECORDS_MAX;
+pub use record_budget::RECORDS_MAX;
 pub use scans::{ANSWER_BYTES_MAX, HELD_BYTES_MAX, SCANS_MAX, SCANS_WAITING_MAX};
 pub use service::LISTED_MAX;
 pub use work::work_remaining;
@@ -181,9 +181,9 @@ pub async fn run(
         limits: Limits { no_worker_timeout_ms, ..Limits::default() },
         start_timeout: options.start_timeout,
     };
-    let (stand, standing) = watch::channel(Standing::Following(None));
+    let (stand, standing) = watch::channel(CoordinatorRole::Following(None));
     let (quit, quits) = watch::channel(false);
-    let mut governing = tokio::spawn(reign::govern(realm, candidate.leadership(), stand, quits));
+    let mut governing = tokio::spawn(leader_term::govern(realm, candidate.leadership(), stand, quits));
     let proxy = Proxy::new(
         Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)),
         options.security.tls.is_some(),

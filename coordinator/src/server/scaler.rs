@@ -17,7 +17,7 @@ use trawl_protocol::{ErrorKind, keda};
 
 use super::proxy::Proxy;
 use super::scans::Environment;
-use super::service::{CoordinatorService, Leader, Standing, of_address, of_leader};
+use super::service::{CoordinatorRole, CoordinatorService, Leader, of_address, of_leader};
 use super::work::work_remaining;
 use crate::scaler::{Demand, Goal, Reading, Sample};
 
@@ -51,7 +51,7 @@ impl Drop for Watched {
 }
 
 /// Samples the load for as long as what it returns lives. A new term begins with no past.
-pub(crate) fn watch(standing: watch::Receiver<Standing>) -> Watched {
+pub(crate) fn watch(standing: watch::Receiver<CoordinatorRole>) -> Watched {
     let demand = Arc::new(Mutex::new(Demand::default()));
     let kept = Arc::clone(&demand);
     let task = tokio::spawn(async move {
@@ -62,8 +62,8 @@ pub(crate) fn watch(standing: watch::Receiver<Standing>) -> Watched {
             tick.tick().await;
             let standing = standing.borrow().clone();
             let sample = match standing {
-                Standing::Leading(environment) => Some(sample(&environment).await),
-                Standing::Following(_) => None,
+                CoordinatorRole::Leading(environment) => Some(sample(&environment).await),
+                CoordinatorRole::Following(_) => None,
             };
             let mut demand = kept.lock().unwrap_or_else(PoisonError::into_inner);
             match sample {
@@ -178,7 +178,7 @@ impl ExternalScaler for Scaler {
             let _permit = permit;
             let mut known: Option<(bool, Instant)> = None;
             // What another leads, another knows: whoever listens asks again.
-            while matches!(&*standing.borrow_and_update(), Standing::Leading(_)) {
+            while matches!(&*standing.borrow_and_update(), CoordinatorRole::Leading(_)) {
                 let result = reading(&demand, &goal).active;
                 if known.is_none_or(|(before, at)| before != result || at.elapsed() >= REPEAT_INTERVAL) {
                     if tell.send(Ok(keda::IsActiveResponse { result })).await.is_err() {

@@ -27,7 +27,7 @@ use trawl_telemetry::names::{attribute, span};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};
-use super::room::NoRoom;
+use super::record_budget::NoRoom;
 use super::scans::{
     Asked, Cursor, Document, Environment, Known, Scan, TakenOver, drive, may_end, may_see, now_us, reload,
 };
@@ -50,7 +50,7 @@ const RETRY_AFTER_FULL_S: u64 = 5;
 
 /// What this coordinator is at present.
 #[derive(Clone)]
-pub(crate) enum Standing {
+pub(crate) enum CoordinatorRole {
     /// It leads.
     Leading(Box<Environment>),
     /// Another does, at this address, or nobody.
@@ -59,7 +59,7 @@ pub(crate) enum Standing {
 
 /// State of a coordinator's service; shared by all requests.
 pub(crate) struct CoordinatorService {
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<CoordinatorRole>,
     pub(super) proxy: Proxy,
     quotas: Quotas,
     /// Makes ids of scans unique over restarts.
@@ -83,19 +83,19 @@ pub(super) fn of_address(error: tonic::transport::Error) -> Status {
 }
 
 /// Where a call is answered.
-enum Place {
+enum CallTarget {
     Here(Environment),
     There(pb::coordinator_client::CoordinatorClient<tonic::transport::Channel>),
 }
 
 /// Who calls, and with what.
-struct Call {
+struct CallContext {
     caller: Caller,
     shown: Option<Shown>,
     passed_on: bool,
 }
 
-impl Call {
+impl CallContext {
     fn of<T>(request: &Request<T>) -> Self {
         Self {
             // Put there by the guard in front of this service.
@@ -119,18 +119,18 @@ impl Call {
 
 impl CoordinatorService {
     /// What this coordinator is, as it changes.
-    pub fn standing(&self) -> watch::Receiver<Standing> {
+    pub fn standing(&self) -> watch::Receiver<CoordinatorRole> {
         self.standing.clone()
     }
 
-    pub fn new(standing: watch::Receiver<Standing>, proxy: Proxy, boot: String, quotas: QuotaLimits) -> Self {
+    pub fn new(standing: watch::Receiver<CoordinatorRole>, proxy: Proxy, boot: String, quotas: QuotaLimits) -> Self {
         Self { standing, proxy, quotas: Quotas::new(quotas), boot, scans: 0.into() }
     }
 
     /// Waits until it is known who leads.
-    async fn place(&self, call: &Call) -> Result<Place, Status> {
+    async fn place(&self, call: &CallContext) -> Result<CallTarget, Status> {
         match self.leader(call.passed_on).await? {
-            Leader::Here(environment) => Ok(Place::Here(*environment)),
+            Leader::Here(environment) => Ok(CallTarget::Here(*environment)),
             Leader::There(leader)
                 if call.shown.as_ref().is_some_and(Shown::has_token) && !self.proxy.may_carry_tokens(&leader) =>
             {
@@ -140,23 +140,23 @@ impl CoordinatorService {
                 );
                 Err(status_of(Code::FailedPrecondition, ErrorKind::Invalid, &message))
             }
-            Leader::There(leader) => Ok(Place::There(self.proxy.client_to(&leader).map_err(of_address)?)),
+            Leader::There(leader) => Ok(CallTarget::There(self.proxy.client_to(&leader).map_err(of_address)?)),
         }
     }
 
     /// Who leads, once that is known; `passed_on`: somebody thought that this coordinator does.
     pub(super) async fn leader(&self, passed_on: bool) -> Result<Leader, Status> {
         let mut standing = self.standing.clone();
-        let known = standing.wait_for(|s| !matches!(s, Standing::Following(None)));
+        let known = standing.wait_for(|s| !matches!(s, CoordinatorRole::Following(None)));
         let known = match tokio::time::timeout(LEADER_WAIT, known).await {
             Ok(Ok(known)) => known.clone(),
             Ok(Err(_)) => return Err(retry("this coordinator is ending")),
             Err(_) => return Err(retry("no coordinator leads at present; is etcd there?")),
         };
         match known {
-            Standing::Leading(environment) => Ok(Leader::Here(environment)),
-            Standing::Following(_) if passed_on => Err(retry("the coordinator that led is leading no longer")),
-            Standing::Following(leader) => Ok(Leader::There(leader.unwrap_or_default())),
+            CoordinatorRole::Leading(environment) => Ok(Leader::Here(environment)),
+            CoordinatorRole::Following(_) if passed_on => Err(retry("the coordinator that led is leading no longer")),
+            CoordinatorRole::Following(leader) => Ok(Leader::There(leader.unwrap_or_default())),
         }
     }
 
@@ -407,15 +407,15 @@ impl pb::coordinator_server::Coordinator for Handle {
     type WatchStream = Events;
 
     async fn scan(&self, request: Request<pb::ScanRequest>) -> Result<Response<Events>, Status> {
-        let (call, carried) = (Call::of(&request), trace::extract(request.metadata()));
+        let (call, carried) = (CallContext::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => {
+            CallTarget::There(mut leader) => {
                 let events =
                     leader.scan(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
-            Place::Here(environment) => {
+            CallTarget::Here(environment) => {
                 let (detached, context) = (request.detached, request.trace.clone());
                 let scan = self.0.submit(environment.clone(), &call.caller, request, carried.as_ref()).await?;
                 loaded(&environment, &scan).await?;
@@ -427,16 +427,16 @@ impl pb::coordinator_server::Coordinator for Handle {
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
-        let (call, carried) = (Call::of(&request), trace::extract(request.metadata()));
+        let (call, carried) = (CallContext::of(&request), trace::extract(request.metadata()));
         let request = request.into_inner();
         check_version(request.protocol_version)?;
         match self.0.place(&call).await? {
-            Place::There(mut leader) => {
+            CallTarget::There(mut leader) => {
                 let events =
                     leader.watch(call.pass_on(request, carried.as_ref())).await.map_err(of_leader)?.into_inner();
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(of_leader)))))
             }
-            Place::Here(environment) => {
+            CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 loaded(&environment, &scan).await?;
                 let have: BTreeSet<u32> = request.have.into_iter().collect();
@@ -446,11 +446,11 @@ impl pb::coordinator_server::Coordinator for Handle {
     }
 
     async fn cancel(&self, request: Request<pb::CancelRequest>) -> Result<Response<pb::ScanInfo>, Status> {
-        let call = Call::of(&request);
+        let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
-            Place::Here(environment) => {
+            CallTarget::There(mut leader) => leader.cancel(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 if !may_end(&call.caller, &scan.owner) {
                     let message =
@@ -468,11 +468,11 @@ impl pb::coordinator_server::Coordinator for Handle {
     }
 
     async fn list_scans(&self, request: Request<pb::ListScansRequest>) -> Result<Response<pb::ListScansReply>, Status> {
-        let call = Call::of(&request);
+        let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
-            Place::Here(environment) => {
+            CallTarget::There(mut leader) => leader.list_scans(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::Here(environment) => {
                 until_known(&environment, if request.active { TakenOver::Open } else { TakenOver::All }).await?;
                 let mut scans: Vec<pb::ScanInfo> = environment
                     .scans
@@ -494,11 +494,11 @@ impl pb::coordinator_server::Coordinator for Handle {
     }
 
     async fn get_scan(&self, request: Request<pb::GetScanRequest>) -> Result<Response<pb::ScanInfo>, Status> {
-        let call = Call::of(&request);
+        let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
-            Place::Here(environment) => {
+            CallTarget::There(mut leader) => leader.get_scan(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 Ok(Response::new(scan.info()))
             }
@@ -506,11 +506,11 @@ impl pb::coordinator_server::Coordinator for Handle {
     }
 
     async fn trace(&self, request: Request<pb::TraceRequest>) -> Result<Response<pb::TraceReply>, Status> {
-        let call = Call::of(&request);
+        let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
-            Place::Here(environment) => {
+            CallTarget::There(mut leader) => leader.trace(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::Here(environment) => {
                 let scan = CoordinatorService::find(&environment, &call.caller, &request.scan_id).await?;
                 // Of a scan that is done it lies beside the answer.
                 loaded(&environment, &scan).await?;
@@ -524,11 +524,11 @@ impl pb::coordinator_server::Coordinator for Handle {
         &self,
         request: Request<pb::ListWorkersRequest>,
     ) -> Result<Response<pb::ListWorkersReply>, Status> {
-        let call = Call::of(&request);
+        let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
-            Place::Here(environment) => {
+            CallTarget::There(mut leader) => leader.list_workers(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::Here(environment) => {
                 let workers = environment.dispatcher.list(request.all).await;
                 Ok(Response::new(pb::ListWorkersReply { workers }))
             }
@@ -539,11 +539,11 @@ impl pb::coordinator_server::Coordinator for Handle {
         &self,
         request: Request<pb::DrainWorkerRequest>,
     ) -> Result<Response<pb::DrainWorkerReply>, Status> {
-        let call = Call::of(&request);
+        let call = CallContext::of(&request);
         let request = request.into_inner();
         match self.0.place(&call).await? {
-            Place::There(mut leader) => leader.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
-            Place::Here(environment) => {
+            CallTarget::There(mut leader) => leader.drain_worker(call.pass_on(request, None)).await.map_err(of_leader),
+            CallTarget::Here(environment) => {
                 let asked = environment.dispatcher.ask_to_leave(request.worker.clone()).await.ok_or_else(|| {
                     let name: String =
                         request.worker.chars().filter(|c| !c.is_control()).take(NAME_BYTES_MAX).collect();

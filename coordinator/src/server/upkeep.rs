@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use trawl_protocol::{pb, trace};
 use trawl_telemetry::names::{attribute, span as name};
 
-use super::reign::Realm;
+use super::leader_term::Realm;
 use super::scans::{Archive, Asked, Environment, Scan, TakenOver, drive, now_us};
 use crate::durable::{LedgerError, PIN_REFRESH, Recorded, refresh_pins, sweep};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use trawl_coordinator::durable::ledger::Loaded;
 use trawl_coordinator::durable::{Acceptance, LedgerError};
-use trawl_coordinator::election::{Call as Asked, Command, Election, Event, Incumbent, Standing};
+use trawl_coordinator::election::{Command, Election, ElectionRole, Event, Incumbent, StoreCall as Asked};
 use trawl_coordinator::membership;
 use trawl_coordinator::scheduler::ScanId;
 use trawl_protocol::control::{Change, Committed, ControlError, ControlStore as _, Entry, Guard, Write};
@@ -21,8 +21,8 @@ use trawl_protocol::{LeaderRecord, WorkerRecord};
 
 use crate::control::{Answer, Call, Handle, LEASE_TTL_MS};
 use crate::laws::{CLUSTER, is_guarded};
+use crate::leader_term::Reign;
 use crate::ledger::{Checked, Invariant, Violation, ensure};
-use crate::reign::Reign;
 use crate::sabotage::Bug;
 use crate::world::{Happening, World};
 
@@ -120,7 +120,7 @@ impl Coordinator {
     /// Whether it leads by its own clock.
     pub fn is_valid(&self, now_ms: u64) -> bool {
         let standing = self.election.as_ref().map(Election::standing);
-        matches!(standing, Some(Standing::Leading { deadline_ms, .. }) if self.clock(now_ms) < deadline_ms)
+        matches!(standing, Some(ElectionRole::Leading { deadline_ms, .. }) if self.clock(now_ms) < deadline_ms)
     }
 }
 

@@ -3,9 +3,9 @@
 use trawl_coordinator::membership::{Event as Registered, Member};
 use trawl_coordinator::scheduler::{Event, Loss};
 
+use crate::leader_term::RETRY_MS;
 use crate::ledger::Checked;
 use crate::machines::{Source, machine_of};
-use crate::reign::RETRY_MS;
 use crate::world::{Happening, SLOTS, World};
 
 /// A member of the cluster, as the reign knows it.

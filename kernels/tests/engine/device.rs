@@ -9,7 +9,7 @@ use trawl_kernels::cuda::{
     BarsSource, Bound, ByCpu, Cache, Constants, Executor, ExecutorOptions, Fault, Launch, Launcher, Lowered, Sequence,
     Simulated, Simulation,
 };
-use trawl_kernels::stages::{Stage, StageSpan, Stages};
+use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{
     Cancel, Cancelled, Engine, EngineError, Executable, NoCancel, Precision, SymbolInput, evaluate_from,
 };
@@ -155,7 +155,7 @@ fn symbols_without_bars_and_calls_without_symbols_have_no_values() {
     assert_eq!(world.device.counts().launches, 0, "what the host knows is not computed");
 }
 
-fn spans(stages: &Stages, stage: Stage) -> Vec<StageSpan> {
+fn spans(stages: &Stages, stage: EngineStage) -> Vec<StageSpan> {
     stages.spans().iter().filter(|span| span.stage == stage).copied().collect()
 }
 
@@ -172,7 +172,7 @@ fn one_batch_goes_in_while_another_is_computed() {
         .evaluate_from(&lowered(&program), &symbols, &from, None, &NoCancel, &mut stages)
         .expect("a healthy device");
     let [inward, kernels, outward] =
-        [Stage::HostToDevice, Stage::Kernel, Stage::DeviceToHost].map(|stage| spans(&stages, stage));
+        [EngineStage::HostToDevice, EngineStage::Kernel, EngineStage::DeviceToHost].map(|stage| spans(&stages, stage));
     assert!(kernels.len() >= 3, "{} batches overlap little", kernels.len());
     assert_eq!((inward.len(), outward.len()), (kernels.len(), kernels.len()));
     let mut overlaps = 0;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use trawl_kernels::cuda::{
     BarsSource, Call, ExecutorOptions, Fault, Limits, Market, Part, Pointers, Sequence, Simulation, Told, Wanted,
 };
-use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
 use trawl_plan::graph::{Binary, Graph, Kind, Op};
 use trawl_plan::{Input, Program};
@@ -149,7 +149,7 @@ fn parts_are_told_when_their_batch_is_done_and_share_its_time() {
     let whole = spans.iter().map(|s| s.ended).max().unwrap() - spans.iter().map(|s| s.started).min().unwrap();
     assert!(came.took > whole / 2 && came.took <= whole + Duration::from_millis(1), "{:?} of {whole:?}", came.took);
     assert_eq!(
-        spans.iter().filter(|s| s.stage == Stage::Kernel).count() as u64,
+        spans.iter().filter(|s| s.stage == EngineStage::Kernel).count() as u64,
         launches,
         "a span a batch, not a part"
     );

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use self::closed::Closed;
 use self::groups::merge_into;
 pub use self::inputs::SkippedFile;
-pub use self::prepare::{ImportPreview, Layout, PreviewBar, preview_files};
+pub use self::prepare::{FileLayout, ImportPreview, PreviewBar, preview_files};
 use self::prepare::{Prepared, by_reason, prepare};
 use self::settle::other_timeframe;
 pub(crate) use self::settle::{Labels, label_rows};

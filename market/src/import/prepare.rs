@@ -25,7 +25,7 @@ use crate::time::TimeMicros;
 
 /// Files with the same columns.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Layout {
+pub struct FileLayout {
     /// The recognised format.
     pub format: String,
     /// Column of the file and what it means.
@@ -65,7 +65,7 @@ pub struct ImportPreview {
     /// Zone of times without one, if there are such times.
     pub zone: Option<String>,
     /// How the files are interpreted.
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<FileLayout>,
     /// Rows in the files.
     pub rows_read: u64,
     /// Bars in them.
@@ -95,7 +95,7 @@ pub(super) struct Prepared {
     pub calendar: Calendar,
     pub zone: Option<String>,
     pub fit: Option<String>,
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<FileLayout>,
     pub columns: Vec<String>,
     pub imported: BTreeMap<Arc<str>, SymbolBars>,
     /// By file and line.
@@ -108,14 +108,14 @@ pub(super) struct Prepared {
 }
 
 /// Groups of files with the same columns, in the order of the first file of each.
-fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a Rows)>) -> Vec<Layout> {
-    let mut layouts: Vec<Layout> = Vec::new();
+fn layouts<'a>(files: impl Iterator<Item = (&'a str, &'a Rows)>) -> Vec<FileLayout> {
+    let mut layouts: Vec<FileLayout> = Vec::new();
     for (file, rows) in files {
         let format = rows.format.to_string();
-        let same = |l: &&mut Layout| l.format == format && l.meanings == rows.meanings && l.ignored == rows.ignored;
+        let same = |l: &&mut FileLayout| l.format == format && l.meanings == rows.meanings && l.ignored == rows.ignored;
         match layouts.iter_mut().find(same) {
             Some(layout) => layout.files += 1,
-            None => layouts.push(Layout {
+            None => layouts.push(FileLayout {
                 format,
                 meanings: rows.meanings.clone(),
                 ignored: rows.ignored.clone(),

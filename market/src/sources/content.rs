@@ -22,7 +22,7 @@ const DESCRIPTORS: [&str; 2] = ["/dev", "/proc"];
 type Archive = ZipArchive<Cursor<Arc<[u8]>>>;
 
 #[derive(Clone)]
-enum Place {
+enum InputPlace {
     File(PathBuf),
     /// Standard input or a pipe, which can be read only once.
     Held(Arc<[u8]>),
@@ -32,7 +32,7 @@ enum Place {
 /// One input: a file, or a member of an archive.
 #[derive(Clone)]
 pub(crate) struct Input {
-    place: Place,
+    place: InputPlace,
     /// As named by the user.
     pub shown: String,
     /// Its name without folders.
@@ -46,9 +46,9 @@ impl Input {
     /// [`MarketError::Input`], [`MarketError::Limit`].
     pub fn content(&self) -> Result<Vec<u8>, MarketError> {
         let bytes = match &self.place {
-            Place::File(path) => return read_file(path, &self.shown),
-            Place::Held(bytes) => return decompress(&self.shown, bytes),
-            Place::Member(archive, at) => {
+            InputPlace::File(path) => return read_file(path, &self.shown),
+            InputPlace::Held(bytes) => return decompress(&self.shown, bytes),
+            InputPlace::Member(archive, at) => {
                 // A clone shares the table of contents and has a position of its own.
                 let mut archive = archive.clone();
                 let member = archive.by_index(*at).map_err(|e| damaged(&self.shown, e))?;
@@ -99,7 +99,7 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<Input>, MarketError> {
             let bytes = read_limited(&shown, start.as_slice().chain(file), "read")?;
             members(&shown, bytes.into(), &mut inputs)?;
         } else {
-            add(Input { place: Place::File(path.clone()), shown, name }, &mut inputs)?;
+            add(Input { place: InputPlace::File(path.clone()), shown, name }, &mut inputs)?;
         }
     }
     inputs.sort_by(|a, b| (&a.name, &a.shown).cmp(&(&b.name, &b.shown)));
@@ -121,7 +121,7 @@ fn hold(reader: impl Read, shown: String, name: String, inputs: &mut Vec<Input>)
     let bytes: Arc<[u8]> = read_limited(&shown, reader, "read")?.into();
     match bytes.starts_with(&ZIP_MAGIC) {
         true => members(&shown, bytes, inputs),
-        false => add(Input { place: Place::Held(bytes), shown, name }, inputs),
+        false => add(Input { place: InputPlace::Held(bytes), shown, name }, inputs),
     }
 }
 
@@ -142,7 +142,7 @@ fn members(shown: &str, bytes: Arc<[u8]>, inputs: &mut Vec<Input>) -> Result<(),
             continue;
         }
         let shown = format!("{shown}/{inside}");
-        add(Input { place: Place::Member(archive.clone(), at), shown, name }, inputs)?;
+        add(Input { place: InputPlace::Member(archive.clone(), at), shown, name }, inputs)?;
     }
     if inputs.len() == before {
         return Err(refused("the archive contains no files", "an archive of files of bars"));
@@ -211,7 +211,8 @@ mod tests {
             archive.write_all(b"date,close\n").unwrap();
         }
         let bytes = archive.finish().unwrap().into_inner();
-        let held = Input { place: Place::Held(Arc::from(b"".as_slice())), shown: String::new(), name: String::new() };
+        let held =
+            Input { place: InputPlace::Held(Arc::from(b"".as_slice())), shown: String::new(), name: String::new() };
         let mut inputs = vec![held; IMPORT_FILES_MAX - 2];
         let hold = |inputs: &mut Vec<Input>| hold(bytes.as_slice(), "pipe".to_owned(), STDIN.to_owned(), inputs);
         assert!(hold(&mut inputs).is_ok());

@@ -48,20 +48,20 @@ pub(super) struct Delimited {
 }
 
 /// A non-empty line: its number, its text, and where the next one begins.
-struct Line<'a> {
+struct TextLine<'a> {
     number: u64,
     text: &'a [u8],
     next: usize,
 }
 
-fn next_line(content: &[u8], mut at: usize, mut number: u64) -> Option<Line<'_>> {
+fn next_line(content: &[u8], mut at: usize, mut number: u64) -> Option<TextLine<'_>> {
     loop {
         let rest = content.get(at..).filter(|rest| !rest.is_empty())?;
         let end = rest.iter().position(|&c| c == b'\n').unwrap_or(rest.len());
         let next = at + (end + 1).min(rest.len());
         let text = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
         if !text.trim_ascii().is_empty() {
-            return Some(Line { number, text, next });
+            return Some(TextLine { number, text, next });
         }
         at = next;
         number += 1;
@@ -82,7 +82,7 @@ impl Delimited {
         };
         let start = if content.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let first = next_line(&content, start, 1).ok_or_else(|| bad("it is empty"))?;
-        let text = |line: &Line<'_>| {
+        let text = |line: &TextLine<'_>| {
             let line = (line.text.len() <= CSV_LINE_BYTES_MAX && !line.text.contains(&0)).then_some(line.text);
             line.and_then(|l| std::str::from_utf8(l).ok()).map(str::to_owned)
         };
@@ -228,7 +228,7 @@ impl Delimited {
 }
 
 /// Where a line begins.
-fn head_start(line: &Line<'_>, content: &[u8]) -> usize {
+fn head_start(line: &TextLine<'_>, content: &[u8]) -> usize {
     // The line's text is a part of the content.
     line.text.as_ptr() as usize - content.as_ptr() as usize
 }

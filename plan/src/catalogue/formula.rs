@@ -99,7 +99,7 @@ impl Formula<'_> {
         self.binary(Binary::Gate, a, b)
     }
 
-    /// A comparison by which the function decides (see `edges`).
+    /// A comparison by which the function decides (see `edge_flags`).
     pub fn compare(&mut self, op: CompareOp, a: NodeId, b: NodeId) -> NodeId {
         let node = self.truth(Op::Compare(op), &[a, b]);
         self.decisive.insert(node);

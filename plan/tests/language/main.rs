@@ -1,7 +1,7 @@
 //! The language from outside: what compiles, what it means, what is refused and how.
 
 mod calls;
-mod edges;
+mod edge_flags;
 mod frames;
 mod headings;
 mod legality;

@@ -1,11 +1,11 @@
 //! Who is on the other end, and what they may do: mutual TLS, identities out of certificates, tokens, rules of access.
 //!
 //! `files` are what an operator mounts, read again when they change; `identity` is what a verified certificate says;
-//! `tls` makes every configuration of rustls; `listen` and `dial` are the two ends of a connection; `tokens` are of
+//! `tls` makes every configuration of rustls; `listen` and `connector` are the two ends of a connection; `tokens` are of
 //! users; `access` is the one table of who may call what. What a call does is not known here.
 
 pub mod access;
-pub mod dial;
+pub mod connector;
 pub mod files;
 pub mod identity;
 pub mod listen;
@@ -15,7 +15,7 @@ pub mod tokens;
 use std::sync::Arc;
 
 pub use access::{Access, Caller, Guarded, RETRY_AFTER_METADATA_KEY, Shown, authorise};
-pub use dial::{Connector, Expect};
+pub use connector::{Connector, Expect};
 pub use files::{FileError, RELOAD_INTERVAL, Watched};
 pub use identity::{Identity, Role};
 pub use listen::{Peer, PeerIdentity, incoming};

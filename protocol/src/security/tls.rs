@@ -22,7 +22,7 @@ use rustls::{
 };
 use trawl_telemetry::metrics::catalogue::process::CERTIFICATE_EXPIRY;
 
-use super::dial::Expect;
+use super::connector::Expect;
 use super::files::{FileError, Watched};
 use super::identity::{Identity, Role, issuer_of, subject_of};
 

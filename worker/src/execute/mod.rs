@@ -3,16 +3,16 @@
 //! The result depends on (plan, snapshot, as-of, adjustment, precision, segment, step input) alone. Nothing here knows of attempts,
 //! caches or networks.
 
+mod batched;
 mod error;
-mod said;
+mod rows;
 mod step;
-mod together;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trawl_kernels::stages::{Stage as Work, StageSpan, Stages};
+use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
 use trawl_kernels::{Cancel, Engine, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, Timeframe, Vintage, higher_bars};
 use trawl_plan::Plan;
@@ -24,9 +24,9 @@ use crate::checkpoints::Checkpoints;
 use crate::executable::ExecutablePlan;
 use step::StepRun;
 
+pub use batched::{BatchEvent, Loaded};
 pub use error::ExecuteError;
 pub use step::reads_earlier_crosses;
-pub use together::{Loaded, Said};
 
 /// What all steps and segments of a scan share.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub enum StepKind {
 
 /// One step: a stage of the plan, and what is done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct ScanStep {
     /// Index into the plan's stages.
     pub stage: usize,
     pub kind: StepKind,
@@ -117,7 +117,7 @@ impl ScanSource {
     pub fn execute(
         &self,
         segment: u32,
-        step: Step,
+        step: ScanStep,
         input: &StepInputV1,
         references: &References,
         cancel: &dyn Cancel,
@@ -126,7 +126,7 @@ impl ScanSource {
         if cancel.cancelled() {
             return Err(ExecuteError::Cancelled);
         }
-        let bars = stages.time(Work::Load, 0, 0, || self.load_segment(segment))?;
+        let bars = stages.time(EngineStage::Load, 0, 0, || self.load_segment(segment))?;
         self.evaluate(segment, step, input, &bars, references, cancel, stages)
     }
 
@@ -139,7 +139,7 @@ impl ScanSource {
     pub fn evaluate(
         &self,
         segment: u32,
-        step: Step,
+        step: ScanStep,
         input: &StepInputV1,
         bars: &[SymbolBars],
         references: &References,
@@ -158,7 +158,7 @@ impl ScanSource {
     #[allow(clippy::too_many_arguments)]
     pub fn run(
         &self,
-        step: Step,
+        step: ScanStep,
         input: &StepInputV1,
         times: &[TimeMicros],
         bars: &[SymbolBars],
@@ -180,7 +180,7 @@ impl ScanSource {
     #[allow(clippy::too_many_arguments)]
     pub fn run_vintages(
         &self,
-        step: Step,
+        step: ScanStep,
         input: &StepInputV1,
         times: &[TimeMicros],
         vintages: &[Vintage],
@@ -209,9 +209,9 @@ impl ScanSource {
             return Ok(StepRun::times(reads));
         }
         // Higher bars and the rows that are needed belong to what is computed on.
-        stages.record(StageSpan { stage: Work::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
+        stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started: begun, ended: Instant::now() });
         let computed = run.evaluate(&needed, cancel, stages)?;
-        stages.time(Work::Encode, 0, 0, || shared.said(&run, &computed))
+        stages.time(EngineStage::Encode, 0, 0, || shared.said(&run, &computed))
     }
 
     /// Reads the vintages of one segment's symbols at the bars of a span, by symbol and time.

@@ -8,7 +8,7 @@ use trawl_plan::frame::Read;
 use trawl_plan::{Input, Stage};
 use trawl_protocol::{CrossTable, CrossTimes, StepInputV1};
 
-use super::{ExecuteError, References, ScanSource, Step, StepKind, StepOutput};
+use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 use crate::axis::{Axis, Span, first_from};
 use crate::evaluate::{Computed, Needed, StageRun};
 use crate::executable::ExecutablePlan;
@@ -38,7 +38,7 @@ pub(super) struct StepRun<'a> {
 impl<'a> StepRun<'a> {
     pub fn new(
         source: &'a ScanSource,
-        step: Step,
+        step: ScanStep,
         input: &'a StepInputV1,
         times: &'a [TimeMicros],
         references: &'a References,

@@ -7,7 +7,7 @@ use trawl_market::{MemoryMarket, memory_dataset};
 use trawl_plan::{ScanDocument, Schema, compile_scan};
 use trawl_protocol::{ErrorKind, Status};
 
-use crate::source::schema_of;
+use crate::schema::schema_of;
 use crate::status;
 
 const DAY: TimeMicros = 86_400_000_000;
@@ -58,7 +58,7 @@ fn try_run(
     as_of: TimeMicros,
     cancel: &dyn Cancel,
 ) -> Result<Vec<SymbolRow>, ExecuteError> {
-    let step = Step { stage: 0, kind: StepKind::Values };
+    let step = ScanStep { stage: 0, kind: StepKind::Values };
     let result = source(plan, as_of).evaluate(
         3,
         step,

@@ -18,7 +18,7 @@ use trawl_plan::{Plan, Schema, compile_expressions};
 
 use super::plain::{Parameters, classify};
 use super::{Machine, machine, walk};
-use crate::number::bytes;
+use crate::human::bytes;
 
 /// Symbols that a thread takes at a time.
 const BATCH: usize = 64;

@@ -13,7 +13,7 @@ use trawl_kernels::{Bars, Executable, NoCancel, PRECISION_F32, PRECISION_F64, Pr
 use trawl_plan::{Plan, Schema, compile_expressions};
 
 use super::{Machine, machine, walk};
-use crate::number::bytes;
+use crate::human::bytes;
 
 #[derive(Debug, clap::Args)]
 pub struct ScreenArgs {

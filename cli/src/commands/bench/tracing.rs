@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 use trawl_coordinator::client::{self, ScanCall};
 use trawl_coordinator::{NoProgress, answer_digest};
-use trawl_kernels::stages::Stage;
+use trawl_kernels::stages::EngineStage;
 use trawl_plan::ScanDocument;
 use trawl_worker::timeline::{SegmentTold, Timeline};
 
@@ -94,7 +94,9 @@ fn record(segments: u32) -> Duration {
     for segment in 0..segments {
         timeline.begin();
         let mut record = SegmentTold::default();
-        for stage in [Stage::Load, Stage::Load, Stage::Kernel, Stage::Encode, Stage::Encode] {
+        for stage in
+            [EngineStage::Load, EngineStage::Load, EngineStage::Kernel, EngineStage::Encode, EngineStage::Encode]
+        {
             record.stages.time(stage, 0, 0, || ());
         }
         std::hint::black_box(timeline.take(segment, &record));

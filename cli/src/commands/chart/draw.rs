@@ -5,7 +5,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::layout::{Layout, Panel, Price, Series};
+use super::layout::{ChartLayout, Panel, Price, Series};
 use super::ticks;
 
 pub(super) const WIDTH: u32 = 1400;
@@ -48,7 +48,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 ///
 /// # Errors
 /// The drawing library's error.
-pub(super) fn svg(layout: &Layout, size: Option<(u32, u32)>) -> Drawn<String> {
+pub(super) fn svg(layout: &ChartLayout, size: Option<(u32, u32)>) -> Drawn<String> {
     let panels = u32::try_from(layout.below.len())?;
     let (width, height) =
         size.unwrap_or((WIDTH, TITLE_PIXELS + TOP_PIXELS + panels.saturating_mul(PANEL_PIXELS) + DATES_PIXELS));
@@ -97,7 +97,7 @@ fn text(size: f64) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-fn title(area: &Area<'_>, layout: &Layout) -> Drawn {
+fn title(area: &Area<'_>, layout: &ChartLayout) -> Drawn {
     area.draw(&Text::new(layout.title.clone(), (12, 12), text(20.0)))?;
     let (first, last) = (layout.times.first(), layout.times.last());
     if let (Some(first), Some(last)) = (first, last) {
@@ -110,7 +110,7 @@ fn title(area: &Area<'_>, layout: &Layout) -> Drawn {
 }
 
 /// An empty panel with its grid: a bar is one unit wide, its middle is at a whole number and a half.
-fn panel<'a, 'b>(area: &Area<'b>, layout: &Layout, of: &Panel, dates: &[(usize, String)]) -> Drawn<Chart<'a, 'b>> {
+fn panel<'a, 'b>(area: &Area<'b>, layout: &ChartLayout, of: &Panel, dates: &[(usize, String)]) -> Drawn<Chart<'a, 'b>> {
     let bars = layout.times.len() as f64;
     let (least, most) = of.span;
     let mut chart = ChartBuilder::on(area)
@@ -124,7 +124,7 @@ fn panel<'a, 'b>(area: &Area<'b>, layout: &Layout, of: &Panel, dates: &[(usize, 
         .disable_x_mesh()
         .disable_x_axis()
         .y_labels(rows)
-        .y_label_formatter(&|value| crate::number::readable(*value))
+        .y_label_formatter(&|value| crate::human::readable(*value))
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(GRID)
@@ -166,7 +166,7 @@ fn legend<'n>(area: &Area<'_>, names: impl Iterator<Item = (&'n str, RGBAColor)>
     Ok(())
 }
 
-fn shades(chart: &mut Chart<'_, '_>, layout: &Layout) -> Drawn {
+fn shades(chart: &mut Chart<'_, '_>, layout: &ChartLayout) -> Drawn {
     let (least, most) = layout.top.span;
     for (i, (_, stretches)) in layout.shades.iter().enumerate() {
         let style = shade_colour(i).filled();

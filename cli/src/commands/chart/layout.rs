@@ -56,7 +56,7 @@ pub(super) type Stretch = (usize, usize);
 
 /// A picture.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct ChartLayout {
     pub title: String,
     /// Time of each bar in microseconds.
     pub times: Vec<i64>,
@@ -69,7 +69,7 @@ pub(super) struct Layout {
     pub shades: Vec<(String, Vec<Stretch>)>,
 }
 
-impl Layout {
+impl ChartLayout {
     /// Each of `groups` shares a panel; lines without any value are left out. The plot is `width` pixels wide.
     pub fn new(title: String, times: Vec<i64>, price: Price, groups: Vec<Vec<Series>>, width: u32) -> Self {
         let prices = extent(price.columns().into_iter().flatten());
@@ -166,7 +166,7 @@ mod tests {
             vec![flag],
             vec![series("none", &[f64::NAN, f64::NAN, f64::INFINITY])],
         ];
-        let layout = Layout::new("T".to_owned(), vec![0, 1, 2], price, groups, 1000);
+        let layout = ChartLayout::new("T".to_owned(), vec![0, 1, 2], price, groups, 1000);
         assert_eq!(names(&layout.top), ["sma"]);
         let below: Vec<Vec<&str>> = layout.below.iter().map(names).collect();
         assert_eq!(below, [vec!["macd", "signal"], vec!["far"], vec!["cheap oscillator"]]);
@@ -179,7 +179,7 @@ mod tests {
     fn candles_are_drawn_where_each_has_room() {
         let column = vec![1.0; 300];
         let price = || Price { open: column.clone(), high: column.clone(), low: column.clone(), close: column.clone() };
-        let drawn = |width| Layout::new(String::new(), (0..300).collect(), price(), Vec::new(), width).candles;
+        let drawn = |width| ChartLayout::new(String::new(), (0..300).collect(), price(), Vec::new(), width).candles;
         assert!(drawn(750) && !drawn(749));
     }
 

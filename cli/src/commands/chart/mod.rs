@@ -18,11 +18,11 @@ use trawl_plan::ScanDocument;
 use trawl_plan::graph::Kind;
 
 use super::scan;
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::UserMistake;
-use crate::number::counted;
-use crate::output::staged::StagedFile;
-use layout::{CANDLE_PIXELS_MIN, Layout, Price, Series, candles_max};
+use crate::human::counted;
+use crate::output::atomic_file::StagedFile;
+use layout::{CANDLE_PIXELS_MIN, ChartLayout, Price, Series, candles_max};
 
 /// Most bars of a chart: more than a screen can distinguish.
 const BARS_MAX: u32 = 20_000;
@@ -164,7 +164,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let title = format!("{}  ({} {}{made_up})", found.symbol, manifest.name, manifest.timeframe);
     let (width, height) = args.size.map_or((draw::WIDTH, None), |(width, height)| (width, Some(height)));
     let plot = width.saturating_sub(draw::LABELS_PIXELS);
-    let layout = Layout::new(title, found.times, price, groups, plot);
+    let layout = ChartLayout::new(title, found.times, price, groups, plot);
     let svg = draw::svg(&layout, args.size).map_err(|why| anyhow::anyhow!("the chart cannot be drawn: {why}"))?;
     let mut file = StagedFile::create(&path)?;
     file.write_all(svg.as_bytes())?;

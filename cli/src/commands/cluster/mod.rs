@@ -15,7 +15,7 @@ use trawl_protocol::record::checked_name;
 use self::etcd::Etcd;
 use self::process::Child;
 use super::serving::{listen_address, runtime, say_ready, stop_signal};
-use crate::context::Context;
+use crate::app::Context;
 
 /// How long the processes may take to be ready.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

@@ -15,10 +15,10 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use trawl_market::{Adjustment, AsOf, Dataset, MarketError, SymbolBars, TimeMicros, format_time};
 
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::number::counted;
-use crate::output::staged::StagedFile;
+use crate::human::counted;
+use crate::output::atomic_file::StagedFile;
 
 /// Rows of one record batch.
 const BATCH_ROWS: usize = 64 * 1024;

@@ -13,10 +13,10 @@ use trawl_market::{
 };
 
 use super::inspect::jumps;
+use crate::app::Context;
 use crate::commands::reading::{FORMATS_HELP, ReadArgs};
-use crate::context::Context;
 use crate::failure::{UserMistake, of_market};
-use crate::number::{counted, thousands};
+use crate::human::{counted, thousands};
 use crate::output::table::short_snapshot;
 
 const AFTER_HELP: &str = "\

@@ -10,9 +10,9 @@ use trawl_market::{
     Checks, InspectOptions, Inspection, Jump, Manifest, SymbolEntry, SymbolInspection, TimeMicros, format_time, inspect,
 };
 
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::{DONE, NOT_DONE, of_market};
-use crate::number::{bytes, counted, readable, thousands};
+use crate::human::{bytes, counted, readable, thousands};
 use crate::output::table::{new_table, push_table, right_align};
 
 /// Symbols listed by default.

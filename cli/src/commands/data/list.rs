@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_market::{DatasetSummary, format_time};
 
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::{NOT_DONE, of_market};
-use crate::number::{counted, thousands};
+use crate::human::{counted, thousands};
 use crate::output::table::{new_table, push_table, right_align, short_snapshot};
 
 const AFTER_HELP: &str = "\

@@ -9,7 +9,7 @@ pub mod synth;
 
 use std::process::ExitCode;
 
-use crate::context::Context;
+use crate::app::Context;
 
 const AFTER_HELP: &str = "\
 Examples:

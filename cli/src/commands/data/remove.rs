@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_market::{RemovalReport, now};
 
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::of_market;
-use crate::number::{bytes, counted};
+use crate::human::{bytes, counted};
 use crate::output::table::short_snapshot;
 
 const RM_AFTER_HELP: &str = "\

@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use trawl_market::limits::{SYMBOLS_MAX, SYNTH_BARS_MAX};
 use trawl_market::{SynthOptions, SynthReport, format_time, synthesise};
 
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::of_market;
-use crate::number::{bytes, counted};
+use crate::human::{bytes, counted};
 use crate::output::table::short_snapshot;
 
 const AFTER_HELP: &str = "\

@@ -14,8 +14,8 @@ use anyhow::Context as _;
 
 use crate::diagnostics::warning_line;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
+use crate::output::atomic_file::StagedFile;
 use crate::output::read;
-use crate::output::staged::StagedFile;
 use compare::{Difference, Side};
 use write::FileFormat;
 

@@ -10,7 +10,7 @@ use trawl_protocol::Status;
 
 use super::compare::{Change, Difference, Pair, Side};
 use crate::failure::UserMistake;
-use crate::number::{counted, push_exact, readable};
+use crate::human::{counted, push_exact, readable};
 use crate::output::json::Number;
 use crate::output::read::TableRow;
 use crate::output::table::{cell, new_table, push_table, right_align, short_snapshot};

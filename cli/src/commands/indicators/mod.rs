@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use trawl_plan::{catalogue, suggest};
 
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::UserMistake;
 
 const AFTER_HELP: &str = "\

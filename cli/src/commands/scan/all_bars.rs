@@ -9,8 +9,8 @@ use trawl_market::format_time;
 use trawl_protocol::Answer;
 
 use crate::failure::UserMistake;
+use crate::output::atomic_file::StagedFile;
 use crate::output::columnar::{History, TIME};
-use crate::output::staged::StagedFile;
 use crate::output::{About, Format, csv};
 
 /// Where the answers go.

@@ -9,7 +9,7 @@ use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
 use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
 
 use crate::failure::UserMistake;
-use crate::output::staged::plain;
+use crate::output::atomic_file::plain;
 
 /// The file name that means standard input.
 pub(super) const STANDARD_STREAM: &str = "-";

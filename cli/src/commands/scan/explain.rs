@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use trawl_coordinator::{PreparedScan, Route};
 
-use crate::number::{bytes, counted, duration_ns, thousands};
+use crate::human::{bytes, counted, duration_ns, thousands};
 
 /// Bytes of one value or time.
 const VALUE_BYTES: u64 = 8;

@@ -40,8 +40,8 @@ use trawl_telemetry::spans::{self, KeyValue};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use super::security::TlsArgs;
-use crate::backend::{BackendArgs, Work};
-use crate::context::Context;
+use crate::app::Context;
+use crate::backend::{BackendArgs, Workload};
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::progress::Waiting;
 use clauses::Clauses;
@@ -294,7 +294,7 @@ fn show(args: &Args, outcome: Outcome, files: Files) -> anyhow::Result<ExitCode>
 }
 
 fn write_all_bars(args: &Args, prepared: &PreparedScan, path: &Path) -> anyhow::Result<ExitCode> {
-    args.running.backend.choose(Work::CpuOnly("--all-bars runs"))?;
+    args.running.backend.choose(Workload::CpuOnly("--all-bars runs"))?;
     let options = LocalOptions {
         shards: args.running.shards,
         threads: routed(&args.running, prepared).threads(),
@@ -416,7 +416,7 @@ fn embedded(
         deadline: running.deadline,
         allow_partial: running.allow_partial,
     };
-    let work = if checkpoints.is_some() { Work::CpuOnly("an update runs") } else { work_of(prepared) };
+    let work = if checkpoints.is_some() { Workload::CpuOnly("an update runs") } else { work_of(prepared) };
     let chosen = running.backend.choose(work)?;
     let on_backend = prepared.clone().on(chosen.engine.backend(prepared.precision));
     let prepared = &on_backend;
@@ -444,8 +444,8 @@ fn embedded(
 }
 
 /// The estimated work, for choosing what computes it.
-fn work_of(prepared: &PreparedScan) -> Work {
-    Work::Scan { estimated_ns: estimated_ns(prepared), is_f64: prepared.precision == Precision::F64 }
+fn work_of(prepared: &PreparedScan) -> Workload {
+    Workload::Scan { estimated_ns: estimated_ns(prepared), is_f64: prepared.precision == Precision::F64 }
 }
 
 /// The request to a coordinator.

@@ -13,7 +13,7 @@ use trawl_protocol::{Answer, Status};
 use super::clauses::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};
 use crate::notify::{self, Notifier};
-use crate::output::staged::StagedFile;
+use crate::output::atomic_file::StagedFile;
 use crate::output::{AnswerFile, Format, table};
 
 /// Where an answer goes.
@@ -143,7 +143,7 @@ pub fn finish(args: &ShownArgs, outcome: Outcome, files: Files) -> anyhow::Resul
     }
     let first = answer.rows.iter().find(|r| r.row.status == Status::Failed).map(|r| &r.row);
     let example = first.map_or_else(String::new, |r| format!(" ({}: {})", r.symbol, r.reason));
-    let message = format!("the scan is not complete: {} failed{example}", crate::number::counted(failed, "symbol"));
+    let message = format!("the scan is not complete: {} failed{example}", crate::human::counted(failed, "symbol"));
     crate::diagnostics::error_line(&message, None);
     Ok(ExitCode::from(NOT_DONE))
 }

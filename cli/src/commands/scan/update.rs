@@ -15,10 +15,10 @@ use trawl_coordinator::{PreparedScan, UpdateReport};
 use trawl_worker::{Checkpoints, Outcome as Of, STATE_BYTES_MAX, StateError};
 
 use super::{Clauses, Running, ShownArgs, asked, embedded, files, finish, prepare};
-use crate::context::Context;
+use crate::app::Context;
 use crate::failure::UserMistake;
-use crate::number::counted;
-use crate::output::staged::{StagedFile, plain};
+use crate::human::counted;
+use crate::output::atomic_file::{StagedFile, plain};
 
 /// The one file of a state's folder.
 const FILE: &str = "state.trawl";

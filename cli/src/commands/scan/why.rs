@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use trawl_coordinator::{Explained, PartValue, Question};
+use trawl_plan::explain_match::Role;
 use trawl_plan::graph::Kind;
-use trawl_plan::why::Role;
 use trawl_protocol::{Answer, AnswerRow, Status};
 
-use crate::number::{counted, readable};
+use crate::human::{counted, readable};
 use crate::output::table;
 
 /// Columns that a part's text may take before its value is moved to the right.

@@ -460,7 +460,7 @@ pub fn drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
     print(&format!(
         "worker {} is leaving; it finishes {} first\n",
         args.worker,
-        crate::number::counted(shards as usize, "shard")
+        crate::human::counted(shards as usize, "shard")
     ))?;
     Ok(ExitCode::from(DONE))
 }

@@ -18,8 +18,8 @@ use trawl_protocol::Status;
 
 use super::{Format, identity_path};
 use crate::failure::UserMistake;
-use crate::number::push_exact;
-use crate::output::staged::plain;
+use crate::human::push_exact;
+use crate::output::atomic_file::plain;
 
 /// Most bytes of an answer file that are read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -140,7 +140,7 @@ fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, UserMistake> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(|e| refused(plain(&e)))?;
     if bytes.len() as u64 > most {
-        return Err(refused(format!("it is larger than {}", crate::number::bytes(most))));
+        return Err(refused(format!("it is larger than {}", crate::human::bytes(most))));
     }
     Ok(bytes)
 }
@@ -176,7 +176,7 @@ fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
 
 /// The meaning of each column.
 #[derive(Debug)]
-struct Layout {
+struct AnswerLayout {
     place: usize,
     symbol: usize,
     status: usize,
@@ -187,7 +187,7 @@ struct Layout {
     columns: usize,
 }
 
-impl Layout {
+impl AnswerLayout {
     fn of(names: &[String]) -> Result<Self, Damage> {
         if names.len() > COLUMNS_MAX {
             return Err(Damage::new(format!("it has {} columns; the limit is {COLUMNS_MAX}", names.len())));
@@ -217,13 +217,13 @@ impl Layout {
 
 /// Builds a table from rows as they are read.
 struct Builder {
-    layout: Layout,
+    layout: AnswerLayout,
     table: AnswerTable,
 }
 
 impl Builder {
     fn new(names: &[String]) -> Result<Self, Damage> {
-        let layout = Layout::of(names)?;
+        let layout = AnswerLayout::of(names)?;
         let table = AnswerTable {
             settings: names[..layout.place].to_vec(),
             select: layout.values.iter().map(|&i| names[i].clone()).collect(),

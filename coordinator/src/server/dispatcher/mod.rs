@@ -20,12 +20,12 @@ use trawl_kernels::BACKEND_CPU;
 use trawl_protocol::security::Connector;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, pb};
 
-use super::attempt::{Ending, Found, Said, Ticket};
+use super::attempt::{AttemptEvent, Ending, Found, Ticket};
 use crate::membership::Member;
-use crate::passes::Passes;
 use crate::planner::ShardSpec;
 use crate::prepare::PreparedScan;
 use crate::report::{RunPurpose, SegmentRun};
+use crate::scan_steps::Passes;
 use crate::scheduler::{
     AttemptId, Check, Command, DELIVERED_KEPT, Digest, Event, HostId, Limits, Outcome, Piece, Priority, Request,
     ScanId, Scheduler, WorkerId,
@@ -284,7 +284,7 @@ struct State {
     /// Next id of a scan or a worker.
     next: u64,
     meter: measure::Meter,
-    said: mpsc::Sender<Said>,
+    said: mpsc::Sender<AttemptEvent>,
     asks: mpsc::WeakSender<Ask>,
     /// Read by the handles.
     computed_us: Arc<AtomicU64>,
@@ -295,7 +295,7 @@ impl State {
     async fn run(
         mut self,
         mut asked: mpsc::Receiver<Ask>,
-        mut says: mpsc::Receiver<Said>,
+        mut says: mpsc::Receiver<AttemptEvent>,
         mut members: mpsc::Receiver<Member>,
     ) {
         let mut tick = tokio::time::interval(TICK);
@@ -390,9 +390,9 @@ impl State {
         }
     }
 
-    fn hear(&mut self, said: Said) {
+    fn hear(&mut self, said: AttemptEvent) {
         match said {
-            Said::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings } => {
+            AttemptEvent::Piece { ticket: Ticket { attempt, scan, host }, piece, outcome, timings } => {
                 self.track_reply((attempt, scan), piece, outcome.as_ref().err(), timings);
                 match outcome {
                     Ok(found) => {
@@ -412,7 +412,7 @@ impl State {
                     }
                 }
             }
-            Said::End { attempt, ending } => {
+            AttemptEvent::End { attempt, ending } => {
                 let Some(mut running) = self.attempts.remove(&attempt) else { return };
                 self.meter.over(attempt, &ending);
                 let text = match &ending {

@@ -10,7 +10,7 @@ use super::tracked::Launch;
 use super::{News, Running, State};
 use crate::report::RunPurpose;
 use crate::scheduler::{AttemptId, Piece, Purpose, ScanId, WorkerId};
-use crate::server::attempt::{self, Ending, Said, Ticket};
+use crate::server::attempt::{self, AttemptEvent, Ending, Ticket};
 
 impl State {
     pub(super) fn dispatch(
@@ -58,7 +58,7 @@ impl State {
                 let ending = Ending::Refused(Failure::new(ErrorKind::Permanent, message));
                 let said = self.said.clone();
                 let task = tokio::spawn(async move {
-                    let _ = said.send(Said::End { attempt, ending }).await;
+                    let _ = said.send(AttemptEvent::End { attempt, ending }).await;
                 });
                 let task = task.abort_handle();
                 self.attempts.insert(attempt, Running { scan: scan_id, worker, task, tracked });

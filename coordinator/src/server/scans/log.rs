@@ -15,9 +15,9 @@ use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
 
 /// Bytes of the events of all scans in memory.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Held(Arc<AtomicUsize>);
+pub(crate) struct HeldBytes(Arc<AtomicUsize>);
 
-impl Held {
+impl HeldBytes {
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -39,7 +39,7 @@ pub(crate) struct ScanLog {
     state: Mutex<State>,
     /// Told whenever there is something new to read.
     changed: watch::Sender<()>,
-    held: Held,
+    held: HeldBytes,
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl Cursor {
 }
 
 impl ScanLog {
-    pub fn new(held: Held) -> Self {
+    pub fn new(held: HeldBytes) -> Self {
         Self { state: Mutex::default(), changed: watch::Sender::new(()), held }
     }
 
@@ -291,7 +291,7 @@ mod tests {
 
     #[tokio::test]
     async fn readers_see_everything_in_order_whenever_they_come() {
-        let log = Arc::new(ScanLog::new(Held::default()));
+        let log = Arc::new(ScanLog::new(HeldBytes::default()));
         log.push(accepted(0));
         let early = tokio::spawn({
             let log = Arc::clone(&log);
@@ -311,7 +311,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_shown_before_the_scan_is_recorded() {
-        let log = ScanLog::new(Held::default());
+        let log = ScanLog::new(HeldBytes::default());
         log.push(accepted(0));
         let mut cursor = Cursor::default();
         let waited = tokio::time::timeout(Duration::from_millis(20), log.next(&mut cursor)).await;
@@ -322,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_generation_voids_the_one_before_and_memory_is_counted() {
-        let held = Held::default();
+        let held = HeldBytes::default();
         let log = ScanLog::new(held.clone());
         log.show();
         log.push(accepted(0));

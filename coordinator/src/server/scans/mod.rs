@@ -1,12 +1,12 @@
 //! The scans of a coordinator: who asked for them, how far they are, what they have said.
 //!
-//! `log` is what clients read, `gate` whose turn it is, `drive` takes one scan from its request to its end, `running`
+//! `log` is what clients read, `admission` whose turn it is, `run_scan` takes one scan from its request to its end, `running`
 //! keeps what it has so far, `record` writes it down.
 
-mod drive;
-mod gate;
+mod admission;
 mod log;
 mod record;
+mod run_scan;
 mod running;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,11 +27,11 @@ use crate::prepare::PreparedScan;
 use crate::report::{RunReport, SegmentRun};
 use crate::scheduler::Priority;
 use crate::server::ScanLimits;
-pub(crate) use drive::{Environment, TakenOver, drive, reload};
-pub(crate) use gate::Gate;
+pub(crate) use admission::Admission;
 use log::ScanLog;
-pub(crate) use log::{Cursor, Held};
+pub(crate) use log::{Cursor, HeldBytes};
 pub(crate) use record::Archive;
+pub(crate) use run_scan::{Environment, TakenOver, drive, reload};
 
 /// Scans that run at once, unless another number is set; further ones wait.
 pub const SCANS_MAX: usize = 64;
@@ -127,7 +127,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub fn new(name: String, owner: String, asked: Asked, held: Held) -> Self {
+    pub fn new(name: String, owner: String, asked: Asked, held: HeldBytes) -> Self {
         let stand = Stand { state: pb::ScanState::Queued, ..Stand::default() };
         Self {
             name,
@@ -188,7 +188,7 @@ impl Scan {
     }
 
     /// Of a leader before this one: a scan that runs, or has ended.
-    pub fn of_record(recorded: &Recorded, asked: Asked, held: Held) -> Option<Self> {
+    pub fn of_record(recorded: &Recorded, asked: Asked, held: HeldBytes) -> Option<Self> {
         let header = recorded.header.as_ref()?;
         let mut scan = Self::new(header.scan.clone(), header.owner.clone(), asked, held);
         scan.origin = Origin::Predecessor;

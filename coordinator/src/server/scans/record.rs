@@ -11,7 +11,7 @@ use trawl_protocol::control::{ControlError, ControlStore};
 use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, envelope, pb};
 
-use super::drive::Ended;
+use super::run_scan::Ended;
 use super::running::Answered;
 use super::{Asked, Document, Scan, failure, now_us};
 use crate::durable::ledger::{Ending, Written};
@@ -22,7 +22,7 @@ use crate::durable::{
     Situation, Stored, Writer, decide,
 };
 use crate::prepare::PreparedScan;
-use crate::server::room::Room;
+use crate::server::record_budget::Room;
 
 /// Wait before the control store is asked again for what it did not confirm; doubles up to [`BACK_OFF_MAX`].
 const BACK_OFF: Duration = Duration::from_millis(100);

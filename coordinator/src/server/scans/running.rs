@@ -9,12 +9,12 @@ use trawl_protocol::pb::scan_event::Event;
 use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
-use trawl_worker::Step;
+use trawl_worker::ScanStep;
 
 use super::record::{Recorder, event_of, result_of};
 use super::{ANSWER_BYTES_MAX, Scan};
+use crate::bisection_join::{Glue, Part};
 use crate::durable::Outcome;
-use crate::glue::{Glue, Part};
 use crate::merge::{FailedSegment, Placed};
 use crate::prepare::PreparedScan;
 use crate::report::{
@@ -104,7 +104,7 @@ impl RunningScan {
     }
 
     /// A step, `number` of all from 0, begins; `last`: it gives the answer's rows. `stored`: what an earlier leader kept of it.
-    pub fn begin(&mut self, number: u32, step: Step, last: bool, stored: BTreeMap<u32, Outcome>) {
+    pub fn begin(&mut self, number: u32, step: ScanStep, last: bool, stored: BTreeMap<u32, Outcome>) {
         (self.step, self.last, self.glue) = (number, last, Glue::default());
         for (segment, outcome) in stored {
             match result_of(&outcome) {

@@ -22,7 +22,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// A file of series.
 #[derive(Serialize)]
-struct Part {
+struct DumpFile {
     file: String,
     /// Series, symbols, bars.
     shape: [usize; 3],
@@ -31,8 +31,8 @@ struct Part {
 
 #[derive(Serialize)]
 struct Plans {
-    w1: Part,
-    atc: Part,
+    w1: DumpFile,
+    atc: DumpFile,
 }
 
 #[derive(Serialize)]
@@ -42,7 +42,7 @@ struct Dump {
     device: String,
     symbols: u32,
     bars: u32,
-    inputs: Part,
+    inputs: DumpFile,
     plans: Plans,
 }
 
@@ -56,13 +56,13 @@ pub(super) fn write(executor: &Executor, size: &Size, folder: &Path) -> Result<O
     let shape = |series: usize| [series, size.symbols as usize, size.bars as usize];
     let (file, names) = ("inputs.f64".to_owned(), COLUMNS.map(str::to_owned).to_vec());
     written(&folder.join(&file), (0..COLUMNS.len()).flat_map(|c| market.iter().map(move |symbol| &symbol[c])))?;
-    let inputs = Part { file, shape: shape(COLUMNS.len()), names };
+    let inputs = DumpFile { file, shape: shape(COLUMNS.len()), names };
     let outputs = |file: &str, items: &[&str]| {
         let values = computed(executor, items, &market)?;
         let series = (0..items.len()).flat_map(|output| values.iter().map(move |symbol| &symbol[output]));
         written(&folder.join(file), series)?;
         let names = items.iter().map(|item| (*item).to_owned()).collect();
-        anyhow::Ok(Part { file: file.to_owned(), shape: shape(items.len()), names })
+        anyhow::Ok(DumpFile { file: file.to_owned(), shape: shape(items.len()), names })
     };
     let plans = Plans { w1: outputs("w1.f64", &screen_items())?, atc: outputs("atc.f64", &[ATC])? };
     let (facts, symbols, bars) = (executor.facts(), size.symbols, size.bars);

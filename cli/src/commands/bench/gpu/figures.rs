@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
 use trawl_kernels::cuda::{BACKEND_CUDA, BarsSource, CELL_BYTES, Device, Executor, Lowering};
-use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision, SymbolInput};
 use trawl_plan::{Input, Plan, Program, Schema, compile_expressions};
 
@@ -87,7 +87,7 @@ impl<'a> Measured<'a> {
                 executor.evaluate_in_chunks(program, symbols, from, source, &NoCancel, &mut stages, false)?;
             }
         }
-        let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
+        let spans = stages.spans().iter().filter(|span| span.stage == EngineStage::Kernel);
         Ok(spans.map(|span| span.ended.saturating_duration_since(span.started)).sum())
     }
 

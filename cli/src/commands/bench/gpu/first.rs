@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use trawl_kernels::cuda::{BarsSource, Cache, Device, Executor, ExecutorOptions, Key, Sequence};
-use trawl_kernels::stages::{Stage, Stages};
+use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Executable, NoCancel, Precision};
 use trawl_plan::Program;
 use trawl_plan::catalogue::samples;
@@ -79,7 +79,7 @@ impl<'a> World<'a> {
         let symbols = inputs(&executable, self.market)?;
         let from: Vec<usize> = symbols.iter().map(|s| s.visible - 1).collect();
         self.executor.evaluate_from(&executable, &symbols, &from, Some(&source), &NoCancel, &mut stages)?;
-        let spans = stages.spans().iter().filter(|span| span.stage == Stage::Kernel);
+        let spans = stages.spans().iter().filter(|span| span.stage == EngineStage::Kernel);
         let kernel = spans.map(|span| span.ended.saturating_duration_since(span.started)).sum();
         Ok((begun.elapsed(), kernel))
     }

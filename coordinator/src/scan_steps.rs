@@ -1,0 +1,293 @@
+//! The steps of a scan in order, and what passes between them.
+//!
+//! A plan with cross-sections is run in passes over all segments. From the last stage back, symbols say at which times
+//! they read cross-sections; then, from the first stage on, they give their values at those times, a chunk of times at a
+//! time; at last the rows of the answer. Pure but for the labels of the snapshot's symbol table: both modes drive it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use trawl_market::{SymbolTable, TimeMicros};
+use trawl_protocol::{CrossTable, CrossTimes, CrossValues, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1};
+use trawl_worker::{ScanStep, StepKind};
+
+use crate::cross::reduce_groups;
+use crate::merge::FailedSegment;
+use crate::prepare::PreparedScan;
+
+/// Bytes of values that are gathered at once; more times are gathered in chunks.
+pub const GATHER_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of all cross-sections that a scan keeps; more are refused.
+pub const TABLES_BYTES_MAX: u64 = 1 << 30;
+const VALUE_BYTES: u64 = 8;
+
+/// Why a scan with cross-sections cannot go on.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PassError {
+    /// Too many symbols at too many times.
+    #[error(
+        "the cross-sections of this scan take {needed} bytes ({times} times), at most {TABLES_BYTES_MAX} are kept; \
+         use shorter windows over them"
+    )]
+    TooLarge { needed: u64, times: usize },
+    /// A segment failed in a way that another run may not: a cross-section without it would be another answer.
+    #[error(
+        "segment {segment} failed before the cross-sections were made: {message}; --allow-partial makes them without it"
+    )]
+    Incomplete { segment: u32, kind: ErrorKind, message: String },
+    /// The snapshot's symbol table cannot be read.
+    #[error("{0}")]
+    Labels(String),
+}
+
+/// What became of one cross-section so far: by key, one value for each time.
+#[derive(Debug, Clone, Default)]
+struct Table {
+    times: Vec<TimeMicros>,
+    values: BTreeMap<String, Vec<f64>>,
+}
+
+/// The passes of one scan.
+#[derive(Debug, Clone)]
+pub struct Passes {
+    prepared: PreparedScan,
+    labels: Arc<SymbolTable>,
+    steps: VecDeque<ScanStep>,
+    /// Times at which each cross-section is read.
+    times: BTreeMap<u16, BTreeSet<TimeMicros>>,
+    /// Chunks of the present stage that are still to be gathered.
+    chunks: VecDeque<Vec<CrossTimes>>,
+    tables: BTreeMap<u16, Table>,
+}
+
+impl Passes {
+    /// Before the first pass.
+    ///
+    /// # Errors
+    /// [`PassError::Labels`].
+    pub fn new(prepared: &PreparedScan) -> Result<Self, PassError> {
+        let labels = prepared.dataset.symbol_table().map_err(|e| PassError::Labels(e.to_string()))?;
+        let last = prepared.plan.stages().len() - 1;
+        let times = (1..=last).rev().map(|stage| ScanStep { stage, kind: StepKind::Times });
+        let values = (0..=last).map(|stage| ScanStep { stage, kind: StepKind::Values });
+        Ok(Self {
+            prepared: prepared.clone(),
+            labels,
+            steps: times.chain(values).collect(),
+            times: BTreeMap::new(),
+            chunks: VecDeque::new(),
+            tables: BTreeMap::new(),
+        })
+    }
+
+    /// The step that is to be run now; the last one gives the answer's rows.
+    pub fn step(&self) -> ScanStep {
+        *self.steps.front().expect("the last step is never taken away")
+    }
+
+    /// Whether the present step is the last one.
+    pub fn is_last(&self) -> bool {
+        self.steps.len() == 1
+    }
+
+    /// What the present step is given for some segments: the wanted times, and what their symbols and the references
+    /// read of earlier cross-sections.
+    pub fn input(&self, segments: &[u32]) -> StepInputV1 {
+        let step = self.step();
+        let wanted = match step.kind {
+            StepKind::Times => self.wanted(step.stage),
+            StepKind::Values => self.chunks.front().cloned().unwrap_or_default(),
+        };
+        if step.kind == StepKind::Times || self.tables.is_empty() {
+            return StepInputV1 { wanted, tables: Vec::new() };
+        }
+        let mut keys: BTreeSet<String> = self.prepared.plan.references().iter().map(|s| (*s).to_owned()).collect();
+        keys.extend(segments.iter().flat_map(|segment| self.prepared.symbols_of(*segment)));
+        let cut = |(cross, table): (&u16, &Table)| {
+            let series = self.prepared.plan.crosses[usize::from(*cross)].function.is_market_series();
+            let mine = |(key, _): &(&String, &Vec<f64>)| series || keys.contains(*key);
+            let rows: Vec<(&String, &Vec<f64>)> = table.values.iter().filter(mine).collect();
+            CrossTable {
+                cross: *cross,
+                times: table.times.clone(),
+                keys: rows.iter().map(|(key, _)| (*key).clone()).collect(),
+                values: rows.iter().flat_map(|(_, values)| values.iter().copied()).collect(),
+            }
+        };
+        StepInputV1 { wanted, tables: self.tables.iter().map(cut).collect() }
+    }
+
+    fn wanted(&self, stage: usize) -> Vec<CrossTimes> {
+        let crosses = self.prepared.plan.stages()[stage].crosses.iter().map(|(cross, _, _)| *cross);
+        let times = |cross| CrossTimes {
+            cross,
+            times: self.times.get(&cross).map_or_else(Vec::new, |t| t.iter().copied().collect()),
+        };
+        crosses.map(times).collect()
+    }
+
+    /// Takes what the present step gave and goes on to the next. Not to be called for the last one. `allow_partial`: what
+    /// failed is missing from the populations.
+    ///
+    /// # Errors
+    /// [`PassError`].
+    pub fn advance(
+        &mut self,
+        mut results: Vec<SegmentResultV2>,
+        failures: &[FailedSegment],
+        allow_partial: bool,
+    ) -> Result<(), PassError> {
+        // Damaged bars are damaged everywhere: their symbols are in no population. Anything else might pass, unless
+        // a population without it was asked for.
+        let beyond = failures.iter().find(|f| f.kind != ErrorKind::Permanent && !allow_partial);
+        if let Some(failed) = beyond {
+            let FailedSegment { segment, kind, message, .. } = failed.clone();
+            return Err(PassError::Incomplete { segment, kind, message });
+        }
+        results.sort_by_key(|r| r.segment);
+        match self.step().kind {
+            StepKind::Times => {
+                for result in results {
+                    if let SegmentOutput::Times(needs) = result.output {
+                        for need in needs {
+                            self.times.entry(need.cross).or_default().extend(need.times);
+                        }
+                    }
+                }
+                self.steps.pop_front();
+                if self.step().kind == StepKind::Values {
+                    self.check_size()?;
+                }
+            }
+            StepKind::Values => {
+                self.gather(&results);
+                self.chunks.pop_front();
+                if self.chunks.is_empty() {
+                    self.steps.pop_front();
+                }
+            }
+        }
+        if self.step().kind == StepKind::Values && !self.is_last() && self.chunks.is_empty() {
+            self.chunks = chunks(&self.wanted(self.step().stage), self.prepared.symbol_count() as u64);
+        }
+        Ok(())
+    }
+
+    fn check_size(&self) -> Result<(), PassError> {
+        let times: usize = self.times.values().map(BTreeSet::len).sum();
+        let needed = times as u64 * self.prepared.symbol_count() as u64 * VALUE_BYTES;
+        if needed > TABLES_BYTES_MAX {
+            return Err(PassError::TooLarge { needed, times });
+        }
+        Ok(())
+    }
+
+    /// Puts one chunk of values into the tables.
+    fn gather(&mut self, results: &[SegmentResultV2]) {
+        let Some(chunk) = self.chunks.front().cloned() else { return };
+        let manifest = Arc::clone(&self.prepared.dataset.manifest);
+        let symbols: Vec<&str> = manifest.symbols.iter().map(|s| s.symbol.as_str()).collect();
+        let at: BTreeMap<&str, usize> = symbols.iter().enumerate().map(|(i, s)| (*s, i)).collect();
+        // One that nobody reads has no table: its readers have no bars.
+        for CrossTimes { cross, times } in chunk.into_iter().filter(|c| !c.times.is_empty()) {
+            // Time by time the values of all symbols, in the order of the manifest.
+            let mut panel = vec![f64::NAN; times.len() * symbols.len()];
+            for result in results {
+                let SegmentOutput::Values(given) = &result.output else { continue };
+                let Some(CrossValues { values, .. }) = given.iter().find(|v| v.cross == cross && v.times == times)
+                else {
+                    continue;
+                };
+                for (symbol, values) in self.prepared.symbols_of(result.segment).iter().zip(values.chunks(times.len()))
+                {
+                    let Some(&column) = at.get(symbol.as_str()) else { continue };
+                    values.iter().enumerate().for_each(|(t, v)| panel[t * symbols.len() + column] = *v);
+                }
+            }
+            self.reduce(cross, &times, &symbols, &panel);
+        }
+    }
+
+    fn reduce(&mut self, cross: u16, times: &[TimeMicros], symbols: &[&str], panel: &[f64]) {
+        let section = &self.prepared.plan.crosses[usize::from(cross)];
+        let table = self.tables.entry(cross).or_default();
+        let before = table.times.len();
+        for (values, time) in panel.chunks(symbols.len().max(1)).zip(times) {
+            let group = |i: usize| match &section.by {
+                None => Some(""),
+                Some(by) => self.labels.label_at(symbols[i], by, *time),
+            };
+            let (each, all) = reduce_groups(section.function, values, group);
+            let known = table.times.len();
+            let mut keep = |key: &str, value: f64| {
+                let series = match table.values.get_mut(key) {
+                    Some(series) => series,
+                    None => table.values.entry(key.to_owned()).or_default(),
+                };
+                series.resize(known, f64::NAN);
+                series.push(value);
+            };
+            if section.function.is_market_series() {
+                all.into_iter().for_each(|(key, value)| keep(key, value));
+            } else {
+                symbols.iter().zip(each).for_each(|(symbol, value)| keep(symbol, value));
+            }
+            table.times.push(*time);
+        }
+        debug_assert_eq!(table.times.len(), before + times.len());
+        let known = table.times.len();
+        table.values.values_mut().for_each(|series| series.resize(known, f64::NAN));
+    }
+}
+
+/// Cuts times so that a chunk's values of all symbols fit into [`GATHER_BYTES_MAX`]. At least one chunk.
+fn chunks(wanted: &[CrossTimes], symbols: u64) -> VecDeque<Vec<CrossTimes>> {
+    let most = (GATHER_BYTES_MAX / (symbols.max(1) * VALUE_BYTES)).max(1) as usize;
+    let mut chunks: VecDeque<Vec<CrossTimes>> = VecDeque::new();
+    let (mut chunk, mut used): (Vec<CrossTimes>, usize) = (Vec::new(), 0);
+    for CrossTimes { cross, times } in wanted {
+        let mut rest = times.as_slice();
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(most - used));
+            chunk.push(CrossTimes { cross: *cross, times: now.to_vec() });
+            used += now.len();
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+            chunks.push_back(std::mem::take(&mut chunk));
+            used = 0;
+        }
+        if used == most {
+            chunks.push_back(std::mem::take(&mut chunk));
+            used = 0;
+        }
+    }
+    if !chunk.is_empty() || chunks.is_empty() {
+        chunks.push_back(chunk);
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_hold_every_time_once_and_stay_within_the_limit() {
+        let symbols = GATHER_BYTES_MAX / VALUE_BYTES / 10;
+        let wanted = vec![
+            CrossTimes { cross: 0, times: (0..25).collect() },
+            CrossTimes { cross: 1, times: Vec::new() },
+            CrossTimes { cross: 2, times: (0..5).collect() },
+        ];
+        let cut = chunks(&wanted, symbols);
+        assert!(cut.iter().all(|c| c.iter().map(|w| w.times.len()).sum::<usize>() <= 10), "{cut:?}");
+        for want in &wanted {
+            let all: Vec<i64> =
+                cut.iter().flatten().filter(|c| c.cross == want.cross).flat_map(|c| c.times.clone()).collect();
+            assert_eq!(all, want.times);
+        }
+        assert_eq!(chunks(&[], 1).len(), 1);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a coordinator does while it leads: one term after the other, each with a dispatcher, scans and records of its own.
+//!
+//! A term begins as soon as the workers are followed; everything that was accepted before is taken over while it leads
+//! (`upkeep`). At its end everything stops at once: nothing is said to clients, recorded or dispatched by one that leads no
+//! longer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, watch};
+use trawl_market::Store;
+use trawl_protocol::control::{ControlError, ControlStore};
+use trawl_protocol::security::Connector;
+
+use super::dispatcher::Dispatcher;
+use super::leadership::{Leadership, Term};
+use super::record_budget::Room;
+use super::scans::{Admission, Archive, Environment, HELD_BYTES_MAX, HeldBytes, Scans, TakenOver};
+use super::service::CoordinatorRole;
+use super::upkeep::{keep_tidy, take_over};
+use super::{ScanLimits, membership};
+use crate::durable::{self, Ledger, ResultStore, RetentionPolicy};
+use crate::scheduler::Limits;
+
+/// Changes of membership that wait for the dispatcher.
+const MEMBERS_WAITING_MAX: usize = 256;
+/// Documents that are compiled at once.
+const PREPARING_MAX: usize = 4;
+/// Documents of scans that were taken over that are compiled at once, beside those.
+const RESUMING_MAX: usize = 2;
+/// Wait before a term's beginning is tried again.
+const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// What all terms share.
+pub(crate) struct Realm {
+    pub store: Store,
+    pub control: Arc<dyn ControlStore>,
+    pub cluster_name: String,
+    pub results: ResultStore,
+    pub retention: RetentionPolicy,
+    /// How workers are reached.
+    pub connector: Connector,
+    pub scans: ScanLimits,
+    pub limits: Limits,
+    pub start_timeout: Duration,
+}
+
+/// A task without which a leader does nothing ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+/// Leads whenever it is this coordinator's turn, until `quit`. What it is at present is told to `standing`.
+pub(crate) async fn govern(
+    realm: Realm,
+    mut leadership: watch::Receiver<Leadership>,
+    standing: watch::Sender<CoordinatorRole>,
+    mut quit: watch::Receiver<bool>,
+) -> Result<(), Broken> {
+    loop {
+        let now = leadership.borrow_and_update().clone();
+        match now {
+            Leadership::Standby { leader } => {
+                standing.send_replace(CoordinatorRole::Following(leader.map(|leader| leader.address)));
+                tokio::select! {
+                    changed = leadership.changed() => if changed.is_err() { return Ok(()) },
+                    _ = quit.wait_for(|quit| *quit) => return Ok(()),
+                }
+            }
+            Leadership::Leading(term) => {
+                let (over, is_over) = watch::channel(false);
+                tracing::info!(epoch = term.epoch, "this coordinator leads");
+                let (tell, taken_over) = watch::channel(TakenOver::Nothing);
+                let reign = async {
+                    let environment = begin(&realm, &term, (is_over, taken_over)).await;
+                    standing.send_replace(CoordinatorRole::Leading(Box::new(environment.clone())));
+                    let tidy = async {
+                        take_over(&realm, &environment, &tell).await;
+                        keep_tidy(&realm, &environment).await;
+                    };
+                    tokio::select! {
+                        () = tidy => {}
+                        () = environment.dispatcher.ended() => {}
+                    }
+                };
+                let left = tokio::select! {
+                    // Neither ends by itself. A leader without one of them would hold its lease and do nothing.
+                    () = reign => {
+                        over.send_replace(true);
+                        standing.send_replace(CoordinatorRole::Following(None));
+                        tracing::error!(epoch = term.epoch, "internal error: a task of the leader ended, this coordinator resigns");
+                        return Err(Broken);
+                    }
+                    _ = leadership.wait_for(|now| !matches!(now, Leadership::Leading(t) if t.epoch == term.epoch)) => false,
+                    _ = quit.wait_for(|quit| *quit) => true,
+                };
+                over.send_replace(true);
+                standing.send_replace(CoordinatorRole::Following(None));
+                tracing::info!(epoch = term.epoch, "this coordinator leads no longer");
+                if left {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Begins a term, however often it takes.
+async fn begin(
+    realm: &Realm,
+    term: &Term,
+    (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
+) -> Environment {
+    loop {
+        match try_begin(realm, term, (over.clone(), taken_over.clone())).await {
+            Ok(environment) => return environment,
+            Err(error) => tracing::warn!(%error, "this coordinator cannot take over yet"),
+        }
+        tokio::time::sleep(BACK_OFF).await;
+    }
+}
+
+async fn try_begin(
+    realm: &Realm,
+    term: &Term,
+    (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
+) -> Result<Environment, ControlError> {
+    let (members, told) = mpsc::channel(MEMBERS_WAITING_MAX);
+    let control = Arc::clone(&realm.control);
+    membership::follow(control, &realm.cluster_name, realm.start_timeout, members).await?;
+    let held = HeldBytes::default();
+    let durable_term = durable::Term { key: term.leader_key.to_string(), epoch: term.epoch };
+    Ok(Environment {
+        store: realm.store.clone(),
+        dispatcher: Dispatcher::start(realm.limits, told, realm.connector.clone(), term.epoch),
+        scans: Arc::new(Scans::new(realm.scans)),
+        gate: Admission::new(realm.scans.running, HELD_BYTES_MAX, held.clone()),
+        held,
+        archive: Archive {
+            ledger: Ledger::new(Arc::new(Arc::clone(&realm.control)), &realm.cluster_name, durable_term),
+            results: realm.results.clone(),
+            room: Room::default(),
+        },
+        preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
+        resuming: Arc::new(Semaphore::new(RESUMING_MAX)),
+        no_worker_timeout_ms: realm.limits.no_worker_timeout_ms,
+        over,
+        taken_over,
+    })
+}

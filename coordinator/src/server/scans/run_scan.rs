@@ -1,0 +1,520 @@
+//! One scan from its request to its end: prepare, record, wait for a turn, run step by step, merge.
+//!
+//! It decides nothing about shards or attempts (the scheduler does) and nothing about clients: what it has to say goes
+//! into the scan's log.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tonic::Code;
+use tracing::Instrument as _;
+use trawl_market::{AsOf, MarketErrorKind, Store};
+use trawl_plan::ScanDocument;
+use trawl_protocol::error::{status_of, text_of};
+use trawl_protocol::limits::bounded_reason;
+use trawl_protocol::pb::scan_event::Event;
+use trawl_protocol::{ErrorKind, Failure, pb, trace};
+use trawl_telemetry::metrics::catalogue::coordinator::{
+    REFUSALS, Refusal, SCAN_DURATION, SCAN_WAIT, SCANS_ENDED, ScanEnd,
+};
+use trawl_telemetry::metrics::current_trace;
+use trawl_telemetry::names::{attribute, span as name};
+use trawl_telemetry::spans;
+
+use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
+use super::running::{Answered, RunningScan, Stopped};
+use super::{Admission, Document, HeldBytes, Scan, Scans, failure, now_us};
+use crate::durable::{Recorded, pins};
+use crate::local::seconds;
+use crate::prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
+use crate::report::ms_since;
+use crate::scan_steps::{PassError, Passes};
+use crate::server::dispatcher::{Dispatcher, Submission};
+use crate::server::work::WorkShare;
+
+/// How long what an accepted scan needs may be away when it is taken over.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Wait before it is looked for again; doubles up to [`PATIENCE_BACK_OFF_MAX`].
+const PATIENCE_BACK_OFF: Duration = Duration::from_millis(200);
+/// Longest wait.
+const PATIENCE_BACK_OFF_MAX: Duration = Duration::from_secs(10);
+
+/// What the scans of one term share.
+#[derive(Clone)]
+pub(crate) struct Environment {
+    pub store: Store,
+    pub dispatcher: Dispatcher,
+    pub scans: Arc<Scans>,
+    pub gate: Admission,
+    pub held: HeldBytes,
+    pub archive: Archive,
+    /// Plans that are compiled at once.
+    pub preparing: Arc<Semaphore>,
+    /// The same, of scans that were taken over and wait: they hold up no new one.
+    pub resuming: Arc<Semaphore>,
+    /// What of the scans that were recorded before this term is known by now.
+    pub taken_over: watch::Receiver<TakenOver>,
+    pub no_worker_timeout_ms: u64,
+    /// Set once, when the term is over: nothing more is said, recorded or dispatched.
+    pub over: watch::Receiver<bool>,
+}
+
+/// How far a new leader has read what is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TakenOver {
+    Nothing,
+    /// The scans that run and wait.
+    Open,
+    /// Those that ended too.
+    All,
+}
+
+/// Why a scan has no answer.
+pub(super) enum Ended {
+    /// It is told so.
+    Failed(pb::Refused),
+    /// The term is over: another coordinator goes on with it.
+    Over,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(pb::Refused { failure: Some(failure.into()), diagnostics_json: String::new() })
+    }
+}
+
+/// Runs a scan, from nothing or from what an earlier leader `recorded`. Its log is closed at the end, whatever happens.
+pub(crate) async fn drive(environment: Environment, scan: Arc<Scan>, recorded: Option<Recorded>) {
+    let driven = AssertUnwindSafe(drive_to_end(&environment, &scan, recorded)).catch_unwind();
+    let ended = tokio::select! {
+        ended = driven => match ended {
+            Ok(ended) => ended,
+            Err(_) => end_after_panic(&environment, &scan).await,
+        },
+        () = until_over(&environment.over) => Err(Ended::Over),
+    };
+    let end = match ended {
+        Ok(Ok(Answered { summary, failed_symbols, .. })) => {
+            scan.ended(Ok((&summary.answer_digest, failed_symbols)));
+            scan.log.close(Event::Summary(summary));
+            ScanEnd::Done
+        }
+        Ok(Err(refused)) => {
+            let failure = Failure::from(refused.failure.clone().unwrap_or_default());
+            scan.ended(Err(&failure));
+            // What failed is kept, whatever the sampler said; what somebody cancelled did not fail.
+            if failure.kind != ErrorKind::Cancelled {
+                let span = tracing::Span::current();
+                spans::fail(&span, failure.kind.name(), failure.message.clone());
+                spans::keep(&span);
+            }
+            scan.log.close(Event::Refused(refused));
+            if failure.kind == ErrorKind::Cancelled { ScanEnd::Cancelled } else { ScanEnd::Failed }
+        }
+        Err(_) => {
+            scan.log.abandon(status_of(
+                Code::Unavailable,
+                ErrorKind::Retryable,
+                "this coordinator leads no longer; another goes on with the scan",
+            ));
+            ScanEnd::HandedOver
+        }
+    };
+    if scan.was_accepted() {
+        // One that is recorded, and could not go on, was accepted all the same.
+        scan.accepted();
+        scan.tell_end(end);
+        SCANS_ENDED.of(end).inc();
+        SCAN_DURATION.observe(end, scan.asked.received.elapsed(), current_trace());
+        if scan.asked.durable && !scan.is_recorded() {
+            // Its recording failed: the same request may be made again, and is a new one, or what came to stand after all.
+            environment.scans.forget(&scan.name);
+        } else {
+            environment.scans.end(&scan.name);
+        }
+    } else {
+        // Refused: it never was a scan.
+        REFUSALS.of(Refusal::NotAccepted).inc();
+        environment.scans.forget(&scan.name);
+    }
+}
+
+/// A mistake of this program ends the scan that met it, and no other.
+async fn end_after_panic(environment: &Environment, scan: &Arc<Scan>) -> Result<Result<Answered, pb::Refused>, Ended> {
+    tracing::error!(scan = scan.name, "internal error: the task of a scan panicked; the scan ends as failed");
+    let failure = Failure::new(ErrorKind::Permanent, "internal error: the task of this scan panicked");
+    if scan.is_recorded() {
+        let end = end_of(scan.generation(), Err(failure.clone()));
+        tokio::select! {
+            ended = record::end(&environment.archive, &scan.name, end) => ended?,
+            () = until_over(&environment.over) => return Err(Ended::Over),
+        }
+    }
+    let failure = Some(failure.into());
+    Ok(Err(pb::Refused { failure, diagnostics_json: String::new() }))
+}
+
+/// Runs a scan and records its end, if it is recorded at all.
+async fn drive_to_end(
+    environment: &Environment,
+    scan: &Arc<Scan>,
+    recorded: Option<Recorded>,
+) -> Result<Result<Answered, pb::Refused>, Ended> {
+    let answered = match run(environment, scan, recorded).await {
+        Ok(answered) => Ok(answered),
+        Err(Ended::Failed(refused)) => Err(refused),
+        Err(Ended::Over) => return Err(Ended::Over),
+    };
+    if scan.is_recorded() {
+        let outcome = answered.as_ref().map_err(|r| Failure::from(r.failure.clone().unwrap_or_default()));
+        record::end(&environment.archive, &scan.name, end_of(scan.generation(), outcome)).await?;
+        let (store, dataset, name) = (environment.store.clone(), scan.info().dataset, scan.name.clone());
+        // What stays is taken away when the pins are renewed.
+        tokio::task::spawn_blocking(move || pins::let_go(&store, &dataset, &name));
+    }
+    Ok(answered)
+}
+
+/// Ends when the term does.
+async fn until_over(over: &watch::Receiver<bool>) {
+    // A sender that is gone is a term that is over.
+    let _ = over.clone().wait_for(|over| *over).await;
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn late(scan: &Scan) -> Failure {
+    let message = format!("the scan was not done within {}", seconds(scan.asked.allowed.unwrap_or_default()));
+    Failure::new(ErrorKind::DeadlineExceeded, message)
+}
+
+fn cancelled() -> Failure {
+    Failure::new(ErrorKind::Cancelled, "the scan was cancelled")
+}
+
+async fn run(environment: &Environment, scan: &Arc<Scan>, recorded: Option<Recorded>) -> Result<Answered, Ended> {
+    let known = recorded.as_ref().and_then(|r| r.header.as_ref()).map(|header| header.dataset.clone());
+    let mut patience = Patience::new(recorded.is_some());
+    let permits = if recorded.is_some() { &environment.resuming } else { &environment.preparing };
+    let mut prepared = loop {
+        match prepared(environment, permits, scan, known.clone()).await {
+            Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
+            other => break other?,
+        }
+    };
+    scan.describe(&prepared);
+    if scan.asked.durable {
+        let (store, dataset, name) = (environment.store.clone(), prepared.dataset_reference(), scan.name.clone());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = pins::hold(&store, &dataset, &name, now_us()) {
+                tracing::warn!(%error, "a snapshot cannot be pinned: whoever deletes snapshots may take this scan's");
+            }
+        });
+    }
+    let mut accepting = match (&recorded, scan.asked.durable) {
+        (None, true) => {
+            let header = header_of(scan, &prepared, trace::context_of(&tracing::Span::current()));
+            Accepting::start(&environment.archive, scan, header)
+        }
+        _ => Accepting::none(),
+    };
+    let waiting = Instant::now();
+    let turn = match environment.gate.try_enter() {
+        Some(turn) => {
+            SCAN_WAIT.observe((), Duration::ZERO, current_trace());
+            turn
+        }
+        None => {
+            let (asked, waits) = (Instant::now(), WorkShare::of(prepared.cost_ns()));
+            // What was compiled would fill the memory while it waits.
+            let snapshot = prepared.dataset_reference();
+            scan.log.push(Event::Accepted(accepted(scan, &prepared)));
+            drop(prepared);
+            accepting.done(scan).await?;
+            scan.accepted();
+            let turn = tokio::select! {
+                turn = environment.gate.enter(scan.asked.priority).instrument(tracing::info_span!(name::QUEUE)) => turn,
+                () = scan.until_cancelled() => return Err(cancelled().into()),
+                () = until(scan.asked.deadline) => return Err(late(scan).into()),
+            };
+            drop(waits);
+            SCAN_WAIT.observe((), asked.elapsed(), current_trace());
+            prepared = self::prepared(environment, &environment.preparing, scan, Some(snapshot)).await?;
+            turn
+        }
+    };
+    let waited = waiting.elapsed();
+    let stored = match &recorded {
+        Some(recorded) => {
+            let mut patience = Patience::new(true);
+            loop {
+                match record::resume(&environment.archive, scan, recorded, &prepared).await {
+                    Err(Ended::Failed(refused)) => patience.bear(scan, refused).await?,
+                    other => break other?,
+                }
+            }
+        }
+        None => StoredSteps::new(),
+    };
+    scan.accepted();
+    if scan.log.is_empty() {
+        scan.log.push(Event::Accepted(accepted(scan, &prepared)));
+    }
+    let answered = steps(environment, scan, Arc::new(prepared), &mut accepting, (stored, waited)).await;
+    drop(turn);
+    // One that fails before it is recorded is recorded all the same: else it would begin anew when the commit arrives.
+    accepting.done(scan).await?;
+    answered
+}
+
+/// What an accepted scan needs may be away for a while when it is taken over.
+struct Patience {
+    accepted: bool,
+    since: Instant,
+    wait: Duration,
+}
+
+impl Patience {
+    fn new(accepted: bool) -> Self {
+        Self { accepted, since: Instant::now(), wait: PATIENCE_BACK_OFF }
+    }
+
+    /// Waits before another try, or has had enough.
+    async fn bear(&mut self, scan: &Scan, refused: pb::Refused) -> Result<(), Ended> {
+        let failure = Failure::from(refused.failure.clone().unwrap_or_default());
+        let late = self.since.elapsed() > PATIENCE || scan.asked.deadline.is_some_and(|at| at <= Instant::now());
+        if !self.accepted || failure.kind != ErrorKind::Retryable || late {
+            return Err(Ended::Failed(refused));
+        }
+        tracing::warn!(scan = scan.name, %failure, "an accepted scan cannot go on yet");
+        tokio::select! {
+            () = tokio::time::sleep(self.wait) => {}
+            () = scan.until_cancelled() => return Err(cancelled().into()),
+        }
+        self.wait = (self.wait * 2).min(PATIENCE_BACK_OFF_MAX);
+        Ok(())
+    }
+}
+
+/// What clients are told first.
+fn accepted(scan: &Scan, prepared: &PreparedScan) -> pb::Accepted {
+    let (spec, manifest) = (prepared.merge_spec(), &prepared.dataset.manifest);
+    pb::Accepted {
+        scan_id: scan.name.clone(),
+        identity_json: serde_json::to_string(&spec.identity).unwrap_or_default(),
+        select: spec.select,
+        rank_descending: spec.descending,
+        limit: spec.limit,
+        segments: u32::try_from(prepared.segments.len()).unwrap_or(u32::MAX),
+        symbols: prepared.symbol_count() as u64,
+        synthetic: manifest.synthetic,
+        timeframe: manifest.timeframe.clone(),
+        points_json: serde_json::to_string(&spec.points).unwrap_or_default(),
+        best: spec.best,
+        generation: scan.generation(),
+        durable: scan.asked.durable,
+    }
+}
+
+/// Compiles the document, over the newest snapshot or the one that was taken before.
+async fn prepared(
+    environment: &Environment,
+    permits: &Arc<Semaphore>,
+    scan: &Arc<Scan>,
+    snapshot: Option<String>,
+) -> Result<PreparedScan, Ended> {
+    let permit = tokio::select! {
+        permit = Arc::clone(permits).acquire_owned() => permit,
+        () = scan.until_cancelled() => return Err(cancelled().into()),
+        () = until(scan.asked.deadline) => return Err(late(scan).into()),
+    };
+    let stored = record::stored_document(&environment.archive, scan).await?;
+    let (store, owned, span) = (environment.store.clone(), Arc::clone(scan), tracing::Span::current());
+    let preparing = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let asked = &owned.asked;
+        let document_json = match (&stored, &asked.document) {
+            (Some(json), _) | (None, Document::Here(json)) => json.as_str(),
+            (None, Document::Stored { .. }) => "",
+        };
+        span.in_scope(|| prepare_document(&store, document_json, &asked.as_of, snapshot.as_deref()))
+    });
+    let backend = match scan.asked.backend.get() {
+        Some(backend) => backend.clone(),
+        None => {
+            let chosen = environment.dispatcher.backend().await;
+            scan.asked.backend.get_or_init(|| chosen).clone()
+        }
+    };
+    let prepared = tokio::select! {
+        prepared = preparing => prepared,
+        // Files that hang hold their thread, and not the scan.
+        () = until(scan.asked.deadline) => return Err(late(scan).into()),
+    };
+    match prepared {
+        Ok(prepared) => prepared.map(|prepared| prepared.on(&backend)).map_err(Ended::Failed),
+        Err(_) => Err(Failure::new(ErrorKind::Permanent, "internal error while the scan was prepared").into()),
+    }
+}
+
+/// Reads and prepares a document; blocks on the dataset's files.
+fn prepare_document(
+    store: &Store,
+    document_json: &str,
+    as_of: &AsOf,
+    snapshot: Option<&str>,
+) -> Result<PreparedScan, pb::Refused> {
+    let refused = |failure: Failure, diagnostics_json| pb::Refused { failure: Some(failure.into()), diagnostics_json };
+    let document = ScanDocument::from_json(document_json).map_err(|error| {
+        let message = format!("the scan document cannot be read: {error}");
+        refused(failure(ErrorKind::Invalid, message), String::new())
+    })?;
+    let prepared = match snapshot {
+        None => prepare(store, &document, as_of.clone()),
+        // The very one that was taken before, whatever has been imported since.
+        Some(snapshot) => store
+            .open(snapshot)
+            .map_err(PrepareError::from)
+            .and_then(|dataset| prepare_opened(dataset, &document, as_of.clone())),
+    };
+    prepared.map_err(|error| {
+        let kind = match &error {
+            PrepareError::Dataset(error) => match error.kind() {
+                MarketErrorKind::Invalid => ErrorKind::Invalid,
+                MarketErrorKind::Permanent => ErrorKind::Permanent,
+                MarketErrorKind::Retryable => ErrorKind::Retryable,
+            },
+            _ => ErrorKind::Invalid,
+        };
+        let diagnostics_json = match &error {
+            PrepareError::Plan(mistakes) => serde_json::to_string(mistakes).unwrap_or_default(),
+            _ => String::new(),
+        };
+        refused(failure(kind, text_of(&error)), diagnostics_json)
+    })
+}
+
+fn of_pass(error: &PassError) -> Failure {
+    let kind = match error {
+        PassError::TooLarge { .. } => ErrorKind::Invalid,
+        PassError::Incomplete { kind, .. } => *kind,
+        PassError::Labels(_) => ErrorKind::Permanent,
+    };
+    Failure::new(kind, bounded_reason(text_of(error)))
+}
+
+/// The steps one after the other, and the merge.
+async fn steps(
+    environment: &Environment,
+    scan: &Arc<Scan>,
+    prepared: Arc<PreparedScan>,
+    accepting: &mut Accepting,
+    (mut stored, waited): (StoredSteps, Duration),
+) -> Result<Answered, Ended> {
+    let span = tracing::Span::current();
+    let mut passes = Arc::new(Passes::new(&prepared).map_err(|error| of_pass(&error))?);
+    let recorder = scan.asked.durable.then(|| Recorder::new(&environment.archive, scan));
+    let head = accepted(scan, &prepared);
+    let mut running = RunningScan::new(Arc::clone(scan), Arc::clone(&prepared), head, recorder, waited);
+    let mut number = 0;
+    loop {
+        running.begin(number, passes.step(), passes.is_last(), stored.remove(&number).unwrap_or_default());
+        let missing = running.missing();
+        if missing.is_empty() {
+            accepting.done(scan).await?;
+        } else {
+            let (news, told) = mpsc::unbounded_channel();
+            let submission = Submission {
+                scan_name: scan.name.clone(),
+                generation: scan.generation(),
+                prepared: Arc::clone(&prepared),
+                segments: Arc::new(missing),
+                number,
+                passes: Arc::clone(&passes),
+                shards: scan.asked.shards,
+                priority: scan.asked.priority,
+                waits: scan.asked.durable,
+                deadline: scan.asked.deadline,
+                trace: trace::context_of(&span),
+                news,
+            };
+            let Some(submitted) = environment.dispatcher.submit(submission).await else { return Err(Ended::Over) };
+            running.planned(submitted);
+            let stopped = tokio::select! {
+                // Work goes on while the scan is being recorded; clients see nothing of it before it is.
+                followed = async {
+                    let (followed, accepted) =
+                        tokio::join!(running.follow(told, environment.no_worker_timeout_ms), accepting.done(scan));
+                    accepted.map(|()| followed)
+                } => match followed {
+                    Ok(Ok(())) => None,
+                    Ok(Err(stopped)) => Some(stopped.into_ended(scan)),
+                    Err(ended) => Some(ended),
+                },
+                () = scan.until_cancelled() => Some(cancelled().into()),
+            };
+            if let Some(ended) = stopped {
+                environment.dispatcher.cancel(submitted.scan).await;
+                return Err(ended);
+            }
+        }
+        if passes.is_last() {
+            return tokio::select! {
+                answered = running.answer() => Ok(answered?),
+                () = scan.until_cancelled() => Err(cancelled().into()),
+                () = until(scan.asked.deadline) => Err(late(scan).into()),
+            };
+        }
+        let (results, failures) = running.take_step();
+        let allow_partial = scan.asked.allow_partial;
+        let (began, span) =
+            (Instant::now(), tracing::info_span!(name::CROSS_SECTION, { attribute::STEP } = i64::from(number) + 1));
+        let advanced = tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
+            // The dispatcher may hold its share of the step before for a moment longer.
+            let mut passes = Arc::try_unwrap(passes).unwrap_or_else(|shared| Passes::clone(&shared));
+            passes.advance(results, &failures, allow_partial).map(|()| Arc::new(passes))
+        });
+        passes = match advanced.await {
+            Ok(advanced) => advanced.map_err(|error| of_pass(&error))?,
+            Err(_) => {
+                let message = "internal error while cross-sections were made";
+                return Err(Failure::new(ErrorKind::Permanent, message).into());
+            }
+        };
+        scan.report().cross_ms += ms_since(began);
+        number += 1;
+    }
+}
+
+impl Stopped {
+    fn into_ended(self, scan: &Scan) -> Ended {
+        match self {
+            Self::Late => late(scan).into(),
+            Self::Failed(failure) => failure.into(),
+            Self::Over => Ended::Over,
+        }
+    }
+}
+
+/// What an ended scan said, from the result store.
+///
+/// # Errors
+/// Why it cannot be had.
+pub(crate) async fn reload(environment: &Environment, scan: &Arc<Scan>) -> Result<Vec<Event>, Failure> {
+    let snapshot = scan.info().dataset;
+    let prepared = match prepared(environment, &environment.preparing, scan, Some(snapshot)).await {
+        Ok(prepared) => prepared,
+        Err(Ended::Failed(refused)) => return Err(Failure::from(refused.failure.unwrap_or_default())),
+        Err(Ended::Over) => return Err(Failure::new(ErrorKind::Retryable, "this coordinator leads no longer")),
+    };
+    record::reload(&environment.archive, scan, &prepared).await
+}

@@ -1,0 +1,88 @@
+//! What a task computes: a primitive, or a group of them that is run in one pass.
+
+use std::sync::Arc;
+
+use trawl_plan::graph::{Bits, Op};
+
+use crate::cpu::primitives::trend::{self, TrendMean};
+
+/// What a task computes. See `composite` for the groups.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum FusedOp {
+    /// One primitive.
+    Op(Op),
+    TrueRange,
+    SumOver(Bits),
+    PairOver(Bits),
+    Apart,
+    PlusScaled(Bits),
+    MinusScaled(Bits),
+    Within,
+    Standing(Bits),
+    Flows,
+    Share,
+    Bands {
+        up: Bits,
+        down: Bits,
+    },
+    AverageRange(u32),
+    Strength(u32),
+    Convergence {
+        fast: u32,
+        delay: u32,
+        slow: u32,
+        signal: u32,
+    },
+    Directional(u32),
+    Weighed,
+    /// Averages of one series that are made in one pass, in the order of the outputs.
+    TrendMeans(Arc<[TrendMean]>),
+}
+
+impl FusedOp {
+    /// Whether it runs from the first bar.
+    pub fn is_recursive(&self) -> bool {
+        match self {
+            Self::Op(op) => op.facts().is_recursive(),
+            Self::TrendMeans(means) => means.iter().any(|m| m.op().facts().is_recursive()),
+            Self::AverageRange(_) | Self::Strength(_) | Self::Convergence { .. } | Self::Directional(_) => true,
+            Self::Weighed => true,
+            Self::TrueRange
+            | Self::SumOver(_)
+            | Self::PairOver(_)
+            | Self::Apart
+            | Self::PlusScaled(_)
+            | Self::MinusScaled(_)
+            | Self::Within
+            | Self::Standing(_)
+            | Self::Flows
+            | Self::Share
+            | Self::Bands { .. } => false,
+        }
+    }
+
+    /// Rows before the current one that it reads of its inputs.
+    pub fn reads_back(&self) -> usize {
+        match self {
+            Self::Op(op) => op.facts().reads_back,
+            Self::TrendMeans(means) => trend::reads_back(means),
+            // What a group looks back at is among its inputs or its state.
+            Self::TrueRange
+            | Self::SumOver(_)
+            | Self::PairOver(_)
+            | Self::Apart
+            | Self::PlusScaled(_)
+            | Self::MinusScaled(_)
+            | Self::Within
+            | Self::Standing(_)
+            | Self::Flows
+            | Self::Share
+            | Self::Bands { .. }
+            | Self::AverageRange(_)
+            | Self::Strength(_)
+            | Self::Convergence { .. }
+            | Self::Directional(_)
+            | Self::Weighed => 0,
+        }
+    }
+}

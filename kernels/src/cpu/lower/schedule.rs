@@ -1,0 +1,292 @@
+//! What of a program is run, in which order, and where its series are kept.
+
+use trawl_plan::Program;
+use trawl_plan::graph::{Node, NodeId, Op};
+
+use crate::cpu::lower::fuse::{FusedTask, fuse};
+use crate::cpu::lower::fused_op::FusedOp;
+
+/// Where a node's values are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskInput {
+    /// The node that is read.
+    pub of: NodeId,
+    pub place: SeriesPlace,
+    /// Bars late.
+    pub lag: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SeriesPlace {
+    /// An input of the program.
+    Column(usize),
+    Slot(usize),
+}
+
+/// Some work, once a strip.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub work: FusedOp,
+    pub inputs: Vec<TaskInput>,
+    /// Slots it writes.
+    pub outputs: Vec<usize>,
+    /// What it makes: says from which row on it runs.
+    pub nodes: Vec<NodeId>,
+}
+
+/// What a slot holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slot {
+    /// The same value at every bar.
+    Constant(f64),
+    /// A ring that holds so many bars before the strip.
+    Ring(usize),
+}
+
+/// The tasks of a program, and its slots. Series that nobody reads back share slots, so that they stay in cache.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    pub tasks: Vec<Task>,
+    pub slots: Vec<Slot>,
+    /// Per output of the program.
+    pub outputs: Vec<TaskInput>,
+}
+
+/// The node whose values `id` repeats, and how many bars later: lags are read, not run.
+fn origin(nodes: &[Node], id: NodeId) -> (NodeId, usize) {
+    let (mut id, mut lag) = (id, 0usize);
+    while let Op::Lag(bars) = nodes[id.index()].op {
+        lag = lag.saturating_add(bars as usize);
+        id = nodes[id.index()].inputs[0];
+    }
+    (id, lag)
+}
+
+impl Tasks {
+    /// Of a program that is cut into `parts`.
+    pub fn of(program: &Program, fused: Vec<FusedTask>) -> Self {
+        let nodes = program.nodes();
+        // Bars that are read of each node before the current one, and the last task that reads it.
+        let mut history = vec![0usize; nodes.len()];
+        let mut last = vec![0usize; nodes.len()];
+        for (i, part) in fused.iter().enumerate() {
+            for id in &part.inputs {
+                let (of, lag) = origin(nodes, *id);
+                history[of.index()] = history[of.index()].max(lag.saturating_add(part.work.reads_back()));
+                last[of.index()] = i;
+            }
+        }
+        for id in &program.outputs {
+            let (of, lag) = origin(nodes, *id);
+            history[of.index()] = history[of.index()].max(lag);
+            last[of.index()] = usize::MAX;
+        }
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut slot_of = vec![usize::MAX; nodes.len()];
+        for (slot, node) in slot_of.iter_mut().zip(nodes) {
+            if let Op::Constant(bits) = node.op {
+                *slot = slots.len();
+                slots.push(Slot::Constant(bits.value()));
+            }
+        }
+        let mut free: Vec<usize> = Vec::new();
+        let mut tasks = Vec::with_capacity(fused.len());
+        for (i, part) in fused.into_iter().enumerate() {
+            for id in &part.outputs {
+                let ring = history[id.index()];
+                // A freed slot has no room for history: it waits for the next series that needs none.
+                let freed = if ring == 0 { free.pop() } else { None };
+                slot_of[id.index()] = freed.unwrap_or_else(|| {
+                    slots.push(Slot::Ring(ring));
+                    slots.len() - 1
+                });
+            }
+            let source = |id: &NodeId| source(nodes, &slot_of, *id);
+            let inputs = part.inputs.iter().map(source).collect();
+            // Slots are freed after their last use, unless later tasks still need their history.
+            let mut read: Vec<NodeId> =
+                part.inputs.iter().chain(&part.outputs).map(|id| origin(nodes, *id).0).collect();
+            read.sort_unstable();
+            read.dedup();
+            for id in read {
+                let leaf = matches!(nodes[id.index()].op, Op::Column(_) | Op::Constant(_));
+                if !leaf && last[id.index()] <= i && history[id.index()] == 0 {
+                    free.push(slot_of[id.index()]);
+                }
+            }
+            let outputs = part.outputs.iter().map(|id| slot_of[id.index()]).collect();
+            tasks.push(Task { work: part.work, inputs, outputs, nodes: part.outputs });
+        }
+        let outputs = program.outputs.iter().map(|id| source(nodes, &slot_of, *id)).collect();
+        Self { tasks, slots, outputs }
+    }
+}
+
+fn source(nodes: &[Node], slot_of: &[usize], id: NodeId) -> TaskInput {
+    let (of, lag) = origin(nodes, id);
+    let place = if let Op::Column(column) = nodes[of.index()].op {
+        SeriesPlace::Column(usize::from(column))
+    } else {
+        SeriesPlace::Slot(slot_of[of.index()])
+    };
+    TaskInput { of, place, lag }
+}
+
+/// How many bars before the first wanted one something begins that begins with the first bar of all.
+const EVERY_BAR: usize = usize::MAX;
+
+/// How far before the first wanted bar tasks run and inputs are read: told once, for every bar that can be wanted.
+#[derive(Debug)]
+pub(crate) struct Backs {
+    pub tasks: Vec<usize>,
+    pub inputs: Vec<usize>,
+}
+
+/// Bars from which tasks run and inputs are read.
+pub(crate) struct Starts {
+    pub tasks: Vec<usize>,
+    pub inputs: Vec<usize>,
+}
+
+impl Backs {
+    /// Told by the program's nodes: recursive ones run from the first bar.
+    pub fn of_nodes(program: &Program, plan: &Tasks) -> Self {
+        let nodes = program.nodes();
+        let mut needed: Vec<Option<usize>> = vec![None; nodes.len()];
+        program.outputs.iter().for_each(|id| needed[id.index()] = Some(0));
+        for (i, node) in nodes.iter().enumerate().rev() {
+            let Some(back) = needed[i] else { continue };
+            let facts = node.op.facts();
+            let back = if facts.is_recursive() { EVERY_BAR } else { back };
+            needed[i] = Some(back);
+            for input in &node.inputs {
+                needed[input.index()] = needed[input.index()].max(Some(back.saturating_add(facts.reads_back)));
+            }
+        }
+        let task = |task: &Task| match task.nodes.iter().filter_map(|node| needed[node.index()]).max() {
+            Some(back) if !task.work.is_recursive() => back,
+            _ => EVERY_BAR,
+        };
+        Self { tasks: plan.tasks.iter().map(task).collect(), inputs: inputs_of(program, &needed) }
+    }
+
+    /// Told by the program's tasks: recursive ones run from the first bar, or if they are `resumed` from where they are needed.
+    pub fn of_tasks(program: &Program, plan: &Tasks, resumed: bool) -> Self {
+        let mut needed: Vec<Option<usize>> = vec![None; program.nodes().len()];
+        let want = |needed: &mut Vec<Option<usize>>, source: &TaskInput, back: usize| {
+            let known = &mut needed[source.of.index()];
+            *known = (*known).max(Some(back.saturating_add(source.lag)));
+        };
+        plan.outputs.iter().for_each(|source| want(&mut needed, source, 0));
+        let mut tasks = vec![0; plan.tasks.len()];
+        for (back, task) in tasks.iter_mut().zip(&plan.tasks).rev() {
+            let wanted = task.nodes.iter().filter_map(|node| needed[node.index()]).max().unwrap_or(0);
+            *back = if task.work.is_recursive() && !resumed { EVERY_BAR } else { wanted };
+            let read = back.saturating_add(task.work.reads_back());
+            task.inputs.iter().for_each(|source| want(&mut needed, source, read));
+        }
+        Self { tasks, inputs: inputs_of(program, &needed) }
+    }
+
+    /// Where each task begins when the outputs are wanted from bar `wanted_from` on.
+    pub fn tasks(&self, wanted_from: usize) -> Vec<usize> {
+        self.tasks.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
+    }
+
+    /// The first bar that each of the program's inputs must hold when the outputs are wanted from bar `wanted_from` on.
+    pub fn inputs(&self, wanted_from: usize) -> Vec<usize> {
+        self.inputs.iter().map(|back| wanted_from.saturating_sub(*back)).collect()
+    }
+
+    /// Both.
+    pub fn starts(&self, wanted_from: usize) -> Starts {
+        Starts { tasks: self.tasks(wanted_from), inputs: self.inputs(wanted_from) }
+    }
+}
+
+/// Of each of a program's inputs how far back it is read; an input that nothing reads from the wanted bar on.
+fn inputs_of(program: &Program, needed: &[Option<usize>]) -> Vec<usize> {
+    let mut inputs = vec![0; program.inputs.len()];
+    for (node, needed) in program.nodes().iter().zip(needed) {
+        if let Op::Column(column) = node.op {
+            let input = &mut inputs[usize::from(column)];
+            *input = (*input).max(needed.unwrap_or(0));
+        }
+    }
+    inputs
+}
+
+/// A program as the CPU runs it: its tasks, and where they begin.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    pub tasks: Tasks,
+    /// Over whole histories.
+    pub whole: Backs,
+    /// From the first bar on, saving states.
+    pub restarted: Backs,
+    /// From saved states on.
+    pub resumed: Backs,
+    /// Bars at which the blocks of every window begin together (see [`Self::blocks_begin`]).
+    blocks: usize,
+}
+
+impl Schedule {
+    pub fn new(program: &Program) -> Self {
+        Self::of(program, fuse(program))
+    }
+
+    /// Of a program that is cut into `parts`.
+    pub fn of(program: &Program, parts: Vec<FusedTask>) -> Self {
+        let tasks = Tasks::of(program, parts);
+        Self {
+            whole: Backs::of_nodes(program, &tasks),
+            restarted: Backs::of_tasks(program, &tasks, false),
+            resumed: Backs::of_tasks(program, &tasks, true),
+            blocks: common_blocks(program),
+            tasks,
+        }
+    }
+
+    /// The last bar at or before `bar` at which a block of every window of the program begins.
+    pub fn blocks_begin(&self, bar: usize) -> usize {
+        bar - bar % self.blocks
+    }
+}
+
+/// The least number that all blocks of a program's windows divide; more than there can be bars counts as the largest number.
+fn common_blocks(program: &Program) -> usize {
+    let blocks = program.nodes().iter().filter_map(|node| node.op.facts().blocks.rounding_bars());
+    blocks.fold(1, |common, p| least_common_multiple(common, p as usize))
+}
+
+/// Saturating.
+pub(crate) fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x.max(1)).saturating_mul(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use trawl_plan::{Schema, compile_expressions};
+
+    use super::*;
+
+    fn slots(items: &[&str]) -> usize {
+        let schema = Schema::of_columns(vec!["close".to_owned()]);
+        let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
+        let plan = compile_expressions(&items, "test", &schema).expect("legal");
+        let tasks = Schedule::new(plan.program()).tasks;
+        tasks.slots.iter().filter(|slot| matches!(slot, Slot::Ring(_))).count()
+    }
+
+    #[test]
+    fn a_series_with_history_leaves_freed_slots_to_those_without() {
+        // One root after another: each is read once, by the next.
+        assert_eq!(slots(&["sqrt(sqrt(sqrt(sqrt(close))))"]), 2);
+        // The window's input has a slot with history of its own; the two others go on taking turns.
+        assert_eq!(slots(&["sqrt(sqrt(sma(sqrt(sqrt(sqrt(close))), 30)))"]), 3);
+    }
+}

@@ -1,0 +1,8 @@
+//! Running a lowered program: over strips of time, from saved states, and over tiles that stay in memory.
+
+#[cfg(test)]
+mod agreement;
+pub(super) mod resident;
+pub(super) mod resume;
+pub(super) mod strips;
+pub(super) mod tile;

@@ -1,0 +1,229 @@
+//! A row in registers. What an instruction set offers stands behind one trait, so that a step is written once and the
+//! registers it becomes do not hang on what a compiler's vectoriser makes of loops.
+//!
+//! Every operation is one rounding of IEEE 754 or none, so each instruction set gives the same bits.
+
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Sub};
+
+use crate::cpu::simd::float::Real;
+use crate::cpu::simd::vector::{LANES, RowOf};
+
+/// One truth value a lane.
+pub(crate) trait Mask: Copy + BitAnd<Output = Self> + BitOr<Output = Self> {
+    /// Whether it holds in every lane.
+    fn all(self) -> bool;
+}
+
+/// One row of lanes.
+pub(crate) trait Pack<T: Real>:
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+{
+    type Mask: Mask;
+
+    fn splat(x: T) -> Self;
+    fn load(row: &RowOf<T>) -> Self;
+    fn store(self, row: &mut RowOf<T>);
+    fn sqrt(self) -> Self;
+    fn abs(self) -> Self;
+    fn negate(self) -> Self;
+    /// See [`Real::leading`].
+    fn leading(self) -> Self;
+    /// `self` where it is larger, else `other`: `other` where one is NaN.
+    fn larger(self, other: Self) -> Self;
+    /// `self` where it is smaller, else `other`: `other` where one is NaN.
+    fn smaller(self, other: Self) -> Self;
+    fn lt(self, other: Self) -> Self::Mask;
+    fn le(self, other: Self) -> Self::Mask;
+    fn eq(self, other: Self) -> Self::Mask;
+    fn is_nan(self) -> Self::Mask;
+    /// `a` where the mask holds, else `b`.
+    fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
+    /// `self + other`. `one` is 1 in every lane: where multiplying units are others than adding ones, they do it, and a
+    /// product with 1 is exact.
+    fn add_beside(self, other: Self, one: Self) -> Self;
+
+    #[inline(always)]
+    fn of(x: f64) -> Self {
+        Self::splat(T::of(x))
+    }
+
+    #[inline(always)]
+    fn zero() -> Self {
+        Self::splat(T::ZERO)
+    }
+
+    #[inline(always)]
+    fn na() -> Self {
+        Self::splat(T::NAN)
+    }
+
+    #[inline(always)]
+    fn is_finite(self) -> Self::Mask {
+        self.abs().lt(Self::splat(T::INFINITY))
+    }
+
+    /// 1 or 0.
+    #[inline(always)]
+    fn truth(mask: Self::Mask) -> Self {
+        Self::select(mask, Self::splat(T::ONE), Self::zero())
+    }
+
+    /// Itself where `mask` holds, else NA.
+    #[inline(always)]
+    fn only(self, mask: Self::Mask) -> Self {
+        Self::select(mask, self, Self::na())
+    }
+
+    /// Itself where finite, else NA.
+    #[inline(always)]
+    fn defined(self) -> Self {
+        self.only(self.is_finite())
+    }
+}
+
+/// A row as an array: any machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable<T>([T; LANES]);
+
+/// Truth values as an array.
+#[derive(Clone, Copy)]
+pub(crate) struct Flags([bool; LANES]);
+
+impl Flags {
+    #[inline(always)]
+    fn each(f: impl Fn(usize) -> bool) -> Self {
+        let mut flags = [false; LANES];
+        for (lane, flag) in flags.iter_mut().enumerate() {
+            *flag = f(lane);
+        }
+        Self(flags)
+    }
+}
+
+impl BitAnd for Flags {
+    type Output = Self;
+    #[inline(always)]
+    fn bitand(self, other: Self) -> Self {
+        Self::each(|i| self.0[i] & other.0[i])
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+    #[inline(always)]
+    fn bitor(self, other: Self) -> Self {
+        Self::each(|i| self.0[i] | other.0[i])
+    }
+}
+
+impl Mask for Flags {
+    #[inline(always)]
+    fn all(self) -> bool {
+        self.0.iter().fold(true, |all, flag| all & flag)
+    }
+}
+
+impl<T: Real> Portable<T> {
+    #[inline(always)]
+    fn each(f: impl Fn(usize) -> T) -> Self {
+        let mut lanes = [T::ZERO; LANES];
+        for (lane, x) in lanes.iter_mut().enumerate() {
+            *x = f(lane);
+        }
+        Self(lanes)
+    }
+}
+
+macro_rules! portable {
+    ($($trait:ident $method:ident $op:tt),+) => {$(
+        impl<T: Real> $trait for Portable<T> {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, other: Self) -> Self {
+                Self::each(|i| self.0[i] $op other.0[i])
+            }
+        }
+    )+};
+}
+
+portable!(Add add +, Sub sub -, Mul mul *, Div div /);
+
+impl<T: Real> Pack<T> for Portable<T> {
+    type Mask = Flags;
+
+    #[inline(always)]
+    fn splat(x: T) -> Self {
+        Self([x; LANES])
+    }
+
+    #[inline(always)]
+    fn load(row: &RowOf<T>) -> Self {
+        Self(row.0)
+    }
+
+    #[inline(always)]
+    fn store(self, row: &mut RowOf<T>) {
+        row.0 = self.0;
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Self::each(|i| self.0[i].sqrt())
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        Self::each(|i| self.0[i].abs())
+    }
+
+    #[inline(always)]
+    fn negate(self) -> Self {
+        Self::each(|i| -self.0[i])
+    }
+
+    #[inline(always)]
+    fn leading(self) -> Self {
+        Self::each(|i| self.0[i].leading())
+    }
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        Self::each(|i| if self.0[i] > other.0[i] { self.0[i] } else { other.0[i] })
+    }
+
+    #[inline(always)]
+    fn smaller(self, other: Self) -> Self {
+        Self::each(|i| if self.0[i] < other.0[i] { self.0[i] } else { other.0[i] })
+    }
+
+    #[inline(always)]
+    fn lt(self, other: Self) -> Flags {
+        Flags::each(|i| self.0[i] < other.0[i])
+    }
+
+    #[inline(always)]
+    fn le(self, other: Self) -> Flags {
+        Flags::each(|i| self.0[i] <= other.0[i])
+    }
+
+    #[inline(always)]
+    fn eq(self, other: Self) -> Flags {
+        Flags::each(|i| self.0[i] == other.0[i])
+    }
+
+    #[inline(always)]
+    #[expect(clippy::eq_op, reason = "NaN alone differs from itself")]
+    fn is_nan(self) -> Flags {
+        Flags::each(|i| self.0[i] != self.0[i])
+    }
+
+    #[inline(always)]
+    fn select(mask: Flags, a: Self, b: Self) -> Self {
+        Self::each(|i| if mask.0[i] { a.0[i] } else { b.0[i] })
+    }
+
+    #[inline(always)]
+    fn add_beside(self, other: Self, _one: Self) -> Self {
+        self + other
+    }
+}

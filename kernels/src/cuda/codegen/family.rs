@@ -1,0 +1,287 @@
+//! Averages that only feed the signal of their family are made by its step: nine windows by one walk, nine memories side by
+//! side (`kernels/cuda/family.cuh`). Recognised here, in the steps of a program; an average that somebody else wants too
+//! stays a step of its own beside it. A primitive at a time nothing is folded.
+
+use trawl_plan::family::{Trend, hull_half};
+use trawl_plan::graph::Op;
+
+use crate::cuda::codegen::step_abi::RingSlots;
+use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
+
+/// Signals that may read the same averages: beyond that, as in a sweep over growth or decay, averages that are made
+/// once and passed on cost less than walks that each signal makes for itself.
+const SIGNALS_MAX: usize = 4;
+
+/// Bars that an average whose length is a constant of the text looks back at, at most: each is code of its own.
+const CONSTANT_BARS_MAX: u32 = 128;
+
+/// Which numbers of a plan are constants of its kernels' text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Constants {
+    /// None: plans of one shape share their kernels, and other periods compile nothing.
+    #[default]
+    None,
+    /// The lengths of families of averages: several times as fast, for these lengths alone.
+    Lengths,
+}
+
+/// The averages of a family over one series, in the order in which they are added up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Averages {
+    pub family: Trend,
+    pub lens: Vec<u32>,
+}
+
+/// How the averages of a family are written.
+#[derive(Debug, Clone)]
+pub(crate) struct Means {
+    /// The type of their state.
+    pub name: String,
+    pub registers: usize,
+    /// Bars before the current one that they look back at; `None` for those that take the value alone.
+    pub past: Option<usize>,
+    pub ints: Vec<i32>,
+    pub doubles: Vec<f64>,
+    pub ring: Option<RingSlots>,
+    /// Of each average in the order in which they are added up, its place by length.
+    pub places: Vec<usize>,
+    /// Operations on numbers a bar, roughly.
+    pub load: usize,
+    /// The lengths are constants of the text.
+    pub constant: bool,
+}
+
+impl Averages {
+    pub fn means(&self, constants: Constants) -> Means {
+        let means = self.of_arguments();
+        let fixed = match self.family {
+            Trend::Wma => "FixedWeightedMeans",
+            Trend::Lsma => "FixedLineMeans",
+            Trend::Hma => "FixedHullMeans",
+            Trend::Kama => "FixedKaufmanMeans",
+            // Their lengths are factors.
+            Trend::Ema | Trend::Dema => return means,
+        };
+        let longest = means.ints.iter().copied().max().unwrap_or(0);
+        if constants == Constants::None || longest > int(CONSTANT_BARS_MAX) {
+            return means;
+        }
+        let lens: Vec<String> = means.ints.iter().map(i32::to_string).collect();
+        Means { name: format!("{fixed}<Lengths<{}>>", lens.join(", ")), constant: true, ..means }
+    }
+
+    fn of_arguments(&self) -> Means {
+        let count = self.lens.len();
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|at| self.lens[*at]);
+        let lens: Vec<u32> = order.iter().map(|at| self.lens[*at]).collect();
+        let mut places = vec![0; count];
+        order.iter().enumerate().for_each(|(place, at)| places[*at] = place);
+        let longest = lens.last().copied().unwrap_or(1);
+        let window = longest.saturating_sub(1) as usize;
+        let means = |name: &str, registers: usize, operations: usize| Means {
+            name: name.replace('#', &count.to_string()),
+            registers,
+            past: None,
+            ints: lens.iter().copied().map(int).collect(),
+            doubles: Vec::new(),
+            ring: None,
+            places: places.clone(),
+            load: count * operations,
+            constant: false,
+        };
+        let doubles = |of: &dyn Fn(u32) -> Vec<f64>| lens.iter().copied().flat_map(of).collect::<Vec<f64>>();
+        match self.family {
+            Trend::Wma => Means {
+                past: Some(window),
+                doubles: doubles(&|len| divisor(weights(len)).to_vec()),
+                ..means("WeightedMeans<#>", 1, 26)
+            },
+            Trend::Lsma => Means {
+                past: Some(window),
+                doubles: doubles(&|len| {
+                    let [by, share, rest] = divisor(2 * weights(len));
+                    vec![by, share, rest, 2.0 * (f64::from(len) + 1.0)]
+                }),
+                ..means("LineMeans<#>", 1, 29)
+            },
+            Trend::Hma => {
+                let halves = lens.iter().map(|len| hull_half(*len));
+                let smooths = lens.iter().map(|len| len.isqrt());
+                let all: Vec<u32> = lens.iter().copied().chain(halves.clone()).chain(smooths.clone()).collect();
+                let half = halves.max().unwrap_or(1).saturating_sub(1) as usize;
+                let slots = smooths.max().unwrap_or(1).max(1) as usize;
+                Means {
+                    past: Some(window.max(half)),
+                    doubles: all.iter().flat_map(|len| divisor(weights(*len))).collect(),
+                    ints: all.iter().copied().map(int).collect(),
+                    ring: Some(RingSlots::Rows { slots, more: 0, each: count }),
+                    ..means("HullMeans<#>", 2, 48)
+                }
+            }
+            Trend::Ema | Trend::Dema => {
+                let double = self.family == Trend::Dema;
+                let (registers, operations) = if double { (7 + 6 * count, 21) } else { (7 + 4 * count, 15) };
+                Means {
+                    doubles: doubles(&|len| {
+                        let factor = 2.0 / (f64::from(len) + 1.0);
+                        vec![f64::from(len), factor, 1.0 - factor]
+                    }),
+                    ..means(&format!("ExponentialMeans<#, {double}>"), registers, operations)
+                }
+            }
+            Trend::Kama => Means {
+                past: Some(longest as usize),
+                doubles: doubles(&|len| vec![f64::from(len)]),
+                ..means("KaufmanMeans<#>", 2 * count, 36)
+            },
+        }
+    }
+}
+
+fn int(x: u32) -> i32 {
+    i32::try_from(x).unwrap_or(i32::MAX)
+}
+
+/// Weights of a linearly weighted mean, added up.
+fn weights(len: u32) -> u64 {
+    u64::from(len) * (u64::from(len) + 1) / 2
+}
+
+/// A whole number with its inverse, and what that lacks: a quotient by it takes two operations (`divided` in family.cuh).
+fn divisor(by: u64) -> [f64; 3] {
+    let by = by as f64;
+    let share = 1.0 / by;
+    [by, share, (-by).mul_add(share, 1.0) / by]
+}
+
+/// Folds averages into the steps of their signals, and puts what follows a signal behind it.
+pub(crate) fn fold(steps: KernelSteps) -> KernelSteps {
+    let mut steps = steps;
+    let mut readers = vec![0usize; steps.steps.len()];
+    for step in &steps.steps {
+        let mut read: Vec<usize> = step.inputs.iter().filter_map(|input| input.step()).collect();
+        read.sort_unstable();
+        read.dedup();
+        read.iter().filter(|_| matches!(step.op, Op::FamilySignal { .. })).for_each(|read| readers[*read] += 1);
+    }
+    let folded: Vec<Option<KernelStep>> =
+        steps.steps.iter().map(|step| family_of(step, &steps.steps, &readers)).collect();
+    let some = folded.iter().any(Option::is_some);
+    for (step, folded) in steps.steps.iter_mut().zip(folded) {
+        if let Some(folded) = folded {
+            *step = folded;
+        }
+    }
+    if some { arranged(&steps) } else { steps }
+}
+
+/// The step of a signal whose averages are of one family over one series, with them.
+fn family_of(step: &KernelStep, steps: &[KernelStep], readers: &[usize]) -> Option<KernelStep> {
+    let Op::FamilySignal { .. } = step.op else { return None };
+    let (shared, averages) = step.inputs.split_at_checked(3)?;
+    let mut found: Option<(Trend, StepInput)> = None;
+    let mut lens = Vec::with_capacity(averages.len());
+    for average in averages {
+        let at = average.step()?;
+        let made = steps.get(at)?;
+        let Op::TrendMean { family, len } = made.op else { return None };
+        let x = *made.inputs.first()?;
+        // The averages of a series count the bars as the signal does.
+        if made.inputs.get(1).is_some_and(|number| *number != shared[2]) || readers[at] > SIGNALS_MAX {
+            return None;
+        }
+        if *found.get_or_insert((family, x)) != (family, x) {
+            return None;
+        }
+        lens.push(len);
+    }
+    let (family, x) = found?;
+    let inputs = [&[x], shared].concat();
+    Some(KernelStep { op: step.op, inputs, averages: Some(Averages { family, lens }) })
+}
+
+/// The steps that outputs still need, each equity behind its signal.
+fn arranged(steps: &KernelSteps) -> KernelSteps {
+    let all = &steps.steps;
+    let mut wanted = vec![false; all.len()];
+    steps.outputs.iter().filter_map(|output| output.step()).for_each(|step| wanted[step] = true);
+    for at in (0..all.len()).rev().filter(|at| wanted[*at]).collect::<Vec<_>>() {
+        // Marked by a later one meanwhile, or wanted itself.
+        mark(all, &mut wanted, at);
+    }
+    let follows = |at: usize| {
+        let (Op::SignalEquity { .. }, Some(StepInput::KernelStep(signal))) = (all[at].op, all[at].inputs.first())
+        else {
+            return None;
+        };
+        // What it reads beside is read by the signal too.
+        let known = |input: &StepInput| input.step().is_none_or(|step| step < *signal);
+        let all_known = || all[at].inputs[1..].iter().all(known);
+        (all[*signal].averages.is_some() && all_known()).then_some(*signal)
+    };
+    let mut order: Vec<usize> = Vec::with_capacity(all.len());
+    for at in (0..all.len()).filter(|at| wanted[*at] && follows(*at).is_none()) {
+        order.push(at);
+        if all[at].averages.is_some() {
+            order.extend((at + 1..all.len()).filter(|later| wanted[*later] && follows(*later) == Some(at)));
+        }
+    }
+    let mut place = vec![0; all.len()];
+    order.iter().enumerate().for_each(|(to, from)| place[*from] = to);
+    let moved = |source: &StepInput| match *source {
+        StepInput::KernelStep(step) => StepInput::KernelStep(place[step]),
+        other => other,
+    };
+    let step = |at: &usize| {
+        let step = &all[*at];
+        KernelStep { inputs: step.inputs.iter().map(moved).collect(), ..step.clone() }
+    };
+    KernelSteps {
+        columns: steps.columns,
+        steps: order.iter().map(step).collect(),
+        outputs: steps.outputs.iter().map(moved).collect(),
+    }
+}
+
+fn mark(steps: &[KernelStep], wanted: &mut [bool], from: usize) {
+    let mut open = vec![from];
+    while let Some(at) = open.pop() {
+        for read in steps[at].inputs.iter().filter_map(|input| input.step()) {
+            if !std::mem::replace(&mut wanted[read], true) {
+                open.push(read);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_by_whole_numbers_are_rounded_as_a_division_rounds() {
+        let mut state = 0x5eed_u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let most = weights(trawl_plan::limits::PERIOD_MAX) * 2;
+        let divisors = (1..400).map(weights).chain((0..2_000).map(|_| random() % most + 1)).collect::<Vec<u64>>();
+        let (mut values, mut naive) = (0, 0);
+        for by in divisors {
+            let [by, share, rest] = divisor(by);
+            for _ in 0..500 {
+                let bits = random();
+                // Of any sign and digits, and of any size that is not tiny.
+                let x = f64::from_bits(bits & !(0x7ff << 52) | ((random() % 1_400 + 340) << 52));
+                assert_eq!(x.mul_add(share, x * rest).to_bits(), (x / by).to_bits(), "{x:e} / {by}");
+                values += 1;
+                naive += usize::from(x * share == x / by);
+            }
+        }
+        assert!(naive < values, "the inverse alone would do");
+    }
+}

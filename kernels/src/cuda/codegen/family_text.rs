@@ -1,0 +1,104 @@
+//! The text of families of averages: one ring for all that look back at a series, and the averages of a signal.
+
+use std::fmt::Write as _;
+
+use crate::cuda::codegen::family::Means;
+use crate::cuda::codegen::part_text::{Body, Statement};
+use crate::cuda::codegen::step_abi::{Form, RingSlots, Takes};
+use crate::cuda::codegen::steps::StepInput;
+use crate::cuda::codegen::text::Writer;
+use crate::cuda::codegen::warp_partition::WarpPart;
+
+/// Past values that one part keeps for several families of averages: twice each, as walks want them.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared {
+    pub(crate) source: StepInput,
+    /// The part that fills the ring, which the others read a tile behind.
+    pub(crate) writer: usize,
+    pub(crate) ring: usize,
+}
+
+impl Writer<'_> {
+    /// Rings for what families look back at: one a series, filled by a part below all of them, if there is one.
+    pub(crate) fn share(&mut self) {
+        let parts = self.parts;
+        let mut found: Vec<(StepInput, usize, usize, usize)> = Vec::new();
+        for part in &parts.parts {
+            for at in part.first..part.end {
+                let (form, source) = (&self.forms[at], self.steps.steps[at].inputs.first());
+                let (Some(_), Takes::Past(bars), Some(source)) = (&form.means, form.takes, source) else { continue };
+                let level = part.level;
+                match found.iter_mut().find(|(known, ..)| known == source) {
+                    Some((_, most, low, high)) => {
+                        (*most, *low, *high) = ((*most).max(bars), (*low).min(level), (*high).max(level));
+                    }
+                    None => found.push((*source, bars, level, level)),
+                }
+            }
+        }
+        for (source, bars, low, high) in found {
+            let below = |part: &WarpPart| match source {
+                StepInput::KernelStep(step) => part.holds(step),
+                _ => part.level < low,
+            };
+            let Some(writer) = parts.parts.iter().position(below) else { continue };
+            // The filling part is ahead by its tile and one for each level between.
+            let more = (high - parts.parts[writer].level + 1) * self.tile;
+            // Where lengths are arguments, they may not decide what the text is.
+            let constant = self.forms.iter().any(Form::has_constant_lengths);
+            let ring = self.ring(RingSlots::Rows { slots: bars.saturating_add(1), more, each: 2 }, constant);
+            self.pasts.push(Shared { source, writer, ring });
+        }
+    }
+
+    /// Fills the shared rings that are this part's.
+    pub(crate) fn fill(&mut self, number: usize, part: &WarpPart, body: &mut Body) {
+        for (at, past) in self.pasts.clone().into_iter().enumerate().filter(|(_, past)| past.writer == number) {
+            let value = self.value(part, past.source, true, body);
+            let _ = writeln!(body.states, "History w{at};\nconst Ring q{at} = {};", self.ring_of(past.ring));
+            let _ = writeln!(body.starts, "w{at}.start(0);");
+            body.push(true, Statement::fixed(format!("w{at}.push_twice(defined({value}), q{at});")));
+        }
+    }
+
+    /// What a family's signal is given: price, return and bar number, and the averages that are made here.
+    pub(crate) fn means(&mut self, part: &WarpPart, at: usize, means: &Means, body: &mut Body) -> Vec<String> {
+        let inputs = self.steps.steps[at].inputs.clone();
+        let mut given: Vec<String> = inputs[1..].iter().map(|input| self.value(part, *input, true, body)).collect();
+        let x = match means.past {
+            None => self.value(part, inputs[0], true, body),
+            Some(bars) => {
+                let shared = self.pasts.iter().find(|past| past.source == inputs[0]).map(|past| past.ring);
+                let forward = match shared {
+                    Some(_) => format!("g{at}.follow(r{at});"),
+                    None => {
+                        let value = self.value(part, inputs[0], true, body);
+                        format!("g{at}.push_twice(defined({value}), r{at});")
+                    }
+                };
+                let own = RingSlots::Rows { slots: bars.saturating_add(1), more: 0, each: 2 };
+                let ring = shared.unwrap_or_else(|| self.ring(own, means.constant));
+                let _ = writeln!(body.states, "History g{at};\nconst Ring r{at} = {};", self.ring_of(ring));
+                let _ = writeln!(body.starts, "g{at}.start(0);");
+                body.push(true, Statement::fixed(forward));
+                format!("Past{{r{at}, g{at}.now, t}}")
+            }
+        };
+        let (ints, doubles) = (self.values.ints.len(), self.values.doubles.len());
+        self.values.ints.extend(&means.ints);
+        self.values.doubles.extend(&means.doubles);
+        let number = given.last().cloned().unwrap_or_default();
+        let mut told = vec![x, number, format!("a.p + {ints}"), format!("a.f + {doubles}")];
+        if let Some(slots) = means.ring {
+            let ring = self.ring(slots, means.constant);
+            told.push(self.ring_of(ring));
+        }
+        told.push(format!("n{at}"));
+        let _ = writeln!(body.states, "{} m{at};", means.name);
+        let _ = writeln!(body.starts, "m{at}.start();");
+        let text = format!("double n{at}[{}];\nm{at}.next({});", means.places.len(), told.join(", "));
+        body.push(true, Statement::fixed(text));
+        given.extend(means.places.iter().map(|place| format!("n{at}[{place}]")));
+        given
+    }
+}

@@ -1,0 +1,126 @@
+//! From steps to their kernel.
+
+use twox_hash::XxHash3_128;
+
+use crate::cuda::HEADERS;
+use crate::cuda::codegen::family::Constants;
+use crate::cuda::codegen::step_abi::Form;
+use crate::cuda::codegen::steps::{KernelStep, KernelSteps};
+use crate::cuda::codegen::text::{self, Text, Values};
+use crate::cuda::codegen::warp_partition::{WarpPartition, reach};
+
+/// Bytes of a kernel's arguments that every device since compute capability 7.0 takes.
+const ARGUMENT_BYTES_MAX: usize = 32_764;
+
+/// Bytes of the arguments that every kernel has.
+pub(crate) const RUN_BYTES: usize = 72;
+
+/// The text of a kernel and what its launches share: all that hangs on a plan's shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Of the function, unique for the shape.
+    pub name: String,
+    /// CUDA C++ that includes `kernel.cuh`.
+    pub source: String,
+    /// Of the text and of all headers: what caches go by, beside the device's architecture and the compiler's version.
+    pub fingerprint: u128,
+    /// Warps of a block.
+    pub warps: usize,
+    /// Bars that are brought into shared memory at a time.
+    pub tile: usize,
+    /// Rows of 256 bytes of shared memory for series.
+    pub series_rows: usize,
+    /// Blocks that should run on a multiprocessor side by side.
+    pub blocks: usize,
+    /// Columns that it reads.
+    pub columns: usize,
+    pub outputs: usize,
+}
+
+/// A kernel and the numbers of one plan that it is called with.
+#[derive(Debug, Clone)]
+pub struct Lowered {
+    pub kernel: Kernel,
+    pub(crate) steps: KernelSteps,
+    pub(crate) values: Values,
+    /// Bars before the first wanted one that steps of finite windows want; every bar where a step is recursive.
+    pub(crate) reach: usize,
+    /// Whether it gives maps of chunks: one value a lane and output, whichever bars are wanted.
+    pub(crate) gives_maps: bool,
+    /// The last columns that it reads, so many, are of maps.
+    pub(crate) map_columns: usize,
+}
+
+/// Why a program has no kernels.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum LowerError {
+    #[error("the GPU does not run the primitive {0}")]
+    Primitive(String),
+    /// The plan has a form, but none in which chunks of a history are computed side by side.
+    #[error("the plan goes through time serially: {0}")]
+    Serial(String),
+    #[error("the plan's numbers take {bytes} bytes, and a kernel takes {ARGUMENT_BYTES_MAX}")]
+    Arguments { bytes: usize },
+}
+
+/// How each step is written.
+pub(crate) fn forms(steps: &KernelSteps, constants: Constants) -> Result<Vec<Form>, LowerError> {
+    let form = |step: &KernelStep| {
+        let form = match &step.averages {
+            Some(averages) => Form::family(step.op, averages, constants),
+            None => Form::of(step.op, step.inputs.len()),
+        };
+        form.ok_or_else(|| LowerError::Primitive(step.op.canonical()))
+    };
+    steps.steps.iter().map(form).collect()
+}
+
+/// Lowers steps to one fused kernel.
+pub(crate) fn lower_steps(steps: &KernelSteps, constants: Constants) -> Result<Lowered, LowerError> {
+    let forms = forms(steps, constants)?;
+    lower(steps, &forms, &WarpPartition::of(steps, &forms), false)
+}
+
+/// As [`lower_steps`], of steps without recursion over lanes that are chunks: by as many warps as they can be parted to.
+pub(crate) fn lower_over_chunks(steps: &KernelSteps, warps_max: usize) -> Result<Lowered, LowerError> {
+    let forms = forms(steps, Constants::None)?;
+    lower(steps, &forms, &WarpPartition::many(steps, &forms, warps_max), true)
+}
+
+fn lower(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks: bool) -> Result<Lowered, LowerError> {
+    let reach = reach(steps, forms, &parts.whole);
+    let text = text::write(steps, forms, parts, over_chunks);
+    let kernel = kernel(&text, parts.parts.len(), steps.columns, steps.outputs.len())?;
+    Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach, gives_maps: false, map_columns: 0 })
+}
+
+/// A text with its name.
+pub(crate) fn kernel(text: &Text, warps: usize, columns: usize, outputs: usize) -> Result<Kernel, LowerError> {
+    let values = &text.values;
+    let bytes = RUN_BYTES + 8 * (columns + values.doubles.len() + values.rings.len()) + 4 * values.ints.len();
+    if bytes > ARGUMENT_BYTES_MAX {
+        return Err(LowerError::Arguments { bytes });
+    }
+    let fingerprint = fingerprint(&text.source);
+    let name = format!("plan_{fingerprint:032x}");
+    Ok(Kernel {
+        source: text.source.replace('@', &name),
+        name,
+        fingerprint,
+        warps,
+        tile: text.tile,
+        series_rows: text.series_rows,
+        blocks: text.blocks,
+        columns,
+        outputs,
+    })
+}
+
+fn fingerprint(text: &str) -> u128 {
+    let mut all = text.to_owned();
+    for (name, header) in HEADERS {
+        all.push_str(name);
+        all.push_str(header);
+    }
+    XxHash3_128::oneshot(all.as_bytes())
+}

@@ -1,0 +1,347 @@
+//! The loops of a part: over tiles, and over the bars of a tile.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::cuda::codegen::steps::StepInput;
+
+/// In the code of a bar: the function of a step that goes a bar further, whether it is past its seed or not.
+pub(crate) const NEXT: &str = "$next";
+
+/// The same of a window in blocks, whether the bar may begin one or not.
+pub(crate) const INSIDE: &str = "$inside";
+
+/// In a condition: how many bars go side by side.
+pub(crate) const TOGETHER: &str = "$together";
+
+/// Bars side by side in the loop that runs at most bars: steps of neighbouring bars overlap, and their divisions.
+const SIDE_BY_SIDE: usize = 2;
+
+/// A statement of a bar.
+#[derive(Debug, Clone)]
+pub(crate) struct Statement {
+    text: String,
+    /// Divisions on the way to what it reads.
+    stage: usize,
+    kind: Kind,
+    /// It reads or writes past values, or stores what others read: bars have to follow one another.
+    in_order: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    /// Reads a column, or a series of another part.
+    Load,
+    Plain,
+    /// A step that divides, by its number and arguments: its result is a stage behind what it reads.
+    Divided {
+        step: usize,
+        arguments: String,
+    },
+    /// What runs bar by bar alone.
+    Fixed,
+}
+
+impl Statement {
+    pub fn load(text: String) -> Self {
+        Self { text, stage: 0, kind: Kind::Load, in_order: false }
+    }
+
+    pub fn of(stage: usize, text: String) -> Self {
+        Self { text, stage, kind: Kind::Plain, in_order: false }
+    }
+
+    pub fn past(stage: usize, text: String) -> Self {
+        Self { in_order: true, ..Self::of(stage, text) }
+    }
+
+    pub fn fixed(text: String) -> Self {
+        Self { text, stage: 0, kind: Kind::Fixed, in_order: true }
+    }
+
+    pub fn divided(stage: usize, step: usize, arguments: String, text: String) -> Self {
+        Self { kind: Kind::Divided { step, arguments }, ..Self::of(stage, text) }
+    }
+
+    pub fn looking_back(self) -> Self {
+        Self { in_order: true, ..self }
+    }
+}
+
+/// Code of a part by when it runs: at every bar, and from the first bar on that finite windows are wanted from.
+#[derive(Default)]
+pub(crate) struct Body {
+    pub states: String,
+    pub starts: String,
+    pub every: Vec<Statement>,
+    pub tail: Vec<Statement>,
+    /// Series that steps look back at, by the number of their history; whether they do at every bar.
+    pub histories: Vec<(StepInput, bool)>,
+    /// Columns and series of other parts that were read, and whether at every bar.
+    pub read: Vec<(StepInput, bool)>,
+    /// Conditions under which steps are past their seeds, once and for all.
+    pub settles: Vec<String>,
+    /// Conditions under which no window of every bar begins a block within the next bars.
+    pub blocks: Vec<String>,
+    /// Of steps, the divisions on the way to their values.
+    stages: BTreeMap<usize, usize>,
+}
+
+impl Body {
+    pub fn push(&mut self, whole: bool, line: Statement) {
+        if whole { &mut self.every } else { &mut self.tail }.push(line);
+    }
+
+    /// Divisions on the way to these steps; what other parts make is there.
+    pub fn stage_of(&self, steps: impl Iterator<Item = usize>) -> usize {
+        steps.filter_map(|step| self.stages.get(&step)).max().copied().unwrap_or(0)
+    }
+
+    /// Adds a step; the stage of its value.
+    pub fn push_step(&mut self, step: usize, whole: bool, line: Statement) -> usize {
+        let after = line.stage + usize::from(matches!(line.kind, Kind::Divided { .. }));
+        self.stages.insert(step, after);
+        self.push(whole, line);
+        after
+    }
+}
+
+/// What the loops of a part are like.
+pub(crate) struct Loop {
+    pub number: usize,
+    /// Bars of a tile.
+    pub tile: usize,
+    pub warps: usize,
+    pub level: usize,
+    /// The highest level of the kernel's parts.
+    pub top: usize,
+    /// Lanes are chunks: bar numbers differ from rows, and rows before bar 0 are of nothing.
+    pub over_chunks: bool,
+}
+
+impl Loop {
+    /// The function of a part. `buffers`: its tiles, one line each.
+    pub fn around(&self, body: &Body, buffers: &str) -> String {
+        let Self { number, tile, warps, level, top, over_chunks } = *self;
+        let mut text = format!(
+            "\nSTEP void @_part{number}(const @_arguments& a, const Frame<{tile}, {warps}>& b, const @_columns& c) {{\n"
+        );
+        if over_chunks {
+            text.push_str("    const int first = first_bar_of(a.run.table + a.p[0], b.group * LANES + b.lane);\n");
+        }
+        indent(&mut text, 1, &body.states);
+        indent(&mut text, 1, &body.starts);
+        if !body.settles.is_empty() {
+            text.push_str("    bool settled = false;\n");
+        }
+        let _ = write!(
+            text,
+            "    for (int step = b.first_tile; step < b.tiles + {top}; ++step) {{\n        @_fetch(a, b, c, step + 1);\n        \
+             const int tile = step - {level};\n        if (tile >= b.first_tile && tile < b.tiles) {{\n"
+        );
+        indent(&mut text, 3, buffers);
+        text.push_str("            const int bars = b.bars_of(tile);\n");
+        if over_chunks {
+            indent(&mut text, 3, &self.of_chunks(body));
+        } else if body.settles.is_empty() {
+            indent(&mut text, 3, &self.short(body));
+        } else {
+            let conditions = body.settles.join(" && ");
+            let _ = writeln!(
+                text,
+                "            settled = goes_on(settled || b.all_settled(tile, {conditions}), tile);\n            if (settled) {{"
+            );
+            indent(&mut text, 4, &self.short(body));
+            text.push_str("            } else {\n");
+            indent(&mut text, 4, &self.long(body));
+            text.push_str("            }\n");
+        }
+        text.push_str("        }\n        copies_wait<0>();\n        block_barrier(b.threads);\n    }\n}\n");
+        text
+    }
+
+    /// The bars of a tile where every step is past its seed: first those before finite windows are wanted, then the others.
+    fn short(&self, body: &Body) -> String {
+        let every = joined(&body.every, "next_settled");
+        let bar = format!("const int t = tile * {} + i, at = i * LANES + b.lane;\n", self.tile);
+        let mut text = String::from("int i = 0;\n");
+        if !body.tail.is_empty() {
+            text.push_str("const int tail = b.before_tail(tile);\n");
+        }
+        let until = if body.tail.is_empty() { "bars" } else { "tail" };
+        if body.every.is_empty() {
+            let _ = writeln!(text, "i = {until};");
+        } else {
+            let single = format!("{bar}{every}");
+            match self.side_by_side(&body.every, SIDE_BY_SIDE) {
+                Some(bars) if !body.blocks.is_empty() => {
+                    let blocks = body.blocks.join(" && ").replace(TOGETHER, &SIDE_BY_SIDE.to_string());
+                    let _ =
+                        writeln!(text, "while (i < {until}) {{\n    if (i + {SIDE_BY_SIDE} <= {until} && {blocks}) {{");
+                    indent(&mut text, 2, &bars);
+                    let _ = writeln!(text, "        i += {SIDE_BY_SIDE};\n        continue;\n    }}");
+                    indent(&mut text, 1, &single);
+                    text.push_str("    ++i;\n}\n");
+                }
+                Some(bars) => {
+                    let _ = writeln!(text, "for (; i + {SIDE_BY_SIDE} <= {until}; i += {SIDE_BY_SIDE}) {{");
+                    indent(&mut text, 1, &bars);
+                    let _ = writeln!(text, "}}\nfor (; i < {until}; ++i) {{");
+                    indent(&mut text, 1, &single);
+                    text.push_str("}\n");
+                }
+                // One loop, and no tile that is unrolled: the code of families fills the caches of instructions.
+                None => {
+                    text.push_str("#pragma unroll 1\nfor (; i < bars; ++i) {\n");
+                    indent(&mut text, 1, &single);
+                    if !body.tail.is_empty() {
+                        text.push_str("    if (i >= tail) {\n");
+                        indent(&mut text, 2, &joined(&body.tail, "next"));
+                        text.push_str("    }\n");
+                    }
+                    text.push_str("}\n");
+                    return text;
+                }
+            }
+        }
+        if !body.tail.is_empty() {
+            text.push_str("for (; i < bars; ++i) {\n");
+            indent(&mut text, 1, &bar);
+            indent(&mut text, 1, &every);
+            // In a block of its own: it may read again what is read at every bar.
+            text.push_str("    {\n");
+            indent(&mut text, 2, &joined(&body.tail, "next"));
+            text.push_str("    }\n}\n");
+        }
+        text
+    }
+
+    /// Some bars at once: what they read first, then stage by stage, in each the bars one after another; between stages their
+    /// divisions side by side, with one question whether all of them may go the short way. `None` where bars have to
+    /// follow one another.
+    fn side_by_side(&self, lines: &[Statement], together: usize) -> Option<String> {
+        let fixed = |line: &Statement| matches!(line.kind, Kind::Fixed) || line.in_order && line.stage > 0;
+        if together < 2 || lines.iter().any(fixed) {
+            return None;
+        }
+        let mut text = String::new();
+        for bar in 0..together {
+            let _ = writeln!(
+                text,
+                "const int t_{bar} = tile * {} + i + {bar}, at_{bar} = (i + {bar}) * LANES + b.lane;",
+                self.tile
+            );
+        }
+        let (loads, steps): (Vec<&Statement>, Vec<&Statement>) =
+            lines.iter().partition(|line| matches!(line.kind, Kind::Load));
+        for bar in 0..together {
+            loads.iter().for_each(|line| text += &(of_bar(&line.text, bar) + "\n"));
+        }
+        let last = steps.iter().map(|line| line.stage + 1).max().unwrap_or(0);
+        for stage in 0..=last {
+            for bar in 0..together {
+                for line in &steps {
+                    match &line.kind {
+                        Kind::Divided { step, arguments } if line.stage + 1 == stage => {
+                            let made = format!("const double v{step} = s{step}.with_quotient(q{step}, {arguments});\n");
+                            text += &of_bar(&made, bar);
+                        }
+                        Kind::Divided { step, arguments } if line.stage == stage => {
+                            let made =
+                                format!("double o{step}, d{step};\ns{step}.operands({arguments}, o{step}, d{step});\n");
+                            text += &of_bar(&made, bar);
+                        }
+                        Kind::Plain if line.stage == stage => text += &(of_bar(&line.text, bar) + "\n"),
+                        _ => {}
+                    }
+                }
+            }
+            let divided = |line: &&&Statement| matches!(line.kind, Kind::Divided { .. }) && line.stage == stage;
+            let places: Vec<(usize, usize)> = steps
+                .iter()
+                .filter(divided)
+                .filter_map(|line| if let Kind::Divided { step, .. } = line.kind { Some(step) } else { None })
+                .flat_map(|step| (0..together).map(move |bar| (step, bar)))
+                .collect();
+            if places.is_empty() {
+                continue;
+            }
+            let _ = writeln!(text, "bool usual{stage} = true;");
+            for (step, bar) in &places {
+                let _ = writeln!(
+                    text,
+                    "double q{step}_{bar} = quotient_short(o{step}_{bar}, d{step}_{bar}, usual{stage});"
+                );
+            }
+            let _ = writeln!(text, "if (!usual{stage}) {{");
+            for (step, bar) in &places {
+                let _ = writeln!(text, "    q{step}_{bar} = o{step}_{bar} / d{step}_{bar};");
+            }
+            text.push_str("}\n");
+        }
+        Some(text.replace(NEXT, "next_settled").replace(INSIDE, "next_inside"))
+    }
+
+    /// The bars of a tile where a step may be at its seed.
+    fn long(&self, body: &Body) -> String {
+        let mut text = String::from("for (int i = 0; i < bars; ++i) {\n");
+        let _ = writeln!(text, "    const int t = tile * {} + i, at = i * LANES + b.lane;", self.tile);
+        indent(&mut text, 1, &joined(&body.every, "next"));
+        if !body.tail.is_empty() {
+            text.push_str("    if (t >= b.tail) {\n");
+            indent(&mut text, 2, &joined(&body.tail, "next"));
+            text.push_str("    }\n");
+        }
+        text.push_str("}\n");
+        text
+    }
+
+    /// The rows of a tile where lanes are chunks.
+    fn of_chunks(&self, body: &Body) -> String {
+        let mut text = String::from("for (int i = 0; i < bars; ++i) {\n");
+        let _ = writeln!(
+            text,
+            "    const int row = tile * {} + i, t = first + row;\n    const int at = i * LANES + b.lane;",
+            self.tile
+        );
+        indent(&mut text, 1, &joined(&body.every, "next"));
+        if !body.tail.is_empty() {
+            text.push_str("    if (row >= b.tail && t >= 0) {\n");
+            indent(&mut text, 2, &joined(&body.tail, "next"));
+            text.push_str("    }\n");
+        }
+        text.push_str("}\n");
+        text
+    }
+}
+
+/// Statements bar by bar. `next`: what a step is asked that may be past its seed.
+fn joined(lines: &[Statement], next: &str) -> String {
+    lines.iter().map(|line| line.text.replace(NEXT, next).replace(INSIDE, "next") + "\n").collect()
+}
+
+/// A statement with the names of one of several bars: values, arrays of values, bar number and place in the tile.
+fn of_bar(text: &str, bar: usize) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut rest = text;
+    while let Some(begin) = rest.find(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        out.push_str(&rest[..begin]);
+        let after = &rest[begin..];
+        let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(after.len());
+        let name = &after[..end];
+        out.push_str(name);
+        let numbered = name.len() > 1 && name[1..].bytes().all(|c| c.is_ascii_digit());
+        let member = rest[..begin].ends_with('.');
+        if !member && (name == "t" || name == "at" || numbered && name.starts_with(['v', 'x', 'a', 'q', 'o', 'd'])) {
+            let _ = write!(out, "_{bar}");
+        }
+        rest = &after[end..];
+    }
+    out + rest
+}
+
+fn indent(text: &mut String, levels: usize, lines: &str) {
+    for line in lines.lines() {
+        let _ = writeln!(text, "{:1$}{line}", "", 4 * levels);
+    }
+}

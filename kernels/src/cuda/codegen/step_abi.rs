@@ -1,0 +1,405 @@
+//! How a primitive is written in a kernel: which step of `kernels/cuda` it is, and which of its numbers are arguments.
+//! The one place that says what the GPU runs: an [`Op`] without a form is refused when a plan is lowered.
+//!
+//! Every step is called alike: inputs, the bar's number where it asks for it, whole numbers, numbers, table, rings. The
+//! state of those that have one begins with `start(bar, first whole number)`.
+
+#![warn(clippy::wildcard_enum_match_arm)]
+
+use trawl_plan::ast::CompareOp;
+use trawl_plan::family::{Acceleration, Anchor, Cycle, Mesa, Parabolic, SuperTrend, Trend, hull_half};
+use trawl_plan::graph::{Binary, Bits, Op, SHORT_WINDOW_BARS, Unary};
+
+use crate::cuda::codegen::family::{Averages, Constants, Means};
+
+/// Longest period of a dominant cycle: the length of the rings that it is found in.
+const CYCLE_BARS: usize = 50;
+
+/// Averages of a family: a bit each.
+const FAMILY_MAX: usize = 32;
+
+/// Numbers that the host makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Table {
+    /// Sine and cosine of the parts of circles.
+    Circles,
+    /// By how much the return of a bar grows.
+    Growth { rate: Bits, cutout: u32 },
+    /// Which bars the lanes are of, where they are chunks.
+    Lanes,
+}
+
+/// How a step takes its inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// The current values.
+    Values,
+    /// The first input with so many bars before it, the others now.
+    Past(usize),
+    /// The inputs from this one on as one array.
+    Array(usize),
+}
+
+/// A ring that a step keeps for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RingSlots {
+    /// So many slots, of which a history of n bars reaches the first n + 1.
+    UpTo(usize),
+    /// Exactly so many.
+    Exactly(usize),
+    /// So many slots, of which a history of n bars reaches the first n + 1, and `more`; each of `each` rows.
+    Rows { slots: usize, more: usize, each: usize },
+}
+
+impl RingSlots {
+    /// Rows of memory that it takes, whatever the history.
+    pub fn rows(self) -> usize {
+        match self {
+            Self::UpTo(slots) | Self::Exactly(slots) => slots,
+            Self::Rows { slots, more, each } => slots.saturating_add(more).saturating_mul(each),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Form {
+    /// The type of its state, if it has one, or else its function.
+    pub name: String,
+    pub has_state: bool,
+    /// Registers of 32 bits that the state takes.
+    pub registers: usize,
+    pub takes: Takes,
+    pub wants_bar: bool,
+    pub ints: Vec<i32>,
+    pub doubles: Vec<f64>,
+    pub table: Option<Table>,
+    pub rings: Vec<RingSlots>,
+    /// Bars before the first wanted one that it must have seen when it starts in the middle of a history.
+    pub back: usize,
+    /// Averages that it makes first, and takes as an array.
+    pub means: Option<Means>,
+    /// Past its seed it goes on by `next_settled`, without branches; `is_settled` says from its whole numbers when.
+    pub settles: bool,
+    /// Its state gives the operands of a division, and goes on with the quotient: `operands`, `with_quotient`.
+    pub divides: bool,
+    /// It begins blocks of its period, its first whole number; at other bars `next_inside` will do.
+    pub blocks: bool,
+}
+
+impl Form {
+    fn function(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            has_state: false,
+            registers: 0,
+            takes: Takes::Values,
+            wants_bar: false,
+            ints: Vec::new(),
+            doubles: Vec::new(),
+            table: None,
+            rings: Vec::new(),
+            back: 0,
+            means: None,
+            settles: false,
+            divides: false,
+            blocks: false,
+        }
+    }
+
+    fn state(name: impl Into<String>, registers: usize) -> Self {
+        Self { has_state: true, registers, ..Self::function(name) }
+    }
+
+    /// A window that is cut into blocks of its period: it is whole one period after the first block that it saw begin.
+    fn window(name: impl Into<String>, registers: usize, p: u32, rings: usize) -> Self {
+        let slots = RingSlots::UpTo(p as usize);
+        Self::state(name, registers).ints([p]).rings(vec![slots; rings]).back(2 * (p as usize).saturating_sub(1))
+    }
+
+    /// A function of the last `p` bars of its first input, this one included.
+    fn past(name: impl Into<String>, p: u32, before: usize) -> Self {
+        Self { takes: Takes::Past(before), ..Self::function(name).ints([p]).back(before) }
+    }
+
+    fn ints(mut self, ints: impl IntoIterator<Item = u32>) -> Self {
+        self.ints.extend(ints.into_iter().map(|x| i32::try_from(x).unwrap_or(i32::MAX)));
+        self
+    }
+
+    fn doubles(mut self, doubles: impl IntoIterator<Item = f64>) -> Self {
+        self.doubles.extend(doubles);
+        self
+    }
+
+    fn in_blocks(self) -> Self {
+        Self { blocks: true, ..self }
+    }
+
+    fn dividing(self) -> Self {
+        Self { divides: true, ..self }
+    }
+
+    /// Whether it makes averages whose lengths are constants of the text.
+    pub fn has_constant_lengths(&self) -> bool {
+        self.means.as_ref().is_some_and(|means| means.constant)
+    }
+
+    fn settling(self) -> Self {
+        Self { settles: true, ..self }
+    }
+
+    fn rings(self, rings: Vec<RingSlots>) -> Self {
+        Self { rings, ..self }
+    }
+
+    fn back(self, back: usize) -> Self {
+        Self { back, ..self }
+    }
+
+    fn table(self, table: Table) -> Self {
+        Self { table: Some(table), ..self }
+    }
+
+    fn takes(self, takes: Takes) -> Self {
+        Self { takes, ..self }
+    }
+
+    fn at_bar(self) -> Self {
+        Self { wants_bar: true, ..self }
+    }
+
+    /// How a family's signal is written that makes its averages itself.
+    pub fn family(op: Op, averages: &Averages, constants: Constants) -> Option<Self> {
+        let means = averages.means(constants);
+        let form = Self::of(op, 3 + averages.lens.len())?;
+        let takes = means.past.map_or(Takes::Values, Takes::Past);
+        Some(Self { registers: form.registers + means.registers, takes, means: Some(means), ..form })
+    }
+
+    /// How `op` of `inputs` inputs is written; `None` for what the GPU does not run.
+    pub fn of(op: Op, inputs: usize) -> Option<Self> {
+        let share = |p: u32| 1.0 / f64::from(p);
+        Some(match op {
+            Op::Unary(u) => Self::function(unary(u)),
+            Op::Binary(b) => Self::function(binary(b)),
+            Op::Compare(c) => Self::function(compare(c)),
+            Op::And => Self::function("step_and"),
+            Op::Or => Self::function("step_or"),
+            Op::Not => Self::function("step_not"),
+            Op::Select => Self::function("step_select"),
+            Op::Lag(1) => Self::state("LagOne", 2).back(1),
+            Op::Lag(bars) => Self::past("lag", bars, bars as usize),
+            Op::Skip(p) => Self::state("Skip", 1).ints([p]),
+
+            Op::Sum(p) | Op::Mean(p) => {
+                let mean = matches!(op, Op::Mean(_));
+                let (long, short) = if mean {
+                    ("WindowTotal<true>", "WindowShort<true>")
+                } else {
+                    ("WindowTotal<false>", "WindowShort<false>")
+                };
+                let few = || Self::state(short, 6).ints([p]).back(p as usize - 1);
+                let form = if p <= SHORT_WINDOW_BARS { few() } else { Self::window(long, 5, p, 1).in_blocks() };
+                form.doubles([share(p)])
+            }
+            Op::WeightedMean(p) => {
+                let p = f64::from(p);
+                Self::window("WindowWeighted", 7, p as u32, 1).in_blocks().doubles([2.0 / (p * (p + 1.0))])
+            }
+            Op::Deviation(p) => {
+                Self::window("WindowDeviation", 7, p, 2).in_blocks().doubles([1.0 / (f64::from(p) * f64::from(p))])
+            }
+            Op::Max(p) => Self::window("WindowExtreme<false>", 3, p, 1).in_blocks(),
+            Op::Min(p) => Self::window("WindowExtreme<true>", 3, p, 1).in_blocks(),
+            Op::SinceMax(p) => Self::window("WindowSince", 5, p, 2).doubles([1.0]).at_bar(),
+            Op::SinceMin(p) => Self::window("WindowSince", 5, p, 2).doubles([-1.0]).at_bar(),
+            Op::Slope(p) => Self::window("WindowSlope", 7, p, 2).at_bar(),
+            Op::Beta(p) => Self::window("WindowJoint<true>", 15, p, 5),
+            Op::Correlation(p) => Self::window("WindowJoint<false>", 15, p, 5),
+            Op::MeanDeviation(p) => Self::past("mean_deviation", p, p as usize - 1).doubles([share(p)]),
+            Op::PercentRank(p) => Self::past("percent_rank", p, p as usize),
+            Op::VariableMean { least, most } => Self::past("variable_mean", least, most as usize - 1).ints([most]),
+            Op::Ranked { p, rank } => {
+                let slots = RingSlots::UpTo(p as usize);
+                let form = Self::state("WindowRanked", 2).ints([p, rank]).rings(vec![slots; 2]);
+                form.back(p as usize - 1)
+            }
+            Op::Within(p) => Self::state("WindowFold", 4).ints([p]).doubles([1.0]).at_bar().back(p as usize - 1),
+            Op::Streak(p) => Self::state("WindowFold", 4).ints([p]).doubles([0.0]).at_bar().back(p as usize - 1),
+            Op::MaxIndex(p) | Op::MinIndex(p) => {
+                let sign = if matches!(op, Op::MaxIndex(_)) { 1.0 } else { -1.0 };
+                let form = Self::state("ExtremeIndex", 4).ints([p]).doubles([sign]);
+                form.takes(Takes::Past(p as usize - 1))
+            }
+
+            Op::Exponential { p, delay } => smoothed(p, delay, 2.0 / (f64::from(p) + 1.0)),
+            Op::ExponentialBy { p, delay, factor } => smoothed(p, delay, factor.value()),
+            Op::Wilder(p) => smoothed(p, 0, share(p)),
+            Op::WilderSum(p) => Self::state("WilderSum", 4).ints([p]).doubles([share(p)]).settling(),
+            Op::WilderTotal(p) => Self::state("WilderTotal", 3).ints([p]),
+            Op::WilderRatio(p) => Self::state("WilderRatio", 4).ints([p]).doubles([share(p)]).settling().dividing(),
+            Op::Kaufman => Self::state("Kaufman", 2).dividing(),
+            Op::Cumulative => Self::state("Cumulative", 4),
+            Op::Product => Self::state("Product", 2),
+            Op::Previous => Self::state("Previous", 2),
+            Op::OnBalance => Self::state("OnBalance", 4),
+            Op::HeikinAshi => Self::state("HeikinAshi", 2),
+            Op::AnchoredMean { anchor, previous } => {
+                let anchor = match anchor {
+                    Anchor::Start => "ANCHOR_START",
+                    Anchor::Highest => "ANCHOR_HIGHEST",
+                    Anchor::Lowest => "ANCHOR_LOWEST",
+                };
+                Self::state(format!("AnchoredMean<{anchor}, {previous}>"), if previous { 21 } else { 13 })
+            }
+            Op::Parabolic(constants) => parabolic(constants),
+            Op::SuperTrend(result) => Self::state(format!("SuperTrend<{}>", result == SuperTrend::Trend), 7),
+            Op::Hilbert(result) => hilbert(result),
+            Op::Mesa { fast, slow, result } => {
+                let form = Self::state(format!("Mesa<{}>", result == Mesa::Fama), 82);
+                form.doubles([fast.value(), slow.value()])
+            }
+
+            Op::CrossesAbove => Self::state("CrossesAbove", 4).back(1),
+            Op::CrossesBelow => Self::state("CrossesBelow", 4).back(1),
+            Op::Since => Self::state("Since", 2),
+            Op::ValueWhen => Self::state("ValueWhen", 2),
+            Op::Ever => Self::state("Ever", 2),
+            Op::EverSince => Self::state("EverSince", 2),
+
+            Op::TrendMean { family, len } => trend_mean(family, len),
+            Op::GrownReturn { rate, cutout } => {
+                // The table's length is told at the launch, in place of this number.
+                Self::function("grown_return").ints([0]).table(Table::Growth { rate, cutout })
+            }
+            Op::FamilySignal { decay, cutout } => {
+                // All inputs but price, return and bar number are averages.
+                let averages = inputs.checked_sub(3).filter(|n| (1..=FAMILY_MAX).contains(n))?;
+                let form = Self::state(format!("FamilySignal<{averages}>"), 4 + 2 * averages);
+                form.takes(Takes::Array(3)).ints([cutout]).doubles([decay.value()])
+            }
+            Op::SignalEquity { start, decay, cutout } => {
+                Self::state("SignalEquity", 4).ints([cutout]).doubles([start.value(), decay.value()])
+            }
+            Op::TrendVote { long, short } => {
+                Self::function("trend_vote").takes(Takes::Array(0)).doubles([long.value(), short.value()])
+            }
+
+            // What stands for another frame or another symbol is a program's input, and so is every leaf.
+            Op::Column(_)
+            | Op::Constant(_)
+            | Op::Label(_)
+            | Op::Window
+            | Op::Begins(_)
+            | Op::Cross(_)
+            | Op::Read(_) => return None,
+        })
+    }
+}
+
+fn smoothed(p: u32, delay: u32, factor: f64) -> Form {
+    Form::state("Smoothed", 6).ints([p, delay]).doubles([factor, 1.0 / f64::from(p)]).settling()
+}
+
+fn parabolic(constants: Parabolic) -> Form {
+    // TA-Lib lowers what exceeds the most.
+    let pace = |a: Acceleration| {
+        let most = a.most.value();
+        [a.start.value().min(most), a.step.value().min(most), most]
+    };
+    let form = Form::state("Parabolic", 12).ints([u32::from(constants.signed)]);
+    form.doubles([constants.start.value(), constants.offset.value()])
+        .doubles(pace(constants.long))
+        .doubles(pace(constants.short))
+}
+
+fn hilbert(result: Cycle) -> Form {
+    let name = match result {
+        Cycle::Period => "CYCLE_PERIOD",
+        Cycle::InPhase => "CYCLE_IN_PHASE",
+        Cycle::Quadrature => "CYCLE_QUADRATURE",
+        Cycle::Phase => "CYCLE_PHASE",
+        Cycle::Sine => "CYCLE_SINE",
+        Cycle::LeadSine => "CYCLE_LEAD_SINE",
+        Cycle::Trendline => "CYCLE_TRENDLINE",
+        Cycle::TrendMode => "CYCLE_TREND_MODE",
+    };
+    let slots = if result.is_early() { 0 } else { CYCLE_BARS };
+    let form = Form::state(format!("Hilbert<{name}>"), if result.is_early() { 80 } else { 96 });
+    form.table(Table::Circles).rings(vec![RingSlots::Exactly(slots); 2])
+}
+
+fn trend_mean(family: Trend, len: u32) -> Form {
+    let bars = len as usize;
+    match family {
+        Trend::Wma => Form::past("trend_wma", len, bars.saturating_sub(1)),
+        Trend::Lsma => Form::past("trend_lsma", len, bars.saturating_sub(1)),
+        Trend::Hma => {
+            let half = hull_half(len);
+            let smooth = len.isqrt();
+            let before = len.max(half) as usize - 1;
+            let form = Form::state("TrendHull", 1).ints([half, len, smooth]).takes(Takes::Past(before));
+            form.rings(vec![RingSlots::UpTo(smooth as usize)]).back(before + smooth as usize - 1)
+        }
+        Trend::Ema | Trend::Dema => {
+            let form = Form::state(format!("TrendExponential<{}>", family == Trend::Dema), 12);
+            form.ints([len]).doubles([2.0 / (f64::from(len) + 1.0)])
+        }
+        Trend::Kama => Form::state("TrendKaufman", 2).ints([len]).takes(Takes::Past(bars)),
+    }
+}
+
+fn unary(op: Unary) -> &'static str {
+    match op {
+        Unary::Negate => "step_negate",
+        Unary::Abs => "step_abs",
+        Unary::Sqrt => "step_sqrt",
+        Unary::Log => "step_log",
+        Unary::Exp => "step_exp",
+        Unary::Sign => "step_sign",
+        Unary::Round => "step_round",
+        Unary::Ceil => "step_ceil",
+        Unary::Floor => "step_floor",
+        Unary::Ln => "step_ln",
+        Unary::Log10 => "step_log10",
+        Unary::Sin => "step_sin",
+        Unary::Cos => "step_cos",
+        Unary::Tan => "step_tan",
+        Unary::Asin => "step_asin",
+        Unary::Acos => "step_acos",
+        Unary::Atan => "step_atan",
+        Unary::Sinh => "step_sinh",
+        Unary::Cosh => "step_cosh",
+        Unary::Tanh => "step_tanh",
+    }
+}
+
+fn binary(op: Binary) -> &'static str {
+    match op {
+        Binary::Add => "step_add",
+        Binary::Subtract => "step_subtract",
+        Binary::Multiply => "step_multiply",
+        Binary::Divide => "step_divide",
+        Binary::Quotient => "step_quotient",
+        Binary::Remainder => "step_remainder",
+        Binary::Maximum => "step_maximum",
+        Binary::Minimum => "step_minimum",
+        Binary::Power => "step_power",
+        Binary::RatioOrZero => "step_ratioorzero",
+        Binary::RatioOrZeroEpsilon => "step_ratioorzeroepsilon",
+        Binary::Gate => "step_gate",
+        Binary::OrElse => "step_orelse",
+        Binary::Near => "step_near",
+    }
+}
+
+fn compare(op: CompareOp) -> &'static str {
+    match op {
+        CompareOp::Less => "step_less",
+        CompareOp::LessEqual => "step_lessequal",
+        CompareOp::Greater => "step_greater",
+        CompareOp::GreaterEqual => "step_greaterequal",
+        CompareOp::Equal => "step_equal",
+        CompareOp::NotEqual => "step_notequal",
+    }
+}

@@ -1,0 +1,419 @@
+//! The text of a kernel.
+
+use std::fmt::Write as _;
+
+use crate::cuda::codegen::family_text::Shared;
+use crate::cuda::codegen::part_text::{Body, INSIDE, Loop, NEXT, Statement, TOGETHER};
+use crate::cuda::codegen::step_abi::{Form, RingSlots, Table, Takes};
+use crate::cuda::codegen::steps::{KernelSteps, StepInput};
+use crate::cuda::codegen::warp_partition::{WarpPart, WarpPartition};
+
+/// Where a table that a step reads is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TableUse {
+    pub table: Table,
+    /// Whole number that says where it begins.
+    pub at: usize,
+    /// Whole number that says how many bars it has, if the step asks.
+    pub bars: Option<usize>,
+}
+
+/// A ring of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingUse {
+    pub slots: RingSlots,
+    /// The text says that it is in shared memory; else the launch decides.
+    pub shared: bool,
+}
+
+/// The numbers of one plan, in the order in which its kernel names them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Values {
+    pub doubles: Vec<f64>,
+    pub ints: Vec<i32>,
+    pub rings: Vec<RingUse>,
+    pub tables: Vec<TableUse>,
+}
+
+impl Values {
+    /// Has the lanes' bars told: the first of the whole numbers says where.
+    pub fn lanes(&mut self) {
+        self.tables.push(TableUse { table: Table::Lanes, at: self.ints.len(), bars: None });
+        self.ints.push(0);
+    }
+}
+
+/// Bars of a tile, at most.
+const TILE_MAX: usize = 16;
+
+/// Bytes of shared memory that the series of a block may take; the rest is for rings.
+const SERIES_BYTES_MAX: usize = 72 * 1024;
+
+/// Rows of rings that the text places in shared memory: those that are used at every bar, as far as they fit.
+const SHARED_RING_ROWS_MAX: usize = 256;
+
+/// Warps of a multiprocessor that leave each the registers that it needs: three a scheduler, 168 registers a thread.
+const WARPS_WANTED: usize = 12;
+
+/// Blocks of a multiprocessor, at most: more have nothing left to hide.
+const BLOCKS_MAX: usize = 8;
+
+/// Columns whose addresses threads keep in registers.
+const COLUMNS_HELD_MAX: usize = 8;
+
+/// Parts of a kernel of families of which two blocks run on a multiprocessor side by side: chains of additions leave its
+/// units half idle, and 65,536 registers are 128 for each of 512 threads.
+const PAIRED_PARTS_MAX: usize = 8;
+
+/// What a family's signal takes before its averages: price, return, bar number.
+const SIGNAL_SHARED: usize = 3;
+
+/// Threads of a warp.
+const LANES: usize = 32;
+
+/// Bytes of a row of shared memory.
+pub(crate) const ROW_BYTES: usize = LANES * size_of::<f64>();
+
+/// A kernel before it has its name.
+pub(crate) struct Text {
+    /// With `@` where the name goes.
+    pub source: String,
+    pub values: Values,
+    pub tile: usize,
+    /// Rows of shared memory in front of the rings.
+    pub series_rows: usize,
+    /// Blocks that should run on a multiprocessor side by side.
+    pub blocks: usize,
+}
+
+pub(crate) struct Writer<'a> {
+    pub(crate) steps: &'a KernelSteps,
+    pub(crate) forms: &'a [Form],
+    pub(crate) parts: &'a WarpPartition,
+    /// Lanes are chunks: bar numbers differ from rows, and rows before bar 0 are of nothing.
+    pub(crate) over_chunks: bool,
+    pub(crate) tile: usize,
+    pub(crate) values: Values,
+    /// First row of each passed series in shared memory.
+    pub(crate) bases: Vec<usize>,
+    /// Past values of the series that families of averages look back at.
+    pub(crate) pasts: Vec<Shared>,
+    /// Rows of rings that the text has placed in shared memory.
+    pub(crate) ring_rows: usize,
+    pub(crate) out: String,
+}
+
+/// Writes the kernel; `over_chunks`: over lanes that are chunks, of steps without recursion.
+pub(crate) fn write(steps: &KernelSteps, forms: &[Form], parts: &WarpPartition, over_chunks: bool) -> Text {
+    let tiles = steps.columns * parts.column_depth + parts.passed.iter().map(|p| p.depth).sum::<usize>();
+    let mut tile = TILE_MAX;
+    while tile > 1 && tiles * tile * ROW_BYTES > SERIES_BYTES_MAX {
+        tile /= 2;
+    }
+    let mut row = steps.columns * parts.column_depth * tile;
+    let mut base = |depth: usize| {
+        row += depth * tile;
+        row - depth * tile
+    };
+    let bases = parts.passed.iter().map(|p| base(p.depth)).collect();
+    let mut values = Values::default();
+    if over_chunks {
+        values.lanes();
+    }
+    let pasts = Vec::new();
+    let blocks = blocks(parts.parts.len(), forms);
+    let mut writer =
+        Writer { steps, forms, parts, over_chunks, tile, values, bases, pasts, ring_rows: 0, out: String::new() };
+    writer.share();
+    let bodies: Vec<String> = parts.parts.iter().enumerate().map(|(i, part)| writer.part(i, part)).collect();
+    writer.frame(&bodies, tiles * tile);
+    Text { source: writer.out, values: writer.values, tile, series_rows: tiles * tile, blocks }
+}
+
+/// Blocks of so many warps that should run on a multiprocessor side by side.
+fn blocks(warps: usize, forms: &[Form]) -> usize {
+    if forms.iter().any(|form| form.means.is_some()) {
+        return if warps <= PAIRED_PARTS_MAX { 2 } else { 1 };
+    }
+    (WARPS_WANTED / warps).clamp(1, BLOCKS_MAX)
+}
+
+/// C++ has no arrays of nothing.
+fn length(n: usize) -> usize {
+    n.max(1)
+}
+
+impl Writer<'_> {
+    fn frame(&mut self, bodies: &[String], series_rows: usize) {
+        let (columns, tile, warps) = (self.steps.columns, self.tile, bodies.len());
+        let threads = LANES * warps;
+        let _ = write!(
+            self.out,
+            "#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
+             f[{}];\n    int p[{}];\n    u32 ring[{}];\n}};\n\n",
+            length(columns),
+            length(self.values.doubles.len()),
+            length(self.values.ints.len()),
+            length(2 * self.values.rings.len()),
+        );
+        let held = columns <= COLUMNS_HELD_MAX;
+        let _ = writeln!(
+            self.out,
+            "struct @_columns {{\n    const double* at[{}];\n}};\n\nSTEP void @_fetch(const @_arguments& a, const \
+             Frame<{tile}, {warps}>& b, const @_columns& c, int tile) {{",
+            if held { length(columns) } else { 1 }
+        );
+        for column in 0..columns {
+            let (base, depth) = self.column_buffer(column);
+            let from = if held { format!("c.at[{column}]") } else { format!("b.first_of(a.column[{column}])") };
+            let _ = writeln!(self.out, "    b.fetch({from}, {base}, {depth}, tile);");
+        }
+        self.out.push_str("    copies_end();\n}\n");
+        bodies.iter().for_each(|body| self.out.push_str(body));
+        let whole = self.parts.whole.iter().any(|whole| *whole);
+        let _ = write!(
+            self.out,
+            "\nextern \"C\" __global__ void __launch_bounds__({threads}, TRAWL_BLOCKS) @(const __grid_constant__ @_arguments a) {{\n    \
+             const Frame<{tile}, {warps}> b(a.run, {series_rows}, {whole});\n    @_columns c;\n"
+        );
+        for column in (0..columns).filter(|_| held) {
+            let _ = writeln!(self.out, "    c.at[{column}] = b.first_of(a.column[{column}]);");
+        }
+        self.out
+            .push_str("    @_fetch(a, b, c, b.first_tile);\n    copies_wait<0>();\n    block_barrier(b.threads);\n");
+        for (warp, part) in self.parts.by_load(self.forms).into_iter().enumerate() {
+            let _ = writeln!(self.out, "    if (b.warp == {warp}) return @_part{part}(a, b, c);");
+        }
+        self.out.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
+    }
+
+    /// First row and tiles of a column's buffers.
+    fn column_buffer(&self, column: usize) -> (usize, usize) {
+        let depth = self.parts.column_depth;
+        (column * depth * self.tile, depth)
+    }
+
+    /// First row and tiles of the buffers of a series that passes between parts.
+    fn passed_buffer(&self, step: usize) -> Option<(usize, usize)> {
+        let at = self.parts.passed.iter().position(|p| p.step == step)?;
+        Some((self.bases[at], self.parts.passed[at].depth))
+    }
+
+    /// The function of a part.
+    fn part(&mut self, number: usize, part: &WarpPart) -> String {
+        let mut body = Body::default();
+        self.histories(part, &mut body);
+        for at in part.first..part.end {
+            self.step(part, at, &mut body);
+        }
+        self.fill(number, part, &mut body);
+        self.outputs(number, part, &mut body);
+        let over = Loop {
+            number,
+            tile: self.tile,
+            warps: self.parts.parts.len(),
+            level: part.level,
+            top: self.parts.top(),
+            over_chunks: self.over_chunks,
+        };
+        over.around(&body, &self.buffers(part, &body))
+    }
+
+    /// Loads what the part reads of others and has not read yet; gives the name of the value.
+    pub(crate) fn value(&mut self, part: &WarpPart, source: StepInput, whole: bool, body: &mut Body) -> String {
+        match source {
+            StepInput::Constant(value) => {
+                self.values.doubles.push(value);
+                return format!("a.f[{}]", self.values.doubles.len() - 1);
+            }
+            StepInput::KernelStep(step) if part.holds(step) => return format!("v{step}"),
+            _ => {}
+        }
+        let (name, from) = match source {
+            StepInput::Column(column) => (format!("x{column}"), format!("c{column}")),
+            StepInput::KernelStep(step) => (format!("v{step}"), format!("e{step}")),
+            StepInput::Constant(_) => return String::new(),
+        };
+        // What was loaded at every bar is there in the tail too.
+        let known = body.read.iter().any(|(read, every)| *read == source && (*every || !whole));
+        if !known {
+            body.read.push((source, whole));
+            body.push(whole, Statement::load(format!("const double {name} = {from}[at];")));
+        }
+        name
+    }
+
+    /// One history for every series that steps of the part look back at.
+    fn histories(&mut self, part: &WarpPart, body: &mut Body) {
+        let mut found: Vec<(StepInput, usize, bool)> = Vec::new();
+        for at in part.first..part.end {
+            let Takes::Past(bars) = self.forms[at].takes else { continue };
+            if self.forms[at].means.is_some() {
+                continue;
+            }
+            let (source, whole) = (self.steps.steps[at].inputs[0], self.parts.whole[at]);
+            match found.iter_mut().find(|(known, ..)| *known == source) {
+                Some((_, most, every)) => (*most, *every) = ((*most).max(bars), *every || whole),
+                None => found.push((source, bars, whole)),
+            }
+        }
+        for (number, (source, bars, whole)) in found.into_iter().enumerate() {
+            let ring = self.ring(RingSlots::UpTo(bars.saturating_add(1)), whole);
+            let _ = writeln!(body.states, "History h{number};\nconst Ring k{number} = {};", self.ring_of(ring));
+            let _ = writeln!(body.starts, "h{number}.start(0);");
+            body.histories.push((source, whole));
+            // A series of this part is pushed when it is made.
+            if !matches!(source, StepInput::KernelStep(step) if part.holds(step)) {
+                let value = self.value(part, source, whole, body);
+                body.push(whole, Statement::past(0, format!("h{number}.push({value}, k{number});")));
+            }
+        }
+    }
+
+    /// Number of a new ring, which is used at every bar or from the first wanted one on.
+    pub(crate) fn ring(&mut self, slots: RingSlots, every: bool) -> usize {
+        let shared = every && self.ring_rows.saturating_add(slots.rows()) <= SHARED_RING_ROWS_MAX;
+        self.ring_rows += if shared { slots.rows() } else { 0 };
+        self.values.rings.push(RingUse { slots, shared });
+        self.values.rings.len() - 1
+    }
+
+    /// A ring by its number.
+    pub(crate) fn ring_of(&self, ring: usize) -> String {
+        let place = if self.values.rings[ring].shared { "shared_ring" } else { "ring" };
+        format!("b.{place}(a.ring[{}], a.ring[{}])", 2 * ring, 2 * ring + 1)
+    }
+
+    /// The inputs of a step, as values or with their past.
+    fn given(&mut self, part: &WarpPart, at: usize, form: &Form, body: &mut Body) -> Vec<String> {
+        let mut given = Vec::new();
+        for (i, input) in self.steps.steps[at].inputs.clone().iter().enumerate() {
+            if i == 0 && matches!(form.takes, Takes::Past(_)) {
+                let history = body.histories.iter().position(|(source, _)| source == input).unwrap_or(0);
+                given.push(format!("Past{{k{history}, h{history}.now, t}}"));
+            } else {
+                given.push(self.value(part, *input, self.parts.whole[at], body));
+            }
+        }
+        given
+    }
+
+    /// One step: its state, and the line that takes it a bar further.
+    fn step(&mut self, part: &WarpPart, at: usize, body: &mut Body) {
+        let form = self.forms[at].clone();
+        let whole = self.parts.whole[at];
+        let mut given: Vec<String> = match &form.means {
+            Some(means) => self.means(part, at, means, body),
+            None => self.given(part, at, &form, body),
+        };
+        let stage = body.stage_of(self.steps.steps[at].inputs.iter().filter_map(|input| input.step()));
+        let array = match form.takes {
+            _ if form.means.is_some() => Some(SIGNAL_SHARED),
+            Takes::Array(from) => Some(from),
+            _ => None,
+        };
+        if let Some(from) = array {
+            let values = given.split_off(from.min(given.len())).join(", ");
+            body.push(whole, Statement::of(stage, format!("const double a{at}[] = {{{values}}};")));
+            given.push(format!("a{at}"));
+        }
+        if form.wants_bar {
+            given.push("t".to_owned());
+        }
+        let first_int = self.values.ints.len();
+        given.extend((0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)));
+        self.values.ints.extend(&form.ints);
+        let first_double = self.values.doubles.len();
+        given.extend((0..form.doubles.len()).map(|i| format!("a.f[{}]", first_double + i)));
+        self.values.doubles.extend(&form.doubles);
+        if let Some(table) = form.table {
+            let at = self.values.ints.len();
+            self.values.ints.push(0);
+            let bars = matches!(table, Table::Growth { .. }).then_some(first_int);
+            self.values.tables.push(TableUse { table, at, bars });
+            given.push(format!("a.run.table + a.p[{at}]"));
+        }
+        for slots in &form.rings {
+            let ring = self.ring(*slots, whole);
+            given.push(self.ring_of(ring));
+        }
+        if form.has_state {
+            let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
+            let from = match (self.over_chunks, whole) {
+                (true, _) => "start_of(first, b.tail)",
+                (false, true) => "0",
+                (false, false) => "b.tail",
+            };
+            let _ = writeln!(body.states, "{} s{at};", form.name);
+            let _ = writeln!(body.starts, "s{at}.start({from}, {first});");
+        }
+        if form.settles {
+            let ints: Vec<String> = (0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)).collect();
+            body.settles.push(format!("s{at}.is_settled({})", ints.join(", ")));
+        }
+        if form.blocks && whole {
+            body.blocks.push(format!("s{at}.block.is_inside({TOGETHER}, a.p[{first_int}])"));
+        }
+        let next = match form {
+            _ if form.settles => NEXT,
+            _ if form.blocks && whole => INSIDE,
+            _ => "next",
+        };
+        let call = if form.has_state { format!("s{at}.{next}") } else { form.name };
+        let arguments = given.join(", ");
+        let text = format!("const double v{at} = {call}({arguments});");
+        let looks_back = !form.rings.is_empty() || matches!(form.takes, Takes::Past(_));
+        let line =
+            if form.divides { Statement::divided(stage, at, arguments, text) } else { Statement::of(stage, text) };
+        let after = body.push_step(at, whole, if looks_back { line.looking_back() } else { line });
+        if self.passed_buffer(at).is_some() {
+            body.push(whole, Statement::of(after, format!("e{at}[at] = v{at};")));
+        }
+        let mine = |(source, _): &(StepInput, bool)| *source == StepInput::KernelStep(at);
+        if let Some(number) = body.histories.iter().position(mine) {
+            let every = body.histories[number].1;
+            body.push(every, Statement::past(after, format!("h{number}.push(v{at}, k{number});")));
+        }
+    }
+
+    /// Outputs are told by the part that makes them; columns and constants by the first one.
+    fn outputs(&mut self, number: usize, part: &WarpPart, body: &mut Body) {
+        for (output, source) in self.steps.outputs.clone().into_iter().enumerate() {
+            let mine = match source {
+                StepInput::KernelStep(step) => part.holds(step),
+                _ => number == 0,
+            };
+            if mine {
+                let value = self.value(part, source, false, body);
+                let row = if self.over_chunks { "row" } else { "t" };
+                body.push(false, Statement::fixed(format!("b.put({output}, {row}, {value});")));
+            }
+        }
+    }
+
+    /// The tiles of the columns and series that a part reads and writes, one line each.
+    fn buffers(&self, part: &WarpPart, body: &Body) -> String {
+        let mut sources: Vec<(StepInput, String, String)> = Vec::new();
+        for (source, _) in &body.read {
+            let buffer = match *source {
+                StepInput::Column(column) => Some((format!("c{column}"), self.column_buffer(column))),
+                StepInput::KernelStep(step) => self.passed_buffer(step).map(|buffer| (format!("e{step}"), buffer)),
+                StepInput::Constant(_) => None,
+            };
+            if let Some((name, (base, depth))) = buffer
+                && !sources.iter().any(|(known, ..)| known == source)
+            {
+                sources.push((*source, format!("const double* {name}"), format!("{base}, {depth}")));
+            }
+        }
+        for passed in self.parts.passed.iter().filter(|p| part.holds(p.step)) {
+            let (base, depth) = self.passed_buffer(passed.step).unwrap_or_default();
+            sources.push((
+                StepInput::KernelStep(passed.step),
+                format!("double* e{}", passed.step),
+                format!("{base}, {depth}"),
+            ));
+        }
+        sources.iter().map(|(_, name, at)| format!("{name} = b.tile_of({at}, tile);\n")).collect()
+    }
+}

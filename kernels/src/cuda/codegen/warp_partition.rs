@@ -1,0 +1,259 @@
+//! Which warp of a block runs which steps.
+//!
+//! Steps stand in the order in which outputs need them, so that neighbours belong together; a part is a run of them whose
+//! states fit the registers of a thread. A part's level is one above those that it reads from: it works one tile behind
+//! them. Everything here hangs on the shape of a plan alone.
+
+use trawl_plan::graph::Op;
+
+use crate::cuda::codegen::step_abi::{Form, Takes};
+use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
+
+/// Registers of 32 bits for the states of a part and the addresses of its rings. What is left of the 255 of a thread is
+/// for the values of a bar and the deepest step; the test of compiled kernels holds it to no spills.
+const STATE_REGISTERS_MAX: usize = 72;
+
+/// Registers for a ring: its address and how many slots it has.
+const RING_REGISTERS: usize = 3;
+
+/// Steps of a part, whatever their states: what a compiler can overlook.
+const STEPS_MAX: usize = 48;
+
+/// Shares of a thread's registers that parts are cut to, the smallest first, where there are more warps than steps need.
+const MANY_TRIES: usize = 6;
+
+/// Schedulers of a multiprocessor, each with units of its own.
+const SCHEDULERS: usize = 4;
+
+/// Parts of a kernel, at most, if that is enough for their states: three blocks of four warps are three warps a scheduler,
+/// each with the third of its registers, and three blocks are what 10,000 symbols want of 132 multiprocessors.
+const WARPS_BEST: usize = 4;
+
+/// Steps in which the most that a part may have to do is raised, up to twice its share.
+const LOAD_TRIES: usize = 16;
+
+/// Equities of a family's signal that its part follows: settings of a sweep may have many.
+const FOLLOWERS_MAX: usize = 6;
+
+/// Some steps that one warp runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WarpPart {
+    pub first: usize,
+    pub end: usize,
+    pub level: usize,
+}
+
+impl WarpPart {
+    pub fn holds(&self, step: usize) -> bool {
+        (self.first..self.end).contains(&step)
+    }
+}
+
+/// A series that one part makes and others read, in shared memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub step: usize,
+    /// Tiles of it that are kept.
+    pub depth: usize,
+}
+
+pub(crate) struct WarpPartition {
+    pub parts: Vec<WarpPart>,
+    /// Ascending.
+    pub passed: Vec<Passed>,
+    /// Tiles of each column that are kept.
+    pub column_depth: usize,
+    /// Of each step, whether it runs from the first bar: it is recursive, or a recursive step reads it.
+    pub whole: Vec<bool>,
+}
+
+impl WarpPartition {
+    /// At most [`WARPS_BEST`] parts if their states fit, with as much to do in each as in the others.
+    pub fn of(steps: &KernelSteps, forms: &[Form]) -> Self {
+        let whole = whole(steps);
+        let loads: Vec<usize> = forms.iter().zip(&whole).map(|(form, whole)| load(form, *whole)).collect();
+        let (all, most) = (loads.iter().sum::<usize>(), loads.iter().copied().max().unwrap_or(0));
+        let least = all.div_ceil(WARPS_BEST).max(most);
+        let tries = (0..=LOAD_TRIES).map(|more| least + least * more / LOAD_TRIES);
+        let mut tries = tries.map(|load_max| Self::within(steps, forms, STATE_REGISTERS_MAX, &loads, load_max));
+        tries
+            .find(|parts| parts.parts.len() <= WARPS_BEST)
+            .unwrap_or_else(|| Self::within(steps, forms, STATE_REGISTERS_MAX, &loads, usize::MAX))
+    }
+
+    /// As many parts as there can be warps, at most: where groups are few, what a warp does at a bar is what everybody waits for.
+    pub fn many(steps: &KernelSteps, forms: &[Form], warps_max: usize) -> Self {
+        let registers = |share: usize| STATE_REGISTERS_MAX * share / MANY_TRIES;
+        let loads = vec![0; forms.len()];
+        let tries = (1..MANY_TRIES).map(|share| Self::within(steps, forms, registers(share), &loads, usize::MAX));
+        tries.into_iter().find(|parts| parts.parts.len() <= warps_max).unwrap_or_else(|| Self::of(steps, forms))
+    }
+
+    /// Parts whose states take at most so many registers, and whose steps at every bar have so much to do.
+    fn within(steps: &KernelSteps, forms: &[Form], registers_max: usize, loads: &[usize], load_max: usize) -> Self {
+        let last_reader = last_readers(steps);
+        let mut parts: Vec<WarpPart> = Vec::new();
+        let mut first = 0;
+        while first < steps.steps.len() {
+            let end = cut(first, steps, forms, &last_reader, registers_max, loads, load_max);
+            let inputs = steps.steps[first..end].iter().flat_map(|step| &step.inputs);
+            let below = inputs.filter_map(|input| match input {
+                StepInput::KernelStep(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
+                _ => None,
+            });
+            let level = below.max().unwrap_or(0);
+            parts.push(WarpPart { first, end, level });
+            first = end;
+        }
+        if parts.is_empty() {
+            parts.push(WarpPart { first: 0, end: 0, level: 0 });
+        }
+        let top = parts.iter().map(|part| part.level).max().unwrap_or(0);
+        let passed = passed(steps, &parts);
+        Self { parts, passed, column_depth: top + 2, whole: whole(steps) }
+    }
+
+    /// The parts in the order of the warps that run them. Warps w, w + 4, ... share a scheduler and its units for f64: the
+    /// part with the most to do stands beside one with little.
+    pub fn by_load(&self, forms: &[Form]) -> Vec<usize> {
+        let load = |part: &WarpPart| -> usize {
+            let of = |form: &Form| 1 + form.means.as_ref().map_or(0, |means| means.load);
+            forms[part.first..part.end].iter().map(of).sum()
+        };
+        let mut order: Vec<usize> = (0..self.parts.len()).collect();
+        if forms.iter().all(|form| form.means.is_none()) {
+            return order;
+        }
+        order.sort_by_key(|at| std::cmp::Reverse(load(&self.parts[*at])));
+        // There and back again, so that the last of a round follows the first of the one before.
+        order.chunks_mut(SCHEDULERS).skip(1).step_by(2).for_each(<[usize]>::reverse);
+        order
+    }
+
+    /// The highest level.
+    pub fn top(&self) -> usize {
+        self.column_depth - 2
+    }
+}
+
+/// Of each step the last one that reads it, or itself.
+fn last_readers(steps: &KernelSteps) -> Vec<usize> {
+    let mut last: Vec<usize> = (0..steps.steps.len()).collect();
+    for (reader, step) in steps.steps.iter().enumerate() {
+        for input in &step.inputs {
+            if let StepInput::KernelStep(read) = input {
+                last[*read] = reader;
+            }
+        }
+    }
+    last
+}
+
+/// What a step keeps from bar to bar. A history may be another step's too: it is counted for each.
+fn registers_of(form: &Form) -> usize {
+    let means = form.means.as_ref().is_some_and(|means| means.ring.is_some());
+    let rings = form.rings.len() + usize::from(matches!(form.takes, Takes::Past(_))) + usize::from(means);
+    form.registers + RING_REGISTERS * rings
+}
+
+/// What a step has to do at every bar, roughly in instructions; nothing for one that runs from the first wanted bar on.
+fn load(form: &Form, whole: bool) -> usize {
+    let looks_back = usize::from(matches!(form.takes, Takes::Past(_)));
+    let parts =
+        [2, 8 * usize::from(form.has_state), 25 * usize::from(form.divides), 15 * (form.rings.len() + looks_back)];
+    if whole { parts.iter().sum() } else { 0 }
+}
+
+/// Where the part that begins with `first` ends: as far as its states fit, and in the second half of that where the fewest
+/// series cross the border. A family of averages is a part with what follows its signal.
+fn cut(
+    first: usize,
+    steps: &KernelSteps,
+    forms: &[Form],
+    last_reader: &[usize],
+    registers_max: usize,
+    loads: &[usize],
+    load_max: usize,
+) -> usize {
+    if forms[first].means.is_some() {
+        let follows = |step: &&KernelStep| {
+            matches!(step.op, Op::SignalEquity { .. }) && step.inputs.first() == Some(&StepInput::KernelStep(first))
+        };
+        let more = steps.steps[first + 1..].iter().take_while(follows).count();
+        return first + 1 + more.min(FOLLOWERS_MAX);
+    }
+    let (mut registers, mut load) = (0, 0usize);
+    let mut end = first;
+    while end < forms.len() && end - first < STEPS_MAX && forms[end].means.is_none() {
+        registers += registers_of(&forms[end]);
+        load = load.saturating_add(loads[end]);
+        if (registers > registers_max || load > load_max) && end > first {
+            break;
+        }
+        end += 1;
+    }
+    if forms.get(end).is_none_or(|next| next.means.is_some()) {
+        return end;
+    }
+    let crossing = |at: usize| (first..at).filter(|step| last_reader[*step] >= at).count();
+    (first + (end - first).div_ceil(2)..=end).rev().min_by_key(|at| crossing(*at)).unwrap_or(end).max(first + 1)
+}
+
+fn passed(steps: &KernelSteps, parts: &[WarpPart]) -> Vec<Passed> {
+    let part_of = |step: usize| parts.iter().find(|part| part.holds(step));
+    let mut passed: Vec<Passed> = Vec::new();
+    for reader in parts {
+        for input in steps.steps[reader.first..reader.end].iter().flat_map(|step| &step.inputs) {
+            let StepInput::KernelStep(step) = *input else { continue };
+            let Some(maker) = part_of(step).filter(|maker| *maker != reader) else { continue };
+            let depth = reader.level - maker.level + 1;
+            match passed.iter_mut().find(|p| p.step == step) {
+                Some(known) => known.depth = known.depth.max(depth),
+                None => passed.push(Passed { step, depth }),
+            }
+        }
+    }
+    passed.sort_by_key(|p| p.step);
+    passed
+}
+
+fn whole(steps: &KernelSteps) -> Vec<bool> {
+    let mut whole: Vec<bool> = steps.steps.iter().map(KernelStep::is_recursive).collect();
+    for at in (0..whole.len()).rev().filter(|at| whole[*at]).collect::<Vec<_>>() {
+        mark(steps, &mut whole, at);
+    }
+    whole
+}
+
+/// Marks what `step` reads, and what that reads.
+fn mark(steps: &KernelSteps, whole: &mut [bool], step: usize) {
+    let mut open = vec![step];
+    while let Some(at) = open.pop() {
+        for input in &steps.steps[at].inputs {
+            if let StepInput::KernelStep(read) = *input
+                && !std::mem::replace(&mut whole[read], true)
+            {
+                open.push(read);
+            }
+        }
+    }
+}
+
+/// Bars before the first wanted one from which steps of finite windows must run: each behind those that read it.
+pub(crate) fn reach(steps: &KernelSteps, forms: &[Form], whole: &[bool]) -> usize {
+    let mut needed = vec![0usize; steps.steps.len()];
+    let mut reach = 0;
+    for (at, step) in steps.steps.iter().enumerate().rev() {
+        if whole[at] {
+            continue;
+        }
+        let from = needed[at].saturating_add(forms[at].back);
+        reach = reach.max(from);
+        for input in &step.inputs {
+            if let StepInput::KernelStep(read) = *input {
+                needed[read] = needed[read].max(from);
+            }
+        }
+    }
+    reach
+}

@@ -1,0 +1,194 @@
+//! Whether there is a GPU that plans can run on, asked in one place. The driver's bindings panic where the library or one
+//! of its functions is missing: nothing calls them that has not passed here.
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+
+use crate::cuda::compile::library::{Library, Open, Search};
+use crate::cuda::compile::nvrtc::{CompileError, Compiler};
+
+/// Lowest compute capability: copies in the background came with it.
+const CAPABILITY_LEAST: (i32, i32) = (8, 0);
+
+/// Functions of the driver that came last of those that are called here, or in cudarc's name.
+const FUNCTIONS: [&str; 27] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorString",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetMemPool",
+    "cuDevicePrimaryCtxRetain",
+    "cuCtxSetCurrent",
+    "cuStreamCreate",
+    "cuStreamQuery",
+    "cuMemHostAlloc",
+    "cuMemGetInfo_v2",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
+    "cuMemPoolSetAttribute",
+    "cuMemPoolTrimTo",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuFuncSetAttribute",
+    "cuLaunchKernel",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventElapsedTime_v2",
+];
+
+/// A device that plans can run on.
+#[derive(Debug, Clone)]
+pub struct Gpu {
+    pub ordinal: usize,
+    pub name: String,
+    /// Major and minor compute capability.
+    pub capability: (i32, i32),
+    pub memory_bytes: u64,
+    /// Version of the driver, as `13.0`.
+    pub driver: String,
+    /// Shared memory that one block may take.
+    pub shared_bytes: usize,
+    pub compiler: Compiler,
+}
+
+impl Gpu {
+    /// The architecture that code is compiled for, such as 90.
+    pub fn architecture(&self) -> u32 {
+        (self.capability.0 * 10 + self.capability.1).unsigned_abs()
+    }
+}
+
+/// Why no plan can run on a GPU here.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Unavailable {
+    #[error("no NVIDIA driver: libcuda does not open")]
+    NoDriver,
+    #[error("the NVIDIA driver is too old: it has no {0}")]
+    OldDriver(&'static str),
+    #[error("the NVIDIA driver finds no device: {0}")]
+    NoDevice(String),
+    #[error("the device {name} has compute capability {}.{}, and {}.{} is the least",
+        capability.0, capability.1, CAPABILITY_LEAST.0, CAPABILITY_LEAST.1)]
+    OldDevice { name: String, capability: (i32, i32) },
+    #[error("the NVIDIA driver failed: {0}")]
+    Driver(String),
+    #[error(transparent)]
+    Compiler(#[from] CompileError),
+}
+
+impl From<DriverError> for Unavailable {
+    fn from(e: DriverError) -> Self {
+        Self::Driver(format!("{e:?}"))
+    }
+}
+
+/// A device that the driver tells of, whether plans can run on it or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub ordinal: usize,
+    pub name: String,
+    /// Major and minor compute capability.
+    pub capability: (i32, i32),
+    pub memory_bytes: u64,
+}
+
+/// Every device that the driver tells of. Never panics, whatever is missing.
+///
+/// # Errors
+/// [`Unavailable`].
+pub fn devices(search: &Search) -> Result<Vec<Seen>, Unavailable> {
+    let count = driver(search)?;
+    (0..count).map(seen).collect()
+}
+
+fn seen(ordinal: usize) -> Result<Seen, Unavailable> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+    let name = result::device::get_name(device)?;
+    // SAFETY: a device that the driver gave just now.
+    let (memory, major, minor) = unsafe {
+        let attribute = |which| result::device::get_attribute(device, which);
+        (result::device::total_mem(device)?, attribute(MAJOR)?, attribute(MINOR)?)
+    };
+    Ok(Seen { ordinal, name, capability: (major, minor), memory_bytes: memory as u64 })
+}
+
+/// The first device that plans can run on, or why there is none. Never panics, whatever is missing.
+///
+/// # Errors
+/// [`Unavailable`].
+pub fn gpu_available(search: &Search) -> Result<Gpu, Unavailable> {
+    let count = driver(search)?;
+    let compiler = Compiler::find(search)?;
+    let mut refused = None;
+    for ordinal in 0..count {
+        let Seen { name, capability, memory_bytes, .. } = seen(ordinal)?;
+        if capability < CAPABILITY_LEAST {
+            refused.get_or_insert(Unavailable::OldDevice { name, capability });
+            continue;
+        }
+        // Of the device, not of a context: making one takes a third of a second.
+        let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+        let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: a device that the driver gave just now.
+        let shared = unsafe { result::device::get_attribute(device, shared) }?;
+        return Ok(Gpu {
+            ordinal,
+            name,
+            capability,
+            memory_bytes,
+            driver: driver_version()?,
+            shared_bytes: usize::try_from(shared).unwrap_or(0),
+            compiler,
+        });
+    }
+    Err(refused.unwrap_or_else(|| Unavailable::NoDevice("it counts none".to_owned())))
+}
+
+/// Looks for the driver, and how many devices it has. The one that the system's loader finds takes precedence: it belongs to the
+/// kernel's module, and the bindings open it by name whatever else is open.
+fn driver(search: &Search) -> Result<usize, Unavailable> {
+    // SAFETY: only looks whether a library of that name opens.
+    let present = || unsafe { sys::is_culib_present() };
+    // One of a folder stays open, and then the bindings find it by its soname, the last name that they try.
+    if !present() && (Open::find(search, Library::Driver).is_none() || !present()) {
+        return Err(Unavailable::NoDriver);
+    }
+    for function in FUNCTIONS {
+        // SAFETY: the library is there; the symbol is not called.
+        let symbol = unsafe { sys::culib().get::<*const ()>(function.as_bytes()) };
+        symbol.map_err(|_| Unavailable::OldDriver(function))?;
+    }
+    let count = CudaContext::device_count().map_err(|e| Unavailable::NoDevice(format!("{e:?}")))?;
+    if count < 1 {
+        return Err(Unavailable::NoDevice("it counts none".to_owned()));
+    }
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// The version of CUDA that the driver brings.
+fn driver_version() -> Result<String, DriverError> {
+    let mut version = 0;
+    // SAFETY: the driver is there; a place for a number.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result()?;
+    Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_gpu_gives_a_reason_and_does_not_panic() {
+        match gpu_available(&Search::default()) {
+            Ok(gpu) => assert!(gpu.architecture() >= 80, "{gpu:?}"),
+            Err(reason) => assert!(!reason.to_string().is_empty()),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What a kernel is called with: a market's layout in memory, and the numbers of one plan over it.
+
+use std::sync::Arc;
+
+use crate::SymbolInput;
+use crate::cpu::{PADDING, circle_table, growth_of};
+use crate::cuda::codegen::lower::Lowered;
+use crate::cuda::codegen::step_abi::{RingSlots, Table};
+use crate::cuda::codegen::text::ROW_BYTES;
+use crate::cuda::time_chunks::plan::Chunks;
+
+/// Symbols of a group: the threads of a warp.
+pub const GROUP_LANES: usize = 32;
+
+/// Says in a kernel's arguments that a ring lies in scratch memory.
+const IN_SCRATCH: u32 = 1 << 31;
+
+/// Shared memory of a multiprocessor that the system takes for each block.
+const SYSTEM_SHARED_BYTES: usize = 1024;
+
+/// What a device has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Shared memory that one block may take.
+    pub shared_bytes: usize,
+    pub multiprocessors: usize,
+}
+
+impl Default for Limits {
+    /// Those of compute capability 9.0.
+    fn default() -> Self {
+        Self { shared_bytes: 227 * 1024, multiprocessors: 132 }
+    }
+}
+
+/// Bars of some symbols as kernels read them: groups of [`GROUP_LANES`] symbols, per column one row a bar, one lane a
+/// symbol, left-aligned.
+#[derive(Debug, Clone)]
+pub struct Market {
+    /// Per column the rows of all groups, one after another; empty where the bars lie elsewhere.
+    pub columns: Vec<Vec<f64>>,
+    /// First row of each group, and the end of the last one.
+    pub first_row: Vec<i64>,
+    /// Visible bars of each lane, 0 for lanes without a symbol.
+    pub visible: Vec<i32>,
+    /// The lane (of all groups) of each symbol.
+    pub lanes: Vec<usize>,
+    /// Which bars lanes are of, where what is a symbol here is a chunk of one.
+    pub chunks: Option<Arc<Chunks>>,
+}
+
+impl Market {
+    /// Lays out `columns` columns of each symbol. Symbols of like length share a group.
+    pub fn new(columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
+        Self::places(symbols).with_columns(columns, symbols)
+    }
+
+    /// With the bars of symbols that were given their places.
+    pub fn with_columns(self, columns: usize, symbols: &[SymbolInput<'_>]) -> Self {
+        let mut market = self;
+        let cells = market.rows() * GROUP_LANES;
+        for column in 0..columns {
+            let mut laid = vec![0.0; cells];
+            market.lay(symbols, column, 0, &mut laid, |x| x);
+            market.columns.push(laid);
+        }
+        market
+    }
+
+    /// Where symbols lie, without their bars. Symbols of like length share a group.
+    pub fn places(symbols: &[SymbolInput<'_>]) -> Self {
+        let mut order: Vec<usize> = (0..symbols.len()).collect();
+        order.sort_by_key(|&i| symbols[i].visible);
+        let groups = order.len().div_ceil(GROUP_LANES);
+        let mut first_row = vec![0i64];
+        let mut visible = vec![0i32; groups * GROUP_LANES];
+        let mut lanes = vec![0; symbols.len()];
+        for (lane, symbol) in order.iter().enumerate() {
+            visible[lane] = i32::try_from(symbols[*symbol].visible).unwrap_or(i32::MAX);
+            lanes[*symbol] = lane;
+        }
+        for group in visible.chunks(GROUP_LANES) {
+            let rows = group.iter().copied().max().unwrap_or(0);
+            first_row.push(first_row[first_row.len() - 1] + i64::from(rows));
+        }
+        Self { columns: Vec::new(), first_row, visible, lanes, chunks: None }
+    }
+
+    /// Where symbols lie that are grouped already, at most [`GROUP_LANES`] to a group, without their bars: lane by lane in their
+    /// order, so that where a symbol lies within its group does not depend on what other groups there are.
+    pub(crate) fn of_groups<'a>(groups: impl Iterator<Item = &'a [SymbolInput<'a>]>) -> Self {
+        let mut market =
+            Self { columns: Vec::new(), first_row: vec![0], visible: Vec::new(), lanes: Vec::new(), chunks: None };
+        let mut end = 0i64;
+        for symbols in groups {
+            let begin = market.visible.len();
+            market.visible.resize(begin + GROUP_LANES, 0);
+            for (lane, symbol) in market.visible[begin..].iter_mut().zip(symbols) {
+                *lane = i32::try_from(symbol.visible).unwrap_or(i32::MAX);
+            }
+            market.lanes.extend(begin..begin + symbols.len().min(GROUP_LANES));
+            end += i64::from(market.visible[begin..].iter().copied().max().unwrap_or(0));
+            market.first_row.push(end);
+        }
+        market
+    }
+
+    /// Writes cells `first..first + to.len()` of a column: bars, or what stands where there are none.
+    pub(crate) fn lay<T: Copy>(
+        &self,
+        symbols: &[SymbolInput<'_>],
+        column: usize,
+        first: usize,
+        to: &mut [T],
+        cell: impl Fn(f64) -> T,
+    ) {
+        to.fill(cell(PADDING));
+        let (first, end) = (first / GROUP_LANES, (first + to.len()) / GROUP_LANES);
+        for (symbol, lane) in symbols.iter().zip(&self.lanes) {
+            let begin = self.first_row[lane / GROUP_LANES] as usize;
+            let rows = begin.max(first)..(begin + symbol.visible).min(end);
+            let Some(series) = symbol.columns.get(column).filter(|_| rows.start < rows.end) else { continue };
+            let bars = series.get(rows.start - begin..rows.end - begin).unwrap_or_default();
+            let cells = to[(rows.start - first) * GROUP_LANES + lane % GROUP_LANES..].iter_mut().step_by(GROUP_LANES);
+            cells.zip(bars).for_each(|(to, x)| *to = cell(*x));
+        }
+    }
+
+    pub fn groups(&self) -> usize {
+        self.first_row.len() - 1
+    }
+
+    /// Rows of all groups.
+    pub fn rows(&self) -> usize {
+        self.first_row.last().map_or(0, |rows| *rows as usize)
+    }
+
+    /// Rows of the longest group.
+    pub fn longest(&self) -> usize {
+        self.first_row.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+    }
+
+    /// Element of output `output` that holds bar `bar` of a symbol.
+    pub fn place(&self, wanted: Wanted, output: usize, symbol: usize, bar: usize) -> usize {
+        let (group, lane) = (self.lanes[symbol] / GROUP_LANES, self.lanes[symbol] % GROUP_LANES);
+        let row = match wanted {
+            Wanted::All => self.first_row[group] as usize + bar,
+            Wanted::Last => group,
+        };
+        output * self.output_stride(wanted) + row * GROUP_LANES + lane
+    }
+
+    /// The last visible bar of each symbol, of a series of every bar.
+    pub fn last_bars(&self, series: &[f64]) -> Vec<f64> {
+        let mut last = vec![f64::NAN; self.output_stride(Wanted::Last)];
+        for (symbol, lane) in self.lanes.iter().enumerate() {
+            if let Some(bar) = usize::try_from(self.visible[*lane]).ok().and_then(|bars| bars.checked_sub(1)) {
+                last[self.place(Wanted::Last, 0, symbol, bar)] = series[self.place(Wanted::All, 0, symbol, bar)];
+            }
+        }
+        last
+    }
+
+    /// Elements of one output.
+    pub fn output_stride(&self, wanted: Wanted) -> usize {
+        GROUP_LANES * if wanted == Wanted::All { self.rows() } else { self.groups() }
+    }
+}
+
+/// Which bars' values are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The last visible one of each symbol.
+    Last,
+    All,
+}
+
+/// Says of a column's address that a table of addresses lies there, one a group: its rows are not in one piece.
+pub const SCATTERED: u64 = 1;
+
+/// Addresses in the device's memory.
+#[derive(Debug, Clone, Default)]
+pub struct Pointers {
+    /// One a column of the kernel: of its first row, or with [`SCATTERED`] of a table.
+    pub columns: Vec<u64>,
+    pub out: u64,
+    pub scratch: u64,
+    pub table: u64,
+    pub first_row: u64,
+    pub visible: u64,
+    pub tail: u64,
+}
+
+/// One launch of a kernel, apart from where its data lie.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    pub blocks: usize,
+    pub threads: usize,
+    pub shared_bytes: usize,
+    /// Elements of the outputs, of the scratch memory.
+    pub out_len: usize,
+    pub scratch_len: usize,
+    /// The host's tables.
+    pub table: Vec<f64>,
+    /// Of each group: the first bar that steps of finite windows are wanted from.
+    pub tail: Vec<i32>,
+    /// Which bars lanes are of, where they are chunks.
+    pub chunks: Option<Arc<Chunks>>,
+    out_stride: i64,
+    scratch_slots: i64,
+    ring_slots: i32,
+    all: i32,
+    doubles: Vec<f64>,
+    ints: Vec<i32>,
+    rings: Vec<u32>,
+}
+
+impl Lowered {
+    /// The launch of this plan over a market.
+    pub fn launch(&self, market: &Market, wanted: Wanted, limits: Limits) -> Launch {
+        let longest = market.longest();
+        let series_bytes = self.kernel.series_rows * ROW_BYTES;
+        // As many blocks side by side as the kernel allows and the market has.
+        let blocks = market.groups().div_ceil(limits.multiprocessors.max(1)).clamp(1, self.kernel.blocks.max(1));
+        let of_block = (limits.shared_bytes + SYSTEM_SHARED_BYTES) / blocks;
+        let room = of_block.saturating_sub(SYSTEM_SHARED_BYTES + series_bytes) / ROW_BYTES;
+        let (mut shared, mut scratch) = (0usize, 0usize);
+        let mut rings = vec![0u32; 2 * self.values.rings.len()];
+        // First the rings that have to be in shared memory, then the others as far as there is room.
+        for must in [true, false] {
+            for (ring, place) in self.values.rings.iter().zip(rings.chunks_exact_mut(2)) {
+                if ring.shared != must {
+                    continue;
+                }
+                // The offset behind the last bar is looked at too.
+                let (slots, each) = match ring.slots {
+                    RingSlots::UpTo(slots) => (slots.min(longest + 1), 1),
+                    RingSlots::Exactly(slots) => (slots, 1),
+                    RingSlots::Rows { slots, more, each } => (slots.min(longest + 1) + more, each),
+                };
+                let rows = slots * each;
+                let (at, taken) = if must || shared + rows <= room {
+                    (shared as u32, &mut shared)
+                } else {
+                    (scratch as u32 | IN_SCRATCH, &mut scratch)
+                };
+                place.copy_from_slice(&[at, slots as u32]);
+                *taken += rows;
+            }
+        }
+        let (table, ints) = self.tables(market);
+        let tail = |group: &[i32]| match wanted {
+            Wanted::All => 0,
+            Wanted::Last => {
+                let shortest = group.iter().copied().filter(|bars| *bars > 0).min().unwrap_or(0);
+                let reach = i32::try_from(self.reach).unwrap_or(i32::MAX);
+                (shortest - 1).saturating_sub(reach).max(0)
+            }
+        };
+        Launch {
+            blocks: market.groups(),
+            threads: self.kernel.warps * GROUP_LANES,
+            shared_bytes: series_bytes + shared * ROW_BYTES,
+            out_len: self.kernel.outputs * market.output_stride(wanted),
+            scratch_len: scratch * GROUP_LANES * market.groups(),
+            table,
+            tail: market.visible.chunks(GROUP_LANES).map(tail).collect(),
+            chunks: market.chunks.clone(),
+            out_stride: market.output_stride(wanted) as i64,
+            scratch_slots: scratch as i64,
+            ring_slots: shared as i32,
+            all: i32::from(wanted == Wanted::All),
+            doubles: self.values.doubles.clone(),
+            ints,
+            rings,
+        }
+    }
+
+    /// The tables over a market's bars, one after another, and the whole numbers that say where they begin.
+    fn tables(&self, market: &Market) -> (Vec<f64>, Vec<i32>) {
+        let bars = market.longest();
+        let mut ints = self.values.ints.clone();
+        let mut table: Vec<f64> = Vec::new();
+        let mut made: Vec<(Table, usize)> = Vec::new();
+        for used in &self.values.tables {
+            let known = made.iter().find(|(known, _)| *known == used.table).map(|(_, at)| *at);
+            let at = known.unwrap_or_else(|| {
+                let at = table.len();
+                match used.table {
+                    Table::Circles => table.extend(circle_table()),
+                    Table::Lanes => table.extend(market.chunks.iter().flat_map(|chunks| chunks.table())),
+                    Table::Growth { rate, cutout } => {
+                        table.extend((0..bars.max(1)).map(|bar| growth_of(rate.value(), cutout, bar)));
+                    }
+                }
+                made.push((used.table, at));
+                at
+            });
+            ints[used.at] = at as i32;
+            if let Some(length) = used.bars {
+                ints[length] = bars.max(1) as i32;
+            }
+        }
+        (table, ints)
+    }
+}
+
+impl Launch {
+    /// Which bars the launch gives.
+    pub fn wanted(&self) -> Wanted {
+        if self.all != 0 { Wanted::All } else { Wanted::Last }
+    }
+
+    /// Elements of one output.
+    pub fn output_stride(&self) -> usize {
+        usize::try_from(self.out_stride).unwrap_or(0)
+    }
+
+    /// The kernel's argument, byte for byte: the struct `Run` of run.cuh, then columns, numbers, whole numbers, rings.
+    pub fn arguments(&self, pointers: &Pointers) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let heads =
+            [pointers.out, pointers.scratch, pointers.table, pointers.first_row, pointers.visible, pointers.tail];
+        heads.iter().for_each(|p| bytes.extend(p.to_ne_bytes()));
+        bytes.extend(self.out_stride.to_ne_bytes());
+        bytes.extend(self.scratch_slots.to_ne_bytes());
+        bytes.extend(self.ring_slots.to_ne_bytes());
+        bytes.extend(self.all.to_ne_bytes());
+        // C++ has no arrays of nothing: each has one element at least.
+        pointers.columns.iter().for_each(|p| bytes.extend(p.to_ne_bytes()));
+        bytes.resize(bytes.len() + if pointers.columns.is_empty() { 8 } else { 0 }, 0);
+        self.doubles.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
+        bytes.resize(bytes.len() + if self.doubles.is_empty() { 8 } else { 0 }, 0);
+        self.ints.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
+        bytes.resize(bytes.len() + if self.ints.is_empty() { 4 } else { 0 }, 0);
+        self.rings.iter().for_each(|x| bytes.extend(x.to_ne_bytes()));
+        bytes.resize(bytes.len() + if self.rings.is_empty() { 4 } else { 0 }, 0);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+}

@@ -1,0 +1,414 @@
+//! The CUDA driver as a [`Device`]. Every call into it stands here; nothing is called before the gate has seen that it is
+//! there.
+
+use std::ffi::{CString, c_void};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+
+use crate::cuda::codegen::lower::{Kernel, Lowered};
+use crate::cuda::compile::device_probe::Gpu;
+use crate::cuda::device::arguments::{Launch, Pointers};
+use crate::cuda::device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
+use crate::cuda::{BACKEND_CUDA, Compiler};
+
+/// After so long the device's clock is compared with the host's anew: events tell milliseconds in 24 bits.
+const ANCHOR_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a wait spins before it sleeps between looks.
+const SPIN: Duration = Duration::from_micros(100);
+/// Sleep between looks at a mark.
+const POLL: Duration = Duration::from_micros(30);
+
+/// Of the memory that a multiprocessor divides between its cache and blocks' shared memory, what kernels want shared: their tiles are
+/// read once, so a cache holds nothing that is read again.
+const CARVE_OUT_PERCENT: i32 = 100;
+
+/// A moment on the device and on the host.
+struct Anchor {
+    event: sys::CUevent,
+    at: Instant,
+}
+
+/// A device of NVIDIA's.
+pub struct Cuda {
+    facts: Facts,
+    compiler: Compiler,
+    /// Keeps the primary context.
+    context: std::sync::Arc<CudaContext>,
+    device: sys::CUdevice,
+    /// A stream that is always idle: what is recorded in it is reached at once.
+    idle: sys::CUstream,
+    anchor: Mutex<Anchor>,
+}
+
+// SAFETY: handles of the driver may be used by any thread whose current context is theirs; every call binds it first.
+unsafe impl Send for Cuda {}
+// SAFETY: as above; the driver serialises what must be.
+unsafe impl Sync for Cuda {}
+
+impl std::fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cuda").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// An error of a call before there is a device to ask whether it goes on.
+fn opening(error: DriverError) -> Fault {
+    Fault::Failed(format!("{error:?}"))
+}
+
+impl Cuda {
+    /// Takes the device that the gate found.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn open(gpu: &Gpu) -> Result<Self, Fault> {
+        let context = CudaContext::new(gpu.ordinal).map_err(opening)?;
+        context.bind_to_thread().map_err(opening)?;
+        let ordinal = i32::try_from(gpu.ordinal).unwrap_or(0);
+        let device = result::device::get(ordinal).map_err(opening)?;
+        set_up_pool(device).map_err(opening)?;
+        let idle = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(opening)?;
+        let anchor = Anchor { event: new_event().map_err(opening)?, at: Instant::now() };
+        let multiprocessors = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let facts = Facts {
+            name: gpu.name.clone(),
+            backend: BACKEND_CUDA,
+            ordinal: gpu.ordinal,
+            capability: gpu.capability,
+            driver: gpu.driver.clone(),
+            compiler: gpu.compiler.version,
+            memory_bytes: gpu.memory_bytes,
+            shared_bytes: gpu.shared_bytes,
+            multiprocessors: context.attribute(multiprocessors).map_err(opening)?.unsigned_abs(),
+        };
+        let device = Self { facts, compiler: gpu.compiler, context, device, idle, anchor: Mutex::new(anchor) };
+        device.renew(&mut device.anchor.lock().unwrap_or_else(PoisonError::into_inner)).map_err(opening)?;
+        Ok(device)
+    }
+
+    fn bind(&self) -> Result<(), Fault> {
+        self.context.bind_to_thread().map_err(|e| self.fault(e))
+    }
+
+    /// What an error that nobody expected means: every call fails from now on, or this one did. Which errors end a context depends on
+    /// the driver's version, so it is asked.
+    fn fault(&self, error: DriverError) -> Fault {
+        let text = format!("{error:?}");
+        // SAFETY: context and stream are ours and live as long as we do.
+        let state = unsafe {
+            match sys::cuCtxSetCurrent(self.context.cu_ctx()) {
+                sys::CUresult::CUDA_SUCCESS => sys::cuStreamQuery(self.idle),
+                lost => lost,
+            }
+        };
+        match state {
+            // With work or without, the stream goes on.
+            sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_NOT_READY => Fault::Failed(text),
+            _ => Fault::Lost(text),
+        }
+    }
+
+    /// As [`Self::fault`], of a call that takes a kernel's code: it fails for lack of memory, or because of the code.
+    fn refused(&self, error: DriverError) -> Fault {
+        match self.fault(error) {
+            Fault::Failed(text) if error.0 != sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Fault::Code(text),
+            fault => fault,
+        }
+    }
+
+    /// Compares the clocks.
+    fn renew(&self, anchor: &mut Anchor) -> Result<(), DriverError> {
+        let before = Instant::now();
+        // SAFETY: event and stream are ours and live as long as we do.
+        unsafe {
+            result::event::record(anchor.event, self.idle)?;
+            result::event::synchronize(anchor.event)?;
+        }
+        anchor.at = before + before.elapsed() / 2;
+        Ok(())
+    }
+
+    fn out_of_memory(&self, cells: usize) -> Fault {
+        let free_bytes = result::mem_get_info().map_or(0, |(free, _)| free as u64);
+        Fault::OutOfMemory { needed_bytes: (cells * CELL_BYTES) as u64, free_bytes }
+    }
+}
+
+/// Memory that is given back stays with the process, and an allocation never waits for another stream to give memory back.
+fn set_up_pool(device: sys::CUdevice) -> Result<(), DriverError> {
+    use sys::CUmemPool_attribute::{
+        CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as THRESHOLD,
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES as INTERNAL_DEPENDENCIES,
+    };
+    let (mut all, mut off) = (u64::MAX, 0i32);
+    // SAFETY: the device is there; the first attribute is a number of 64 bits, the second one of 32.
+    unsafe {
+        let pool = result::device::get_mem_pool(device)?;
+        result::mem_pool::set_attribute(pool, THRESHOLD, (&raw mut all).cast())?;
+        // A driver that does not have it makes no such dependencies.
+        let _ = result::mem_pool::set_attribute(pool, INTERNAL_DEPENDENCIES, (&raw mut off).cast());
+    }
+    Ok(())
+}
+
+fn new_event() -> Result<sys::CUevent, DriverError> {
+    result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
+}
+
+/// Milliseconds between two events that were reached.
+fn elapsed(first: sys::CUevent, last: sys::CUevent) -> Result<f32, DriverError> {
+    // SAFETY: events of ours that live. One that was not reached is an error.
+    unsafe { result::event::elapsed(first, last) }
+}
+
+/// A duration of the device's, which may lie before its start.
+fn milliseconds(ms: f32) -> (bool, Duration) {
+    let seconds = f64::from(ms) / 1e3;
+    (seconds < 0.0, Duration::try_from_secs_f64(seconds.abs()).unwrap_or_default())
+}
+
+impl Device for Cuda {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn free_bytes(&self) -> Result<u64, Fault> {
+        self.bind()?;
+        Ok(result::mem_get_info().map_err(|e| self.fault(e))?.0 as u64)
+    }
+
+    fn trim(&self) -> Result<(), Fault> {
+        self.bind()?;
+        // SAFETY: the device and its pool live.
+        unsafe { result::device::get_mem_pool(self.device).and_then(|pool| result::mem_pool::trim_to(pool, 0)) }
+            .map_err(|e| self.fault(e))
+    }
+
+    fn stream(&self) -> Result<Stream, Fault> {
+        self.bind()?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|e| self.fault(e))?;
+        Ok(Stream(stream as u64))
+    }
+
+    fn stage(&self, cells: usize) -> Result<Staging, Fault> {
+        self.bind()?;
+        // SAFETY: memory of the host that is never given back before the process ends. Not write-combined: results are read.
+        let address = unsafe { result::malloc_host(cells * CELL_BYTES, sys::CU_MEMHOSTALLOC_PORTABLE) };
+        let address = address.map_err(|e| self.fault(e))?;
+        // SAFETY: so many bytes were just had; zeroes are cells.
+        unsafe { address.cast::<u64>().write_bytes(0, cells) };
+        Ok(Staging { address: address as u64, cells })
+    }
+
+    fn fill(&self, staging: &mut Staging, at: usize, cells: usize, work: &mut dyn FnMut(&mut [u64])) {
+        let end = staging.cells.min(at.saturating_add(cells));
+        let at = at.min(end);
+        // SAFETY: the cells are within memory that lives as long as the device; the caller holds the only handle of it, and no
+        // copy under way reads them.
+        work(unsafe { std::slice::from_raw_parts_mut((staging.address as *mut u64).add(at), end - at) });
+    }
+
+    fn read(&self, staging: &Staging, at: usize, cells: usize, work: &mut dyn FnMut(&[u64])) {
+        let end = staging.cells.min(at.saturating_add(cells));
+        let at = at.min(end);
+        // SAFETY: as in `fill`; no copy under way writes them.
+        work(unsafe { std::slice::from_raw_parts((staging.address as *const u64).add(at), end - at) });
+    }
+
+    fn allocate(&self, stream: Stream, cells: usize) -> Result<Memory, Fault> {
+        self.bind()?;
+        // The driver refuses nothing at all.
+        let bytes = cells.max(1) * CELL_BYTES;
+        // SAFETY: the stream lives; what the memory holds is not read before it is written.
+        match unsafe { result::malloc_async(stream.0 as sys::CUstream, bytes) } {
+            Ok(address) => Ok(Memory { address, cells }),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(cells)),
+            Err(error) => Err(self.fault(error)),
+        }
+    }
+
+    fn release(&self, stream: Stream, memory: Memory) {
+        if self.bind().is_ok() {
+            // SAFETY: had of `allocate` and given back once, since a handle has no copies. A failure is told by the next wait.
+            let _ = unsafe { result::free_async(memory.address, stream.0 as sys::CUstream) };
+        }
+    }
+
+    fn copy_in(
+        &self,
+        stream: Stream,
+        from: (&Staging, usize),
+        to: (&Memory, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        within(from, to, cells)?;
+        self.bind()?;
+        // SAFETY: both ends are within their memory, and the host's lives as long as the device.
+        unsafe {
+            let host = std::slice::from_raw_parts((from.0.address as *const u64).add(from.1), cells);
+            result::memcpy_htod_async(to.0.at(to.1), host, stream.0 as sys::CUstream)
+        }
+        .map_err(|e| self.fault(e))
+    }
+
+    fn copy_out(
+        &self,
+        stream: Stream,
+        from: (&Memory, usize),
+        to: (&Staging, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        within(to, from, cells)?;
+        self.bind()?;
+        // SAFETY: as above. The host's cells are not looked at before a mark behind this was reached.
+        unsafe {
+            let host = (to.0.address as *mut u64).add(to.1).cast::<c_void>();
+            let bytes = cells * CELL_BYTES;
+            sys::cuMemcpyDtoHAsync_v2(host, from.0.at(from.1), bytes, stream.0 as sys::CUstream).result()
+        }
+        .map_err(|e| self.fault(e))
+    }
+
+    fn copy_within(
+        &self,
+        stream: Stream,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        cells: usize,
+    ) -> Result<(), Fault> {
+        let fits = |(memory, at): (&Memory, usize)| at.checked_add(cells).is_some_and(|end| end <= memory.cells);
+        if !fits(from) || !fits(to) {
+            return Err(Fault::Failed("a copy beyond its memory".to_owned()));
+        }
+        self.bind()?;
+        let (bytes, stream) = (cells * CELL_BYTES, stream.0 as sys::CUstream);
+        // SAFETY: both ends are within their memory.
+        unsafe { result::memcpy_dtod_async(to.0.at(to.1), from.0.at(from.1), bytes, stream) }.map_err(|e| self.fault(e))
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Vec<u8>, Fault> {
+        let made = self.compiler.compile(kernel, self.facts.architecture());
+        Ok(made.map_err(|e| Fault::Code(e.to_string()))?.cubin)
+    }
+
+    fn load(&self, kernel: &Kernel, code: &[u8]) -> Result<Function, Fault> {
+        self.bind()?;
+        let name = CString::new(kernel.name.as_str()).map_err(|e| Fault::Failed(e.to_string()))?;
+        let most = i32::try_from(self.facts.shared_bytes).unwrap_or(i32::MAX);
+        let shared = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let carve_out = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        // SAFETY: the code is an image that our compiler made for this device (the cache checks sums); it is never unloaded.
+        unsafe {
+            let module = result::module::load_data(code.as_ptr().cast()).map_err(|e| self.refused(e))?;
+            let function = result::module::get_function(module, name).map_err(|e| self.refused(e))?;
+            result::function::set_function_attribute(function, shared, most).map_err(|e| self.refused(e))?;
+            // A wish: without it the driver divides the memory as it sees fit.
+            let _ = result::function::set_function_attribute(function, carve_out, CARVE_OUT_PERCENT);
+            Ok(Function(function as u64))
+        }
+    }
+
+    fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        _lowered: &Lowered,
+        launch: &Launch,
+        pointers: &Pointers,
+    ) -> Result<(), Fault> {
+        self.bind()?;
+        let too_many = || Fault::Failed("a launch of too many blocks".to_owned());
+        let count = |n: usize| u32::try_from(n).map_err(|_| too_many());
+        let (blocks, threads, shared) = (count(launch.blocks)?, count(launch.threads)?, count(launch.shared_bytes)?);
+        let mut arguments = launch.arguments(pointers);
+        let mut parameters = [arguments.as_mut_ptr().cast::<c_void>()];
+        // SAFETY: the function was loaded of the kernel that this launch is of; its one parameter has the kernel's layout and
+        // is copied by the call; what it points to is within memory that is released behind it.
+        unsafe {
+            let function = function.0 as sys::CUfunction;
+            let stream = stream.0 as sys::CUstream;
+            result::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), shared, stream, &mut parameters)
+        }
+        .map_err(|e| self.fault(e))
+    }
+
+    fn mark(&self, stream: Stream) -> Result<Mark, Fault> {
+        self.bind()?;
+        let event = new_event().map_err(|e| self.fault(e))?;
+        // SAFETY: both live.
+        match unsafe { result::event::record(event, stream.0 as sys::CUstream) } {
+            Ok(()) => Ok(Mark(event as u64)),
+            Err(error) => {
+                self.forget(Mark(event as u64));
+                Err(self.fault(error))
+            }
+        }
+    }
+
+    fn wait(&self, mark: &Mark, until: Instant) -> Result<bool, Fault> {
+        self.bind()?;
+        let started = Instant::now();
+        loop {
+            // SAFETY: a mark's event lives until it is forgotten.
+            match unsafe { result::event::query(mark.0 as sys::CUevent) } {
+                Ok(()) => {
+                    // What failed where nobody could be told.
+                    self.context.check_err().map_err(|e| self.fault(e))?;
+                    return Ok(true);
+                }
+                Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => {}
+                Err(error) => return Err(self.fault(error)),
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(false);
+            }
+            if now - started < SPIN {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(POLL);
+            }
+        }
+    }
+
+    fn time(&self, mark: &Mark) -> Result<Instant, Fault> {
+        self.bind()?;
+        let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        if anchor.at.elapsed() > ANCHOR_AGE_MAX {
+            self.renew(&mut anchor).map_err(|e| self.fault(e))?;
+        }
+        let ms = elapsed(anchor.event, mark.0 as sys::CUevent).map_err(|e| self.fault(e))?;
+        let (before, distance) = milliseconds(ms);
+        let at = if before { anchor.at.checked_sub(distance) } else { anchor.at.checked_add(distance) };
+        Ok(at.unwrap_or(anchor.at))
+    }
+
+    fn between(&self, first: &Mark, last: &Mark) -> Result<Duration, Fault> {
+        self.bind()?;
+        let ms = elapsed(first.0 as sys::CUevent, last.0 as sys::CUevent).map_err(|e| self.fault(e))?;
+        Ok(milliseconds(ms).1)
+    }
+
+    fn forget(&self, mark: Mark) {
+        if self.bind().is_ok() {
+            // SAFETY: made by `mark` and given back once, since a mark has no copies.
+            let _ = unsafe { result::event::destroy(mark.0 as sys::CUevent) };
+        }
+    }
+}
+
+/// Whether a copy stays within both ends.
+fn within(host: (&Staging, usize), device: (&Memory, usize), cells: usize) -> Result<(), Fault> {
+    let fits = |at: usize, all: usize| at.checked_add(cells).is_some_and(|end| end <= all);
+    if fits(host.1, host.0.cells) && fits(device.1, device.0.cells) {
+        return Ok(());
+    }
+    Err(Fault::Failed("a copy beyond its memory".to_owned()))
+}

@@ -1,0 +1,497 @@
+//! One batch on a device: some groups of symbols go in, a sequence of kernels runs over them, values come out. Everything is put
+//! into one stream at once; what comes out is fetched when the batch is finished.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::SymbolInput;
+use crate::cuda::device::arguments::{GROUP_LANES, Launch, Limits, Market, Pointers, SCATTERED, Wanted};
+use crate::cuda::device::{CELL_BYTES, Fault};
+use crate::cuda::execute::column_cache::{CachedColumn, ColumnKey, Neighbours, ResidentColumns};
+use crate::cuda::execute::programs::Ready;
+use crate::cuda::execute::sequence::Series;
+use crate::cuda::execute::transfer::{DeviceBuffer, Lent, OwnMark};
+use crate::stages::{EngineStage, StageSpan, Stages};
+
+/// Cells that one thread writes at most: 2 MiB.
+const LAID_ALONE_MAX: usize = 1 << 18;
+/// Threads that write more.
+const LAYING_THREADS: usize = 4;
+
+/// What a batch is of.
+pub(super) struct Task<'a> {
+    pub wanted: Wanted,
+    /// Where columns of bars that are known by a name stay.
+    pub resident: Option<&'a ResidentColumns>,
+    /// Whether values are fetched; without, only the device's time is of interest.
+    pub fetch: bool,
+}
+
+/// A group of a call in a batch.
+pub(super) struct Batched<'a> {
+    /// Its place among the call's groups.
+    pub group: usize,
+    pub part: usize,
+    /// In the order of their lanes.
+    pub symbols: Vec<SymbolInput<'a>>,
+    /// Their places among the part's symbols.
+    pub members: Vec<usize>,
+    /// What its columns are known by: one a column of the program, or none.
+    pub keys: Vec<Option<ColumnKey>>,
+}
+
+/// Where a column's rows lie: those of each group.
+type Column = Vec<CachedColumn>;
+
+/// Neighbouring series on the device.
+struct Extent {
+    held: Arc<DeviceBuffer>,
+    /// First cell, and how many.
+    at: usize,
+    cells: usize,
+    /// Which outputs they are, one after another.
+    outputs: Vec<usize>,
+}
+
+/// Cells of an extent that are copied together with others.
+struct CopyRun {
+    extent: usize,
+    at: usize,
+    cells: usize,
+    staging_at: usize,
+}
+
+/// A batch under way.
+pub(super) struct Batch {
+    number: u32,
+    market: Market,
+    /// The call's groups that it is of.
+    pub groups: Vec<usize>,
+    /// Which part's symbol of the call has each lane.
+    owners: Vec<Option<(usize, usize)>>,
+    wanted: Wanted,
+    extents: Vec<Extent>,
+    /// What fits a pinned buffer together.
+    parcels: Vec<Vec<CopyRun>>,
+    /// Marks behind the parcels that were asked for.
+    fetched: Vec<OwnMark>,
+    /// Columns that stay once they are there.
+    keep: Vec<(Arc<DeviceBuffer>, Neighbours)>,
+    columns: Vec<Option<Column>>,
+    /// Before anything, behind what went in, behind the kernels.
+    marks: Vec<OwnMark>,
+    bytes_in: u64,
+    settled: bool,
+    lent: Lent,
+}
+
+/// When a batch ran.
+pub(super) struct Ran {
+    /// What its kernels took.
+    pub computing: Duration,
+    /// From its first copy to its last.
+    pub began: Instant,
+    pub ended: Instant,
+}
+
+/// Where in the small numbers that every batch brings they lie, in cells.
+struct Numbers {
+    cells: Vec<u64>,
+    first_row: usize,
+    visible: usize,
+}
+
+impl Numbers {
+    fn of(market: &Market) -> Self {
+        let mut cells: Vec<u64> = market.first_row.iter().map(|row| row.cast_unsigned()).collect();
+        let visible = cells.len();
+        cells.extend(halves(&market.visible));
+        Self { cells, first_row: 0, visible }
+    }
+
+    /// Adds a table of addresses.
+    fn add_table(&mut self, addresses: impl Iterator<Item = u64>) -> usize {
+        let table = self.cells.len();
+        self.cells.extend(addresses);
+        table
+    }
+
+    /// Adds what a launch brings: places of its tails and its table.
+    fn add(&mut self, launch: &Launch) -> (usize, usize) {
+        let tail = self.cells.len();
+        self.cells.extend(halves(&launch.tail));
+        let table = self.cells.len();
+        self.cells.extend(launch.table.iter().map(|x| x.to_bits()));
+        (tail, table)
+    }
+}
+
+/// Two numbers a cell.
+fn halves(numbers: &[i32]) -> impl Iterator<Item = u64> {
+    numbers.chunks(2).map(|pair| {
+        let mut bytes = [0u8; CELL_BYTES];
+        for (to, x) in bytes.chunks_exact_mut(4).zip(pair) {
+            to.copy_from_slice(&x.to_ne_bytes());
+        }
+        u64::from_ne_bytes(bytes)
+    })
+}
+
+impl Batch {
+    /// Puts everything into the stream. `market`: where the groups lie.
+    pub fn start(
+        ready: &Ready,
+        task: &Task<'_>,
+        market: Market,
+        groups: &[Batched<'_>],
+        number: u32,
+        lent: Lent,
+    ) -> Result<Self, Fault> {
+        let owners = groups.iter().flat_map(|group| {
+            let mine = group.members.iter().map(|symbol| Some((group.part, *symbol)));
+            mine.chain(std::iter::repeat(None)).take(GROUP_LANES)
+        });
+        let mut batch = Self {
+            number,
+            market,
+            groups: groups.iter().map(|group| group.group).collect(),
+            owners: owners.collect(),
+            wanted: task.wanted,
+            extents: Vec::new(),
+            parcels: Vec::new(),
+            fetched: Vec::new(),
+            keep: Vec::new(),
+            columns: Vec::new(),
+            marks: Vec::new(),
+            bytes_in: 0,
+            settled: false,
+            lent,
+        };
+        batch.marks.push(batch.lent.mark()?);
+        batch.send_columns(ready, task, groups)?;
+        batch.compute(ready)?;
+        batch.marks.push(batch.lent.mark()?);
+        if task.fetch {
+            batch.cut_parcels();
+            for parcel in 0..batch.parcels.len().min(2) {
+                batch.fetch(parcel)?;
+            }
+        }
+        Ok(batch)
+    }
+
+    fn send_columns(&mut self, ready: &Ready, task: &Task<'_>, groups: &[Batched<'_>]) -> Result<(), Fault> {
+        let count = groups.iter().find_map(|group| group.symbols.first()).map_or(0, |symbol| symbol.columns.len());
+        // Of one column mostly the same groups are missing as of the next.
+        let mut laid: Option<(Vec<usize>, Market, Vec<SymbolInput<'_>>)> = None;
+        for column in 0..count {
+            if !ready.uses.columns.contains(&column) {
+                self.columns.push(None);
+                continue;
+            }
+            let key = |group: &Batched<'_>| group.keys.get(column).cloned().flatten();
+            let there = |group: &Batched<'_>| task.resident.zip(key(group)).and_then(|(kept, key)| kept.get(&key));
+            let mut places: Vec<Option<CachedColumn>> = groups.iter().map(there).collect();
+            // Who walks from chunk to chunk wants a column in one piece.
+            let known: Option<Column> = places.iter().cloned().collect();
+            if self.market.chunks.is_some() && !known.is_some_and(|known| self.is_whole(&known)) {
+                places = vec![None; groups.len()];
+            }
+            let missing: Vec<usize> = (0..groups.len()).filter(|group| places[*group].is_none()).collect();
+            if !missing.is_empty() {
+                let (_, market, symbols) = match laid.take() {
+                    Some(known) if known.0 == missing => laid.insert(known),
+                    _ => {
+                        let market = Market::of_groups(missing.iter().map(|group| groups[*group].symbols.as_slice()));
+                        let symbols = missing.iter().flat_map(|group| groups[*group].symbols.clone()).collect();
+                        laid.insert((missing.clone(), market, symbols))
+                    }
+                };
+                let cells = market.rows() * GROUP_LANES;
+                let held = Arc::new(self.lent.allocate(cells)?);
+                let mut fill = |first: usize, to: &mut [u64]| lay(market, symbols, column, first, to);
+                self.lent.send(held.memory(), cells, &mut fill)?;
+                self.bytes_in += (cells * CELL_BYTES) as u64;
+                let mut known = Neighbours::new();
+                for (group, first_row) in missing.iter().zip(&market.first_row) {
+                    let cell = *first_row as usize * GROUP_LANES;
+                    known.extend(key(&groups[*group]).map(|key| (key, cell)));
+                    places[*group] = Some((Arc::clone(&held), cell));
+                }
+                self.keep.push((held, known));
+            }
+            self.columns.push(places.into_iter().collect());
+        }
+        Ok(())
+    }
+
+    /// Where a kernel finds a column: where its rows begin if they are in one piece, else at the cell `scattered` of the numbers.
+    fn address_of(&self, column: &Column, told: &DeviceBuffer, scattered: Option<usize>) -> u64 {
+        match scattered {
+            Some(table) => told.memory().at(table) | SCATTERED,
+            None => column.first().map_or(0, |(held, cell)| held.memory().at(*cell)),
+        }
+    }
+
+    /// Whether a column's groups lie one behind another, as those of everything that kernels make.
+    fn is_whole(&self, column: &Column) -> bool {
+        let Some((first, begin)) = column.first() else { return true };
+        let lies = |((held, cell), row): (&CachedColumn, &i64)| {
+            Arc::ptr_eq(held, first) && *cell == begin + *row as usize * GROUP_LANES
+        };
+        column.iter().zip(&self.market.first_row).all(lies)
+    }
+
+    fn compute(&mut self, ready: &Ready) -> Result<(), Fault> {
+        let sequence = &ready.sequence;
+        let facts = self.lent.device.facts();
+        let limits = Limits { shared_bytes: facts.shared_bytes, multiprocessors: facts.multiprocessors as usize };
+        let mut numbers = Numbers::of(&self.market);
+        let mut launches = Vec::with_capacity(sequence.calls.len());
+        for (number, call) in sequence.calls.iter().enumerate() {
+            let launch = call.lowered.launch(&self.market, ready.uses.bars(number, self.wanted), limits);
+            let places = numbers.add(&launch);
+            launches.push((launch, places));
+        }
+        let identity = ready.identity.as_ref().map(|(lowered, function)| {
+            let launch = lowered.launch(&self.market, Wanted::Last, limits);
+            let places = numbers.add(&launch);
+            (lowered, *function, launch, places)
+        });
+        let scattered: Vec<Option<usize>> = self
+            .columns
+            .iter()
+            .map(|column| {
+                let column = column.as_ref().filter(|column| !self.is_whole(column))?;
+                Some(numbers.add_table(column.iter().map(|(held, cell)| held.memory().at(*cell))))
+            })
+            .collect();
+        let told = self.lent.allocate(numbers.cells.len())?;
+        let mut fill = |first: usize, to: &mut [u64]| to.copy_from_slice(&numbers.cells[first..first + to.len()]);
+        self.lent.send(told.memory(), numbers.cells.len(), &mut fill)?;
+        self.bytes_in += (numbers.cells.len() * CELL_BYTES) as u64;
+        let pointers = |columns: Vec<u64>,
+                        out: &DeviceBuffer,
+                        scratch: Option<&DeviceBuffer>,
+                        (tail, table): (usize, usize)| Pointers {
+            columns,
+            out: out.memory().at(0),
+            scratch: scratch.map_or(0, |scratch| scratch.memory().at(0)),
+            table: told.memory().at(table),
+            first_row: told.memory().at(numbers.first_row),
+            visible: told.memory().at(numbers.visible),
+            tail: told.memory().at(tail),
+        };
+        let mut made: Vec<Option<Arc<DeviceBuffer>>> = vec![None; sequence.calls.len()];
+        for (number, (call, (launch, places))) in sequence.calls.iter().zip(&launches).enumerate() {
+            if call.lowered.kernel.outputs == 0 || launch.blocks == 0 {
+                continue;
+            }
+            let address = |series: &Series| match *series {
+                Series::Column(at) => {
+                    let column = self.columns.get(at)?.as_ref()?;
+                    Some(self.address_of(column, &told, scattered.get(at).copied().flatten()))
+                }
+                Series::Made { call, output } => {
+                    let stride = self.market.output_stride(ready.uses.bars(call, self.wanted));
+                    Some(made.get(call)?.as_ref()?.memory().at(output * stride))
+                }
+                Series::Constant(_) => None,
+            };
+            let columns: Option<Vec<u64>> = call.reads.iter().map(address).collect();
+            let columns = columns.ok_or_else(|| Fault::Failed("a kernel reads what nothing made".to_owned()))?;
+            let out = self.lent.allocate(launch.out_len)?;
+            let scratch = if launch.scratch_len > 0 { Some(self.lent.allocate(launch.scratch_len)?) } else { None };
+            let pointers = pointers(columns, &out, scratch.as_ref(), *places);
+            let function = ready.functions[number];
+            // Right before the first kernel: memory that had to be found first is not the kernel's time.
+            if self.marks.len() == 1 {
+                self.marks.push(self.lent.mark()?);
+            }
+            self.lent.device.launch(self.lent.stream, function, &call.lowered, launch, &pointers)?;
+            made[number] = Some(Arc::new(out));
+            ready.uses.over[number].iter().for_each(|other| made[*other] = None);
+        }
+        if self.marks.len() == 1 {
+            self.marks.push(self.lent.mark()?);
+        }
+        self.tell(ready, &made, &mut |held, cell| {
+            let Some((lowered, function, launch, places)) = &identity else {
+                return Err(Fault::Failed("no kernel gives last bars".to_owned()));
+            };
+            let out = self.lent.allocate(launch.out_len)?;
+            let pointers = pointers(vec![held.memory().at(cell)], &out, None, *places);
+            self.lent.device.launch(self.lent.stream, *function, lowered, launch, &pointers)?;
+            Ok(out)
+        })
+        .map(|extents| self.extents = extents)
+    }
+
+    /// Where the outputs lie. What lies there at every bar although the last ones are wanted is told by `last`.
+    fn tell(
+        &self,
+        ready: &Ready,
+        made: &[Option<Arc<DeviceBuffer>>],
+        last: &mut dyn FnMut(&DeviceBuffer, usize) -> Result<DeviceBuffer, Fault>,
+    ) -> Result<Vec<Extent>, Fault> {
+        let sequence = &ready.sequence;
+        let cells = self.market.output_stride(self.wanted);
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut places: Vec<(usize, usize, usize)> = Vec::new();
+        for (output, series) in sequence.outputs.iter().enumerate() {
+            if let Series::Made { call, output: of } = *series {
+                places.push((call, of, output));
+            }
+        }
+        places.sort_unstable();
+        for (call, of, output) in places {
+            let Some(held) = made[call].clone() else { continue };
+            let bars = ready.uses.bars(call, self.wanted);
+            let (held, at) = if bars == self.wanted {
+                (held, of * cells)
+            } else {
+                (Arc::new(last(&held, of * self.market.output_stride(bars))?), 0)
+            };
+            match extents.last_mut() {
+                Some(before) if Arc::ptr_eq(&before.held, &held) && before.at + before.cells == at => {
+                    before.cells += cells;
+                    before.outputs.push(output);
+                }
+                _ => extents.push(Extent { held, at, cells, outputs: vec![output] }),
+            }
+        }
+        Ok(extents)
+    }
+
+    fn cut_parcels(&mut self) {
+        let room = self.lent.staging_cells;
+        let mut used = room;
+        for (number, extent) in self.extents.iter().enumerate() {
+            let mut at = 0;
+            while at < extent.cells {
+                if used == room {
+                    self.parcels.push(Vec::new());
+                    used = 0;
+                }
+                let cells = (room - used).min(extent.cells - at);
+                if let Some(parcel) = self.parcels.last_mut() {
+                    parcel.push(CopyRun { extent: number, at, cells, staging_at: used });
+                }
+                used += cells;
+                at += cells;
+            }
+        }
+    }
+
+    fn fetch(&mut self, parcel: usize) -> Result<(), Fault> {
+        for piece in &self.parcels[parcel] {
+            let extent = &self.extents[piece.extent];
+            let from = (extent.held.memory(), extent.at + piece.at);
+            let to = (&self.lent.outward[parcel % 2], piece.staging_at);
+            self.lent.device.copy_out(self.lent.stream, from, to, piece.cells)?;
+        }
+        self.fetched.push(self.lent.mark()?);
+        Ok(())
+    }
+
+    /// Waits, gives every value to `value` (part and symbol, output, bar, value), and tells where the time went.
+    pub fn finish(
+        mut self,
+        kept: Option<&ResidentColumns>,
+        stages: &mut Stages,
+        value: &mut dyn FnMut((usize, usize), usize, usize, f64),
+    ) -> Result<Ran, Fault> {
+        let mut bytes_out = 0;
+        for parcel in 0..self.parcels.len() {
+            self.fetched[parcel].wait()?;
+            for piece in &self.parcels[parcel] {
+                bytes_out += (piece.cells * CELL_BYTES) as u64;
+                let staging = &self.lent.outward[parcel % 2];
+                let read = &mut |cells: &[u64]| self.read(piece, cells, value);
+                self.lent.device.read(staging, piece.staging_at, piece.cells, read);
+            }
+            if parcel + 2 < self.parcels.len() {
+                self.fetch(parcel + 2)?;
+            }
+        }
+        for mark in &self.marks {
+            mark.wait()?;
+        }
+        self.lent.settled();
+        self.settled = true;
+        if let Some(kept) = kept {
+            self.keep.iter().for_each(|(held, columns)| kept.keep(columns, held));
+        }
+        let [started, sent, computed] = self.marks.as_slice() else {
+            return Err(Fault::Failed("a batch without its marks".to_owned()));
+        };
+        let mut record = |stage, bytes, started, ended| {
+            stages.record(StageSpan { stage, part: self.number, bytes, started, ended });
+        };
+        let (began, computing, told) = (started.time()?, sent.time()?, computed.time()?);
+        record(EngineStage::HostToDevice, self.bytes_in, began, computing);
+        record(EngineStage::Kernel, 0, computing, told);
+        let mut ended = told;
+        if let Some(done) = self.fetched.last() {
+            ended = done.time()?;
+            record(EngineStage::DeviceToHost, bytes_out, told, ended);
+        }
+        Ok(Ran { computing: self.lent.device.between(sent.mark(), computed.mark())?, began, ended })
+    }
+
+    /// Cells of a piece, row by row.
+    fn read(&self, piece: &CopyRun, cells: &[u64], value: &mut dyn FnMut((usize, usize), usize, usize, f64)) {
+        let extent = &self.extents[piece.extent];
+        let rows = self.market.output_stride(self.wanted) / GROUP_LANES;
+        let mut group = 0;
+        for (number, row_cells) in cells.chunks(GROUP_LANES).enumerate() {
+            let at = piece.at / GROUP_LANES + number;
+            let (output, row) = (extent.outputs[at / rows], at % rows);
+            match self.wanted {
+                Wanted::Last => group = row,
+                Wanted::All => {
+                    if row == 0 {
+                        group = 0;
+                    }
+                    let behind =
+                        |group: usize| self.market.first_row.get(group + 1).is_some_and(|end| row as i64 >= *end);
+                    while behind(group) {
+                        group += 1;
+                    }
+                }
+            }
+            let first = self.market.first_row[group] as usize;
+            for (lane, cell) in row_cells.iter().enumerate() {
+                let owner = self.owners[group * GROUP_LANES + lane];
+                let visible = self.market.visible[group * GROUP_LANES + lane] as usize;
+                let bar = if self.wanted == Wanted::All { row - first } else { visible.wrapping_sub(1) };
+                if let Some(owner) = owner.filter(|_| bar < visible) {
+                    value(owner, output, bar, f64::from_bits(*cell));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // Memory and buffers go to others: nothing may use them any more. What went wrong was told already.
+        if !self.settled {
+            let _ = self.lent.settle();
+        }
+    }
+}
+
+/// Writes cells of a column, many of them on several threads. Not rayon's: one of its threads that waits takes other work,
+/// which may want the stream that this one holds.
+fn lay(market: &Market, symbols: &[SymbolInput<'_>], column: usize, first: usize, to: &mut [u64]) {
+    if to.len() < LAID_ALONE_MAX {
+        return market.lay(symbols, column, first, to, f64::to_bits);
+    }
+    let share = to.len().div_ceil(LAYING_THREADS).next_multiple_of(GROUP_LANES);
+    std::thread::scope(|scope| {
+        for (number, part) in to.chunks_mut(share).enumerate() {
+            scope.spawn(move || market.lay(symbols, column, first + number * share, part, f64::to_bits));
+        }
+    });
+}

@@ -1,0 +1,401 @@
+//! Runs programs on a device: cuts symbols into batches, keeps two or three under way, halves one that finds no memory, ends
+//! where it was cancelled or took too long, and gives the device up once it is lost.
+//!
+//! None of that shows in a value: groups of symbols are computed each for itself.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use trawl_plan::Program;
+
+use crate::cuda::compile::cache::Cache;
+use crate::cuda::device::arguments::{Market, Wanted};
+use crate::cuda::device::{Device, Facts, Fault};
+use crate::cuda::execute::batch::{Batch, Task};
+use crate::cuda::execute::column_cache::ResidentColumns;
+use crate::cuda::execute::policy::Lowering;
+use crate::cuda::execute::programs::Programs;
+use crate::cuda::execute::request::{BarsSource, Request, RequestEvent, RequestPart};
+use crate::cuda::execute::transfer::{Budget, Lent, Pool};
+use crate::stages::Stages;
+use crate::{Cancel, Executable, SymbolInput};
+
+/// Batches of one call that are under way at once: one goes in, one is computed, one comes out.
+const UNDER_WAY_MAX: usize = 3;
+/// Bytes that one batch brings to the device, at most: small enough that copying and computing overlap.
+const BYTES_IN_MAX: u64 = 128 << 20;
+/// Share of the budget that is for columns that stay.
+pub(super) const RESIDENT_SHARE: u64 = 2;
+/// Streams when nothing else is said.
+const STREAMS_DEFAULT: usize = 4;
+/// Pinned memory of one buffer when nothing else is said.
+const STAGING_BYTES: usize = 8 << 20;
+/// How long one batch may run on the device when nothing else is said.
+const BATCH_TIME_MAX: Duration = Duration::from_secs(10);
+/// Of free memory, what is taken when nothing else is said: in tenths.
+const SHARE_OF_FREE: u64 = 9;
+
+/// How an engine uses its device.
+#[derive(Debug, Clone)]
+pub struct ExecutorOptions {
+    /// Bytes of the device that it may take; nine tenths of what is free when `None`.
+    pub device_memory_bytes: Option<u64>,
+    pub streams: usize,
+    /// Of each of the four pinned buffers of a stream.
+    pub staging_bytes: usize,
+    /// How long one batch may run on the device.
+    pub batch_time_max: Duration,
+    /// Bytes of series of one batch; what fits well when `None`.
+    pub batch_bytes_max: Option<u64>,
+    /// Waits for fused kernels instead of answering a primitive at a time meanwhile.
+    pub wait_for_fused: bool,
+}
+
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        Self {
+            device_memory_bytes: None,
+            streams: STREAMS_DEFAULT,
+            staging_bytes: STAGING_BYTES,
+            batch_time_max: BATCH_TIME_MAX,
+            batch_bytes_max: None,
+            wait_for_fused: false,
+        }
+    }
+}
+
+/// What is told when a device is lost.
+type OnLost = Box<dyn FnOnce(&str) + Send>;
+
+/// A device and what runs on it.
+pub struct Executor {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) options: ExecutorOptions,
+    pub(super) budget: Arc<Budget>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) programs: Programs,
+    pub(super) resident: ResidentColumns,
+    /// Held by the one call that waits for other calls' memory: two would wake each other for nothing.
+    pub(super) tight: Mutex<()>,
+    lost: OnceLock<String>,
+    on_lost: Mutex<Option<OnLost>>,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor").field("device", &self.device).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// Takes a device.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn new(device: Arc<dyn Device>, cache: Cache, options: ExecutorOptions) -> Result<Self, Fault> {
+        let bytes_max = match options.device_memory_bytes {
+            Some(bytes) => bytes,
+            None => device.free_bytes()? / 10 * SHARE_OF_FREE,
+        };
+        let budget = Arc::new(Budget::new(bytes_max));
+        Ok(Self {
+            pool: Arc::new(Pool::new(Arc::clone(&device), Arc::clone(&budget), options.streams, options.staging_bytes)),
+            programs: Programs::new(Arc::clone(&device), cache)?,
+            resident: ResidentColumns::new(bytes_max / RESIDENT_SHARE),
+            budget,
+            device,
+            options,
+            tight: Mutex::default(),
+            lost: OnceLock::new(),
+            on_lost: Mutex::default(),
+        })
+    }
+
+    pub fn facts(&self) -> &Facts {
+        self.device.facts()
+    }
+
+    /// Bytes of the device that it may take.
+    pub fn device_memory_bytes(&self) -> u64 {
+        self.budget.bytes_max
+    }
+
+    /// Bytes of columns that stay on the device now.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.bytes()
+    }
+
+    /// Why the device is used no more.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
+    /// Has `tell` told, once, when the device is lost; at once when it is already.
+    pub fn on_lost(&self, tell: impl FnOnce(&str) + Send + 'static) {
+        *self.on_lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
+        if let Some(why) = self.lost() {
+            self.tell_lost(why);
+        }
+    }
+
+    fn tell_lost(&self, why: &str) {
+        let tell = self.on_lost.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tell) = tell {
+            tell(why);
+        }
+    }
+
+    /// Whether the fused kernels of a program answer.
+    pub fn is_fused(&self, program: &Executable) -> bool {
+        self.programs.ready(program, Lowering::Serial, false).is_ok_and(|ready| ready.fused)
+    }
+
+    /// Has what answers programs until their fused kernels are there compiled in the background, so that new plans need not wait for
+    /// it. Returns at once.
+    pub fn warm(&self, programs: Vec<Program>) {
+        self.programs.warm(programs);
+    }
+
+    /// Evaluates the program's outputs on the bars `from[i]..visible` of each symbol i: `[symbol][output][bar - from]`, as
+    /// [`Executable::evaluate_from`]. Bars of a known `source` stay on the device.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn evaluate_from(
+        &self,
+        program: &Executable,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        source: Option<&BarsSource<'_>>,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+        let part = RequestPart { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
+        self.evaluate_one(program, &part, cancel, stages, true)
+    }
+
+    /// As [`Self::evaluate_from`], and fetches nothing: for measuring the device.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub fn compute_only(
+        &self,
+        program: &Executable,
+        symbols: &[SymbolInput<'_>],
+        from: &[usize],
+        source: Option<&BarsSource<'_>>,
+        stages: &mut Stages,
+    ) -> Result<(), Fault> {
+        let part = RequestPart { symbols: symbols.to_vec(), from: from.to_vec(), source: source.cloned() };
+        self.evaluate_one(program, &part, &crate::NoCancel, stages, false).map(drop)
+    }
+
+    fn evaluate_one(
+        &self,
+        program: &Executable,
+        part: &RequestPart<'_>,
+        cancel: &dyn Cancel,
+        stages: &mut Stages,
+        fetch: bool,
+    ) -> Result<Vec<Vec<Vec<f64>>>, Fault> {
+        let mut came = Err(Fault::Failed("a call told nothing".to_owned()));
+        self.evaluate(program, std::slice::from_ref(part), cancel, fetch, &mut |told| match told {
+            RequestEvent::Stages(batch) => stages.extend(batch),
+            RequestEvent::RequestPart { values, .. } => came = values,
+        });
+        came
+    }
+
+    /// Evaluates the program's outputs on all parts in one call: batches span them. Each part is told once, as soon as its
+    /// values are there or will not come; what goes wrong with one group of symbols fails its part alone where the device can
+    /// go on. Which parts share a call shows in no value.
+    pub fn evaluate_parts(
+        &self,
+        program: &Executable,
+        parts: &[RequestPart<'_>],
+        cancel: &dyn Cancel,
+        told: &mut dyn FnMut(RequestEvent<'_>),
+    ) {
+        self.evaluate(program, parts, cancel, true, told);
+    }
+
+    fn evaluate(
+        &self,
+        program: &Executable,
+        parts: &[RequestPart<'_>],
+        cancel: &dyn Cancel,
+        fetch: bool,
+        told: &mut dyn FnMut(RequestEvent<'_>),
+    ) {
+        let all_fail = |fault: &Fault, told: &mut dyn FnMut(RequestEvent<'_>)| {
+            (0..parts.len()).for_each(|part| {
+                told(RequestEvent::RequestPart { part, values: Err(fault.clone()), took: Duration::ZERO })
+            });
+        };
+        if let Some(why) = self.lost() {
+            return all_fail(&Fault::Lost(why.to_owned()), told);
+        }
+        let ready = match self.programs.ready(program, Lowering::Serial, self.options.wait_for_fused) {
+            Ok(ready) => ready,
+            Err(fault) => {
+                self.notice(&fault);
+                return all_fail(&fault, told);
+            }
+        };
+        let is_last =
+            |part: &RequestPart<'_>| part.symbols.iter().zip(&part.from).all(|(s, from)| from + 1 >= s.visible);
+        let wanted = if parts.iter().all(is_last) { Wanted::Last } else { Wanted::All };
+        let known = parts.iter().any(|part| part.source.is_some());
+        let task = Task { wanted, resident: known.then_some(&self.resident), fetch };
+        let mut call = Request::new(program, parts, &ready, task);
+        call.tell_empty(told);
+        if let Err(fault) = self.run(&mut call, cancel, told) {
+            self.notice(&fault);
+            call.fail(0..call.groups.len(), &fault, told);
+        }
+    }
+
+    /// Gives the device up if it is lost.
+    pub(super) fn notice(&self, fault: &Fault) {
+        if let Fault::Lost(why) = fault {
+            // The first reason counts.
+            let why = self.lost.get_or_init(|| why.clone());
+            self.tell_lost(why);
+        }
+    }
+
+    fn run(
+        &self,
+        call: &mut Request<'_>,
+        cancel: &dyn Cancel,
+        told: &mut dyn FnMut(RequestEvent<'_>),
+    ) -> Result<(), Fault> {
+        let mut waiting = self.cut(call);
+        let mut under_way: VecDeque<Batch> = VecDeque::new();
+        // Whether the device was trimmed since a batch was last started.
+        let mut trimmed = false;
+        loop {
+            if cancel.cancelled() {
+                return Err(Fault::Cancelled);
+            }
+            let room = under_way.len() < UNDER_WAY_MAX;
+            let next = if room { waiting.pop_front() } else { None };
+            let Some(groups) = next else {
+                let Some(batch) = under_way.pop_front() else { break };
+                self.finish(batch, call, told)?;
+                continue;
+            };
+            // Without waiting where something of this call is under way: two calls must not wait for each other.
+            let Some(lent) = self.pool.lend(under_way.is_empty())? else {
+                waiting.push_front(groups);
+                if let Some(batch) = under_way.pop_front() {
+                    self.finish(batch, call, told)?;
+                }
+                continue;
+            };
+            match self.start(call, groups.clone(), lent) {
+                Ok(batch) => {
+                    trimmed = false;
+                    under_way.extend(batch);
+                }
+                Err(Fault::OutOfMemory { .. }) if self.resident.let_go_of_one() => waiting.push_front(groups),
+                Err(Fault::OutOfMemory { .. }) if !under_way.is_empty() => {
+                    waiting.push_front(groups);
+                    if let Some(batch) = under_way.pop_front() {
+                        self.finish(batch, call, told)?;
+                    }
+                }
+                Err(Fault::OutOfMemory { .. }) if !trimmed => {
+                    // What was given back is kept in pieces of other sizes.
+                    self.device.trim()?;
+                    trimmed = true;
+                    waiting.push_front(groups);
+                }
+                Err(Fault::OutOfMemory { .. }) if groups.len() > 1 => {
+                    let middle = groups.start + groups.len() / 2;
+                    waiting.push_front(middle..groups.end);
+                    waiting.push_front(groups.start..middle);
+                }
+                Err(Fault::OutOfMemory { .. }) => match self.start_when_others_end(call, groups.clone()) {
+                    Ok(batch) => under_way.extend(batch),
+                    // Others may fit.
+                    Err(fault @ Fault::OutOfMemory { .. }) => call.fail(groups, &fault, told),
+                    Err(fault) => return Err(fault),
+                },
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a batch of one group that found no memory although nothing of its call is under way: other calls' batches end.
+    fn start_when_others_end(&self, call: &mut Request<'_>, groups: Range<usize>) -> Result<Option<Batch>, Fault> {
+        let _alone = self.tight.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // What other calls have given back since.
+            self.device.trim()?;
+            let returns = self.pool.returns();
+            let Some(lent) = self.pool.lend(true)? else { continue };
+            match self.start(call, groups.clone(), lent) {
+                Err(Fault::OutOfMemory { needed_bytes, free_bytes }) => {
+                    if !self.resident.let_go_of_one() && !self.pool.wait_for_return(returns) {
+                        let needed_bytes = needed_bytes.max(call.bytes_of(&groups));
+                        return Err(Fault::OutOfMemory { needed_bytes, free_bytes });
+                    }
+                }
+                started => return started,
+            }
+        }
+    }
+
+    /// Groups of symbols by batch.
+    fn cut(&self, call: &Request<'_>) -> VecDeque<Range<usize>> {
+        let fits = self.budget.bytes_max / RESIDENT_SHARE / UNDER_WAY_MAX as u64;
+        let fits = self.options.batch_bytes_max.unwrap_or(fits);
+        let mut batches: VecDeque<Range<usize>> = VecDeque::new();
+        let (mut bytes, mut bytes_in) = (0, 0);
+        for group in 0..call.groups.len() {
+            let (more, more_in) = (call.bytes_of(&(group..group + 1)), call.bytes_in(group));
+            (bytes, bytes_in) = (bytes + more, bytes_in + more_in);
+            match batches.back_mut().filter(|_| bytes <= fits && bytes_in <= BYTES_IN_MAX) {
+                Some(batch) => batch.end = group + 1,
+                None => {
+                    (bytes, bytes_in) = (more, more_in);
+                    batches.push_back(group..group + 1);
+                }
+            }
+        }
+        batches
+    }
+
+    /// Starts a batch; nothing where all of its parts have failed meanwhile.
+    fn start(&self, call: &mut Request<'_>, groups: Range<usize>, lent: Lent) -> Result<Option<Batch>, Fault> {
+        let (number, batched) = call.batch(groups);
+        if batched.is_empty() {
+            return Ok(None);
+        }
+        let market = Market::of_groups(batched.iter().map(|group| group.symbols.as_slice()));
+        Batch::start(call.ready, &call.task, market, &batched, number, lent).map(Some)
+    }
+
+    fn finish(
+        &self,
+        batch: Batch,
+        call: &mut Request<'_>,
+        told: &mut dyn FnMut(RequestEvent<'_>),
+    ) -> Result<(), Fault> {
+        let (groups, resident, mut stages) = (batch.groups.clone(), call.task.resident, Stages::default());
+        let mut keep = |owner: (usize, usize), output: usize, bar: usize, value: f64| {
+            call.keep(owner, output, bar, value);
+        };
+        let ran = batch.finish(resident, &mut stages, &mut keep)?;
+        told(RequestEvent::Stages(&stages));
+        if ran.computing > self.options.batch_time_max {
+            return Err(Fault::Late { took: ran.computing, allowed: self.options.batch_time_max });
+        }
+        call.done(&groups, (ran.began, ran.ended), told);
+        Ok(())
+    }
+}

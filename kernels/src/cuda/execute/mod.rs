@@ -1,0 +1,12 @@
+//! Running programs on a device: requests cut into batches, streams and pinned memory, columns that stay in the device's
+//! memory, and which lowering a scan gets (docs/adr/0018).
+
+pub(super) mod batch;
+pub(super) mod column_cache;
+pub(super) mod device_queue;
+pub(super) mod over_chunks;
+pub(super) mod policy;
+pub(super) mod programs;
+pub(super) mod request;
+pub(super) mod sequence;
+pub(super) mod transfer;

@@ -1,0 +1,267 @@
+//! One call of the executor: parts that belong together, cut into groups of symbols, and what came of them so far.
+//!
+//! A group holds symbols of one part only, in an order that its lengths decide: how a part is laid out, and what its bars are
+//! known by on the device, does not depend on which other parts share its call.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use trawl_plan::{Input, Program};
+use twox_hash::XxHash3_128;
+
+use crate::SymbolInput;
+use crate::cuda::device::arguments::GROUP_LANES;
+use crate::cuda::device::{CELL_BYTES, Fault};
+use crate::cuda::execute::batch::{Batched, Task};
+use crate::cuda::execute::column_cache::ColumnKey;
+use crate::cuda::execute::programs::Ready;
+use crate::cuda::execute::sequence::Series;
+use crate::stages::Stages;
+
+/// What bars are of, so that they can stay on the device.
+#[derive(Debug, Clone)]
+pub struct BarsSource<'a> {
+    /// Dataset, snapshot, adjustment, frame, as-of: whatever the bars depend on beside what follows.
+    pub bars: Arc<str>,
+    pub group: u32,
+    /// Names of the symbols, in the order of the part's.
+    pub symbols: &'a [&'a str],
+}
+
+/// Symbols of a call whose values are told together, as soon as they are there: those of one segment.
+#[derive(Debug, Clone)]
+pub struct RequestPart<'a> {
+    pub symbols: Vec<SymbolInput<'a>>,
+    /// The first wanted bar of each symbol.
+    pub from: Vec<usize>,
+    /// Bars of a known source stay on the device.
+    pub source: Option<BarsSource<'a>>,
+}
+
+/// What a call tells while it runs.
+#[derive(Debug)]
+pub enum RequestEvent<'a> {
+    /// Where the time of one batch went, whatever parts it was of.
+    Stages(&'a Stages),
+    /// A part has ended; each does so once.
+    RequestPart {
+        /// Its place among the call's.
+        part: usize,
+        /// `[symbol][output][bar - from]`.
+        values: Result<Vec<Vec<Vec<f64>>>, Fault>,
+        /// Its share, by bars, of the time of the batches that it was in.
+        took: Duration,
+    },
+}
+
+/// Symbols that one warp computes side by side.
+#[derive(Debug)]
+pub(super) struct Group {
+    part: usize,
+    /// Their places among the part's, the shortest history first.
+    members: Vec<usize>,
+    /// Bars of the longest.
+    rows: usize,
+    /// One a column of the program; of none whose bars are of no known source.
+    pub keys: Vec<Option<ColumnKey>>,
+}
+
+/// What came of a part so far.
+#[derive(Debug, Default)]
+struct State {
+    values: Vec<Vec<Vec<f64>>>,
+    /// Groups that are not done.
+    left: usize,
+    begun: bool,
+    ended: bool,
+    took: Duration,
+}
+
+/// A call under way.
+pub(super) struct Request<'a> {
+    program: &'a Program,
+    parts: &'a [RequestPart<'a>],
+    pub ready: &'a Arc<Ready>,
+    pub task: Task<'a>,
+    pub groups: Vec<Group>,
+    states: Vec<State>,
+    next_batch: u32,
+    /// When the batch before was done: batches that overlap are not counted twice.
+    before: Option<Instant>,
+}
+
+impl<'a> Request<'a> {
+    pub fn new(program: &'a Program, parts: &'a [RequestPart<'a>], ready: &'a Arc<Ready>, task: Task<'a>) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut states = Vec::with_capacity(parts.len());
+        for (number, part) in parts.iter().enumerate() {
+            let mut order: Vec<usize> = (0..part.symbols.len()).filter(|i| part.symbols[*i].visible > 0).collect();
+            order.sort_by_key(|i| part.symbols[*i].visible);
+            states.push(State { left: order.len().div_ceil(GROUP_LANES), ..State::default() });
+            groups.extend(order.chunks(GROUP_LANES).map(|members| Group {
+                part: number,
+                members: members.to_vec(),
+                rows: members.last().map_or(0, |i| part.symbols[*i].visible),
+                keys: if task.resident.is_some() { keys_of(program, part, members) } else { Vec::new() },
+            }));
+        }
+        Self { program, parts, ready, task, groups, states, next_batch: 0, before: None }
+    }
+
+    /// Tells parts without bars, which nobody has to compute.
+    pub fn tell_empty(&mut self, told: &mut dyn FnMut(RequestEvent<'_>)) {
+        for part in 0..self.parts.len() {
+            if self.states[part].left == 0 {
+                self.begin(part);
+                self.end(part, told);
+            }
+        }
+    }
+
+    /// Bytes of the series of some groups that lie on the device at once.
+    pub fn bytes_of(&self, groups: &Range<usize>) -> u64 {
+        let rows: u64 = self.groups[groups.clone()].iter().map(|group| group.rows as u64).sum();
+        let series = self.ready.uses.series_at_once(self.task.wanted) as u64;
+        rows * series * (GROUP_LANES * CELL_BYTES) as u64
+    }
+
+    /// Bytes of a group's columns that have to be copied to the device.
+    pub fn bytes_in(&self, group: usize) -> u64 {
+        let group = &self.groups[group];
+        let there = |column: &usize| {
+            let key = group.keys.get(*column).and_then(Option::as_ref);
+            self.task.resident.zip(key).is_some_and(|(kept, key)| kept.has(key))
+        };
+        let columns = self.ready.uses.columns.iter().filter(|column| !there(column)).count();
+        (columns * group.rows * GROUP_LANES * CELL_BYTES) as u64
+    }
+
+    /// What a batch of these groups is started with: its number, and the groups whose part has not failed meanwhile.
+    pub fn batch(&mut self, groups: Range<usize>) -> (u32, Vec<Batched<'a>>) {
+        let mut batched = Vec::with_capacity(groups.len());
+        for number in groups {
+            let (part, group) = (self.groups[number].part, &self.groups[number]);
+            if self.states[part].ended {
+                continue;
+            }
+            batched.push(Batched {
+                group: number,
+                part,
+                symbols: group.members.iter().map(|i| self.parts[part].symbols[*i].clone()).collect(),
+                members: group.members.clone(),
+                keys: group.keys.clone(),
+            });
+            self.begin(part);
+        }
+        self.next_batch += 1;
+        (self.next_batch - 1, batched)
+    }
+
+    /// Makes room for a part's values; those that are columns or constants are there already.
+    fn begin(&mut self, part: usize) {
+        let state = &mut self.states[part];
+        if !std::mem::replace(&mut state.begun, true) && self.task.fetch {
+            state.values = of_host(self.program, &self.parts[part], &self.ready.sequence.outputs);
+        }
+    }
+
+    /// Keeps one value of a symbol of a part.
+    pub fn keep(&mut self, (part, symbol): (usize, usize), output: usize, bar: usize, value: f64) {
+        let state = &mut self.states[part];
+        if state.ended {
+            return;
+        }
+        if let Some(at) = bar.checked_sub(self.parts[part].from[symbol]) {
+            state.values[symbol][output][at] = value;
+        }
+    }
+
+    /// A batch of these groups is done, which ran from `began` to `ended`: tells the parts that it was the last of.
+    pub fn done(
+        &mut self,
+        groups: &[usize],
+        (began, ended): (Instant, Instant),
+        told: &mut dyn FnMut(RequestEvent<'_>),
+    ) {
+        let began = self.before.map_or(began, |before| before.max(began));
+        self.before = Some(self.before.map_or(ended, |before| before.max(ended)));
+        let took = ended.saturating_duration_since(began);
+        let rows: usize = groups.iter().map(|group| self.groups[*group].rows).sum();
+        for group in groups {
+            let (part, mine) = (self.groups[*group].part, self.groups[*group].rows);
+            let state = &mut self.states[part];
+            state.took += took.mul_f64(mine as f64 / rows.max(1) as f64);
+            state.left = state.left.saturating_sub(1);
+            if state.left == 0 {
+                self.end(part, told);
+            }
+        }
+    }
+
+    fn end(&mut self, part: usize, told: &mut dyn FnMut(RequestEvent<'_>)) {
+        let state = &mut self.states[part];
+        if !std::mem::replace(&mut state.ended, true) {
+            told(RequestEvent::RequestPart { part, values: Ok(std::mem::take(&mut state.values)), took: state.took });
+        }
+    }
+
+    /// The parts of these groups have no values.
+    pub fn fail(&mut self, groups: Range<usize>, fault: &Fault, told: &mut dyn FnMut(RequestEvent<'_>)) {
+        for group in groups {
+            let part = self.groups[group].part;
+            let state = &mut self.states[part];
+            if !std::mem::replace(&mut state.ended, true) {
+                state.values = Vec::new();
+                told(RequestEvent::RequestPart { part, values: Err(fault.clone()), took: state.took });
+            }
+        }
+    }
+}
+
+/// Room for all values; those that are columns or constants are there already.
+pub(super) fn of_host(program: &Program, part: &RequestPart<'_>, outputs: &[Series]) -> Vec<Vec<Vec<f64>>> {
+    let of_symbol = |(symbol, from): (&SymbolInput<'_>, &usize)| {
+        let bars = symbol.visible.saturating_sub(*from);
+        let series = |output: &Series| match *output {
+            Series::Column(column) => {
+                let told = symbol.columns.get(column).and_then(|c| c.get(*from..symbol.visible)).unwrap_or_default();
+                told.iter().map(|x| if x.is_nan() { f64::NAN } else { *x }).collect()
+            }
+            Series::Constant(value) => vec![value; bars],
+            Series::Made { .. } => vec![f64::NAN; bars],
+        };
+        debug_assert_eq!(outputs.len(), program.outputs.len(), "an output is told once");
+        outputs.iter().map(series).collect()
+    };
+    part.symbols.iter().zip(&part.from).map(of_symbol).collect()
+}
+
+/// What the columns of a group are known by: of which symbols its lanes are, and how long. Only columns of bars stay.
+fn keys_of(program: &Program, part: &RequestPart<'_>, members: &[usize]) -> Vec<Option<ColumnKey>> {
+    let Some(source) = part.source.as_ref().filter(|source| source.symbols.len() == part.symbols.len()) else {
+        return Vec::new();
+    };
+    keys_by(program, source, members.iter().map(|i| (part.symbols[*i].visible as u64, source.symbols[*i])))
+}
+
+/// What the columns of a group are known by whose lanes are told by a number and a name.
+pub(super) fn keys_by<'a>(
+    program: &Program,
+    source: &BarsSource<'_>,
+    lanes: impl Iterator<Item = (u64, &'a str)>,
+) -> Vec<Option<ColumnKey>> {
+    let lane = |(number, name): (u64, &'a str)| number.to_ne_bytes().into_iter().chain(name.bytes()).chain([0]);
+    let lanes: Vec<u8> = lanes.flat_map(lane).collect();
+    let shape = XxHash3_128::oneshot(&lanes);
+    let key = |input: &Input| match input {
+        Input::Column(name) => Some(ColumnKey {
+            shape,
+            source: Arc::clone(&source.bars),
+            group: source.group,
+            column: Arc::from(name.as_str()),
+        }),
+        _ => None,
+    };
+    program.inputs.iter().map(key).collect()
+}

@@ -1,0 +1,347 @@
+//! A program as kernels that are called one after another. What one makes for another lies in the device's memory between
+//! them, every bar of it.
+//!
+//! Fused, nearly every plan is one kernel; only one whose states would fill more warps than a block should have is cut. A
+//! primitive at a time, every program is made of the same few small kernels, so that an answer need not wait for a fused
+//! kernel to be compiled. The steps are the same, and so are the bits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use trawl_plan::Program;
+
+use crate::cuda::codegen::family::{Constants, fold};
+use crate::cuda::codegen::lower::{LowerError, Lowered, forms, lower_over_chunks, lower_steps};
+use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
+use crate::cuda::codegen::warp_partition::WarpPartition;
+use crate::cuda::device::arguments::{GROUP_LANES, Limits, Market, Wanted};
+use crate::cuda::device::simulated::{Bound, Launcher};
+use crate::cuda::time_chunks::codegen::{lower_maps, lower_walks};
+use crate::cuda::time_chunks::plan::Levels;
+
+/// Warps of a block: more would leave a thread too few registers.
+const PARTS_MAX: usize = 8;
+
+/// Recursive steps of a kernel over chunks: each is a warp, with registers for as many rows ahead as it reads.
+const WALKS_MAX: usize = 16;
+
+/// Series that a kernel between levels of recursion tells, unless one step is all of it: each takes an address's registers.
+const TOLD_MAX: usize = 32;
+
+/// What a call reads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Series {
+    /// A column of the market.
+    Column(usize),
+    /// The same value at every bar.
+    Constant(f64),
+    /// What an earlier call made.
+    Made { call: usize, output: usize },
+}
+
+/// One kernel over a market.
+#[derive(Debug, Clone)]
+pub struct KernelCall {
+    pub lowered: Lowered,
+    /// One a column of the kernel.
+    pub reads: Vec<Series>,
+}
+
+/// Calls in order, and what the program gives.
+#[derive(Debug, Clone)]
+pub struct Sequence {
+    pub calls: Vec<KernelCall>,
+    pub outputs: Vec<Series>,
+    /// Where it is over chunks of symbols: rows of a lane before its chunk.
+    pub lead: Option<usize>,
+}
+
+impl Sequence {
+    /// As few kernels as there can be.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn fused(program: &Program) -> Result<Self, LowerError> {
+        Self::fused_with(program, Constants::None)
+    }
+
+    /// As [`Sequence::fused`], with numbers of the plan as constants of the text: the same values.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn fused_with(program: &Program, constants: Constants) -> Result<Self, LowerError> {
+        let steps = fold(KernelSteps::of(program));
+        let forms = forms(&steps, constants)?;
+        let parts = WarpPartition::of(&steps, &forms).parts;
+        let cuts = parts.chunks(PARTS_MAX).filter_map(|chunk| Some(chunk.first()?.first..chunk.last()?.end));
+        Self::cut(&steps, cuts.collect(), constants)
+    }
+
+    /// A kernel for each primitive.
+    ///
+    /// # Errors
+    /// [`LowerError`].
+    pub fn apart(program: &Program) -> Result<Self, LowerError> {
+        let steps = KernelSteps::of(program);
+        let cuts = (0..steps.steps.len()).map(|step| step..step + 1).collect();
+        Self::cut(&steps, cuts, Constants::None)
+    }
+
+    fn cut(steps: &KernelSteps, cuts: Vec<Range<usize>>, constants: Constants) -> Result<Self, LowerError> {
+        let mut place: Vec<Series> = Vec::with_capacity(steps.steps.len());
+        let mut calls = Vec::with_capacity(cuts.len());
+        for (call, cut) in cuts.iter().enumerate() {
+            let (piece, reads, told) = piece(steps, cut, &place);
+            for step in cut.clone() {
+                let output = told.iter().position(|t| *t == step).unwrap_or(0);
+                place.push(Series::Made { call, output });
+            }
+            calls.push(KernelCall { lowered: lower_steps(&piece, constants)?, reads });
+        }
+        let outputs = steps.outputs.iter().map(|source| series(*source, &place)).collect();
+        Ok(Self { calls, outputs, lead: None })
+    }
+
+    /// Kernels over chunks of each symbol's bars, computed side by side; with `apart` one for each primitive, or two for those
+    /// that are recursive. See `chunks`.
+    ///
+    /// # Errors
+    /// [`LowerError`]; [`LowerError::Serial`] for a plan that cannot be cut.
+    pub fn in_chunks(program: &Program, apart: bool) -> Result<Self, LowerError> {
+        let Levels { steps, ends, right_from, lead, .. } = Levels::of(&KernelSteps::of(program))?;
+        let mut made = InChunks { steps: &steps, right_from: &right_from, place: Vec::new(), calls: Vec::new() };
+        let mut first = 0;
+        for (others, end) in ends {
+            made.others(first..others, if apart { 1 } else { usize::MAX })?;
+            let most = if apart { 1 } else { WALKS_MAX };
+            let walks = (others..end).step_by(most).map(|first| first..end.min(first + most));
+            walks.into_iter().try_for_each(|cut| made.recursive(cut))?;
+            first = end;
+        }
+        let outputs = steps.outputs.iter().map(|source| series(*source, &made.place)).collect();
+        Ok(Self { calls: made.calls, outputs, lead: Some(lead) })
+    }
+
+    /// Whether it calls the same kernels.
+    pub(crate) fn has_kernels_of(&self, other: &Self) -> bool {
+        let kernels = |sequence: &'_ Self| -> Vec<u128> {
+            sequence.calls.iter().map(|call| call.lowered.kernel.fingerprint).collect()
+        };
+        kernels(self) == kernels(other)
+    }
+
+    /// The distinct kernels: name to text.
+    pub fn kernels(&self) -> BTreeMap<String, String> {
+        let kernels = self.calls.iter().map(|call| &call.lowered.kernel);
+        kernels.map(|kernel| (kernel.name.clone(), kernel.source.clone())).collect()
+    }
+
+    /// The program's outputs, each laid out as [`Market::place`] says, from kernels that `launcher` runs over the host's
+    /// memory: what kernels are tested by without a device.
+    ///
+    /// # Errors
+    /// The launcher's.
+    pub fn run(
+        &self,
+        launcher: &dyn Launcher,
+        market: &Market,
+        wanted: Wanted,
+        limits: Limits,
+    ) -> Result<Vec<Vec<f64>>, String> {
+        let uses = self.uses();
+        let mut made: Vec<Vec<Vec<f64>>> = Vec::with_capacity(self.calls.len());
+        for (number, call) in self.calls.iter().enumerate() {
+            let bars = uses.bars(number, wanted);
+            let launch = call.lowered.launch(market, bars, limits);
+            let read: Vec<Vec<f64>> = call.reads.iter().map(|series| whole(*series, &made, market)).collect();
+            let poison = f64::from_bits(u64::MAX);
+            let (mut out, mut scratch) = (vec![poison; launch.out_len], vec![poison; launch.scratch_len]);
+            let memory = Bound {
+                columns: read.iter().map(Vec::as_slice).collect(),
+                out: &mut out,
+                scratch: &mut scratch,
+                table: &launch.table,
+                first_row: &market.first_row,
+                visible: &market.visible,
+                tail: &launch.tail,
+            };
+            launcher.run(&call.lowered, &launch, memory)?;
+            let stride = market.output_stride(bars).max(GROUP_LANES);
+            made.push(out.chunks(stride).map(<[f64]>::to_vec).collect());
+        }
+        let output = |series: &Series| match *series {
+            Series::Made { call, .. } if uses.bars(call, wanted) == wanted => whole(*series, &made, market),
+            series if wanted == Wanted::Last => market.last_bars(&whole(series, &made, market)),
+            series => whole(series, &made, market),
+        };
+        Ok(self.outputs.iter().map(output).collect())
+    }
+}
+
+/// A sequence over chunks as it grows.
+struct InChunks<'a> {
+    steps: &'a KernelSteps,
+    right_from: &'a [usize],
+    place: Vec<Series>,
+    calls: Vec<KernelCall>,
+}
+
+impl InChunks<'_> {
+    /// Steps without recursion: as few kernels as there can be, of `most` steps each.
+    fn others(&mut self, cut: Range<usize>, most: usize) -> Result<(), LowerError> {
+        if cut.is_empty() {
+            return Ok(());
+        }
+        let (piece, reads, told) = piece(self.steps, &cut, &self.place);
+        let lowered = lower_over_chunks(&piece, PARTS_MAX)?;
+        if cut.len() > 1 && (cut.len() > most || told.len() > TOLD_MAX || lowered.kernel.warps > PARTS_MAX) {
+            let middle = cut.start + cut.len() / 2;
+            self.others(cut.start..middle, most)?;
+            return self.others(middle..cut.end, most);
+        }
+        self.told(cut, &told);
+        self.calls.push(KernelCall { lowered, reads });
+        Ok(())
+    }
+
+    /// Recursive steps of one level: the maps of their chunks, then their values.
+    fn recursive(&mut self, cut: Range<usize>) -> Result<(), LowerError> {
+        let (piece, mut reads, told) = piece(self.steps, &cut, &self.place);
+        let from = &self.right_from[cut.clone()];
+        let maps = self.calls.len();
+        self.calls.push(KernelCall { lowered: lower_maps(&piece, from)?, reads: reads.clone() });
+        let words: usize = self.steps.steps[cut.clone()].iter().filter_map(|step| step.op.facts().chunk_words()).sum();
+        reads.extend((0..words).map(|output| Series::Made { call: maps, output }));
+        self.told(cut, &told);
+        self.calls.push(KernelCall { lowered: lower_walks(&piece, from)?, reads });
+        Ok(())
+    }
+
+    /// Steps that the next call makes, of which it tells some.
+    fn told(&mut self, cut: Range<usize>, told: &[usize]) {
+        let call = self.calls.len();
+        let output = |step: usize| told.iter().position(|t| *t == step).unwrap_or(0);
+        self.place.extend(cut.map(|step| Series::Made { call, output: output(step) }));
+    }
+}
+
+/// Who reads what in a sequence.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Uses {
+    /// The columns that are read by kernels.
+    pub columns: BTreeSet<usize>,
+    /// Of each call, whether a later one reads what it makes: then that is needed at every bar.
+    read: Vec<bool>,
+    /// Of each call, whether it gives maps of chunks.
+    maps: Vec<bool>,
+    /// Of each call, the calls whose series nobody reads after it.
+    pub over: Vec<Vec<usize>>,
+    /// Series of every bar that lie on the device at once, at most, where every bar is wanted and where the last is.
+    at_once: (usize, usize),
+}
+
+impl Uses {
+    /// Which bars a call has to give where `wanted` are.
+    pub fn bars(&self, call: usize, wanted: Wanted) -> Wanted {
+        let told = |of: &[bool]| of.get(call).copied().unwrap_or(false);
+        match (told(&self.maps), told(&self.read)) {
+            (true, _) => Wanted::Last,
+            (false, true) => Wanted::All,
+            (false, false) => wanted,
+        }
+    }
+
+    pub fn series_at_once(&self, wanted: Wanted) -> usize {
+        if wanted == Wanted::All { self.at_once.0 } else { self.at_once.1 }
+    }
+}
+
+impl Sequence {
+    pub(super) fn uses(&self) -> Uses {
+        let count = self.calls.len();
+        let mut uses = Uses { read: vec![false; count], over: vec![Vec::new(); count], ..Uses::default() };
+        uses.maps = self.calls.iter().map(|call| call.lowered.gives_maps).collect();
+        let mut last: Vec<usize> = (0..count).collect();
+        for (number, call) in self.calls.iter().enumerate() {
+            for series in &call.reads {
+                match *series {
+                    Series::Column(column) => drop(uses.columns.insert(column)),
+                    Series::Made { call, .. } => (uses.read[call], last[call]) = (true, number),
+                    Series::Constant(_) => {}
+                }
+            }
+        }
+        let told = |call: usize| self.outputs.iter().any(|s| matches!(s, Series::Made { call: c, .. } if *c == call));
+        for (call, last) in last.iter().enumerate().filter(|(call, _)| !told(*call)) {
+            uses.over[*last].push(call);
+        }
+        uses.at_once = (self.most(&uses, Wanted::All), self.most(&uses, Wanted::Last));
+        uses
+    }
+
+    fn most(&self, uses: &Uses, wanted: Wanted) -> usize {
+        let of = |call: usize| match uses.bars(call, wanted) {
+            Wanted::All => self.calls[call].lowered.kernel.outputs,
+            Wanted::Last => 0,
+        };
+        let (mut now, mut most) = (0, 0);
+        for call in 0..self.calls.len() {
+            now += of(call);
+            most = most.max(now);
+            now -= uses.over[call].iter().map(|over| of(*over)).sum::<usize>();
+        }
+        uses.columns.len() + most
+    }
+}
+
+/// A kernel that gives one series as it is: of one that lies there at every bar, the last ones.
+pub(super) fn identity() -> Result<Lowered, LowerError> {
+    let steps = KernelSteps { columns: 1, steps: Vec::new(), outputs: vec![StepInput::Column(0)] };
+    lower_steps(&steps, Constants::None)
+}
+
+/// A series of what was made so far, laid out.
+fn whole(series: Series, made: &[Vec<Vec<f64>>], market: &Market) -> Vec<f64> {
+    match series {
+        Series::Column(column) => market.columns[column].clone(),
+        Series::Constant(value) => vec![value; market.output_stride(Wanted::All)],
+        Series::Made { call, output } => made[call][output].clone(),
+    }
+}
+
+fn series(source: StepInput, place: &[Series]) -> Series {
+    match source {
+        StepInput::Column(column) => Series::Column(column),
+        StepInput::Constant(value) => Series::Constant(value),
+        StepInput::KernelStep(step) => place[step],
+    }
+}
+
+/// Steps `cut` as steps of their own: what they read from outside becomes columns, what is read from outside outputs.
+/// Also what the columns are, and which steps the outputs are.
+fn piece(steps: &KernelSteps, cut: &Range<usize>, place: &[Series]) -> (KernelSteps, Vec<Series>, Vec<usize>) {
+    let mut reads: Vec<Series> = Vec::new();
+    let mut inner = Vec::with_capacity(cut.len());
+    for step in &steps.steps[cut.clone()] {
+        let input = |source: &StepInput| match *source {
+            StepInput::Constant(value) => StepInput::Constant(value),
+            StepInput::KernelStep(step) if cut.contains(&step) => StepInput::KernelStep(step - cut.start),
+            outside => {
+                let series = series(outside, place);
+                let known = reads.iter().position(|read| *read == series);
+                StepInput::Column(known.unwrap_or_else(|| {
+                    reads.push(series);
+                    reads.len() - 1
+                }))
+            }
+        };
+        let inputs = step.inputs.iter().map(input).collect();
+        inner.push(KernelStep { inputs, ..step.clone() });
+    }
+    let later = steps.steps[cut.end..].iter().flat_map(|step| &step.inputs).chain(&steps.outputs);
+    let mut told: Vec<usize> = later.filter_map(|source| source.step()).filter(|step| cut.contains(step)).collect();
+    told.sort_unstable();
+    told.dedup();
+    let outputs = told.iter().map(|step| StepInput::KernelStep(step - cut.start)).collect();
+    (KernelSteps { columns: reads.len(), steps: inner, outputs }, reads, told)
+}

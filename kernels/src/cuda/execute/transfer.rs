@@ -1,0 +1,308 @@
+//! A stream with its pinned memory, and memory that gives itself back. Copies go through two buffers each way: while the device
+//! works on one, the host works on the other.
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::cuda::device::arguments::GROUP_LANES;
+use crate::cuda::device::{CELL_BYTES, Device, Fault, Mark, Memory, Staging, Stream};
+
+/// How long a device may say nothing before it counts as lost.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of the device that an engine may take, and has.
+#[derive(Debug)]
+pub(super) struct Budget {
+    pub bytes_max: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    pub fn new(bytes_max: u64) -> Self {
+        Self { bytes_max, used: AtomicU64::new(0) }
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), Fault> {
+        let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(used) => {
+                Err(Fault::OutOfMemory { needed_bytes: bytes, free_bytes: self.bytes_max.saturating_sub(used) })
+            }
+        }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Memory of the device that is given back when it is dropped. Whoever drops it has waited for other streams that use it.
+#[derive(Debug)]
+pub(super) struct DeviceBuffer {
+    device: Arc<dyn Device>,
+    budget: Arc<Budget>,
+    stream: Stream,
+    memory: Option<Memory>,
+}
+
+/// What there is of nothing.
+static NOTHING: Memory = Memory { address: 0, cells: 0 };
+
+impl DeviceBuffer {
+    pub fn memory(&self) -> &Memory {
+        self.memory.as_ref().unwrap_or(&NOTHING)
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.budget.give_back((memory.cells() * CELL_BYTES) as u64);
+            self.device.release(self.stream, memory);
+        }
+    }
+}
+
+/// A mark that forgets itself.
+#[derive(Debug)]
+pub(super) struct OwnMark {
+    device: Arc<dyn Device>,
+    mark: Option<Mark>,
+}
+
+static NOWHERE: Mark = Mark(0);
+
+impl OwnMark {
+    pub fn mark(&self) -> &Mark {
+        self.mark.as_ref().unwrap_or(&NOWHERE)
+    }
+
+    /// Waits for it; a device that says nothing for too long is lost.
+    pub fn wait(&self) -> Result<(), Fault> {
+        let until = self.device.now() + SILENCE_MAX;
+        if self.device.wait(self.mark(), until)? {
+            return Ok(());
+        }
+        Err(Fault::Lost(format!("it has said nothing for {} s", SILENCE_MAX.as_secs())))
+    }
+
+    pub fn time(&self) -> Result<Instant, Fault> {
+        self.device.time(self.mark())
+    }
+}
+
+impl Drop for OwnMark {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            self.device.forget(mark);
+        }
+    }
+}
+
+/// A pinned buffer, and the copy that last used it.
+#[derive(Debug)]
+struct Buffer {
+    staging: Staging,
+    used: usize,
+    busy: Option<OwnMark>,
+}
+
+/// A stream and its buffers; used by one batch at a time.
+#[derive(Debug)]
+pub(super) struct Track {
+    pub device: Arc<dyn Device>,
+    budget: Arc<Budget>,
+    pub stream: Stream,
+    inward: [Buffer; 2],
+    /// Which of them is filled now.
+    filling: usize,
+    /// Of each buffer.
+    pub staging_cells: usize,
+    pub outward: [Staging; 2],
+}
+
+impl Track {
+    fn new(device: &Arc<dyn Device>, budget: &Arc<Budget>, staging_cells: usize) -> Result<Self, Fault> {
+        let buffer = || Ok::<_, Fault>(Buffer { staging: device.stage(staging_cells)?, used: 0, busy: None });
+        Ok(Self {
+            stream: device.stream()?,
+            inward: [buffer()?, buffer()?],
+            filling: 0,
+            staging_cells,
+            outward: [device.stage(staging_cells)?, device.stage(staging_cells)?],
+            device: Arc::clone(device),
+            budget: Arc::clone(budget),
+        })
+    }
+
+    pub fn allocate(&self, cells: usize) -> Result<DeviceBuffer, Fault> {
+        let bytes = (cells * CELL_BYTES) as u64;
+        self.budget.take(bytes)?;
+        match self.device.allocate(self.stream, cells) {
+            Ok(memory) => Ok(DeviceBuffer {
+                device: Arc::clone(&self.device),
+                budget: Arc::clone(&self.budget),
+                stream: self.stream,
+                memory: Some(memory),
+            }),
+            Err(fault) => {
+                self.budget.give_back(bytes);
+                Err(fault)
+            }
+        }
+    }
+
+    pub fn mark(&self) -> Result<OwnMark, Fault> {
+        Ok(OwnMark { mark: Some(self.device.mark(self.stream)?), device: Arc::clone(&self.device) })
+    }
+
+    /// Copies cells to the device; `fill` is asked for them piece by piece: the first cell of the piece, and where to.
+    pub fn send(&mut self, to: &Memory, cells: usize, fill: &mut dyn FnMut(usize, &mut [u64])) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < cells {
+            if self.inward[self.filling].used == self.staging_cells {
+                let mark = self.mark()?;
+                self.inward[self.filling].busy = Some(mark);
+                self.filling = 1 - self.filling;
+                self.free_buffer()?;
+            }
+            let buffer = &mut self.inward[self.filling];
+            let (at, piece) = (buffer.used, (self.staging_cells - buffer.used).min(cells - done));
+            self.device.fill(&mut buffer.staging, at, piece, &mut |cells| fill(done, cells));
+            self.device.copy_in(self.stream, (&buffer.staging, at), (to, done), piece)?;
+            buffer.used += piece;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Waits until the buffer that is filled next is no longer read.
+    fn free_buffer(&mut self) -> Result<(), Fault> {
+        let buffer = &mut self.inward[self.filling];
+        buffer.used = 0;
+        match buffer.busy.take() {
+            Some(mark) => mark.wait(),
+            None => Ok(()),
+        }
+    }
+
+    /// After a wait for everything in the stream: no buffer is read any more.
+    pub fn settled(&mut self) {
+        for buffer in &mut self.inward {
+            (buffer.used, buffer.busy) = (0, None);
+        }
+    }
+
+    /// Waits for everything in the stream, whatever comes of it.
+    pub fn settle(&mut self) -> Result<(), Fault> {
+        let waited = self.mark().and_then(|mark| mark.wait());
+        self.settled();
+        waited
+    }
+}
+
+/// Tracks that are lent to batches; made when they are first wanted.
+#[derive(Debug)]
+pub(super) struct Pool {
+    device: Arc<dyn Device>,
+    budget: Arc<Budget>,
+    tracks_max: usize,
+    staging_cells: usize,
+    state: Mutex<PoolState>,
+    returned: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    idle: Vec<Track>,
+    made: usize,
+    /// How often a track came back.
+    returns: u64,
+}
+
+/// A track that goes back to its pool.
+#[derive(Debug)]
+pub(super) struct Lent {
+    pool: Arc<Pool>,
+    track: ManuallyDrop<Track>,
+}
+
+impl Pool {
+    /// `tracks_max` streams, with buffers of whole rows.
+    pub fn new(device: Arc<dyn Device>, budget: Arc<Budget>, tracks_max: usize, staging_bytes: usize) -> Self {
+        let rows = (staging_bytes / CELL_BYTES / GROUP_LANES).max(1);
+        let (tracks_max, staging_cells) = (tracks_max.max(1), rows * GROUP_LANES);
+        Self { device, budget, tracks_max, staging_cells, state: Mutex::default(), returned: Condvar::new() }
+    }
+
+    /// A track; waits for one where `wait` says so.
+    pub fn lend(self: &Arc<Self>, wait: bool) -> Result<Option<Lent>, Fault> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(track) = state.idle.pop() {
+                return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
+            }
+            if state.made < self.tracks_max {
+                let track = Track::new(&self.device, &self.budget, self.staging_cells)?;
+                state.made += 1;
+                return Ok(Some(Lent { pool: Arc::clone(self), track: ManuallyDrop::new(track) }));
+            }
+            if !wait {
+                return Ok(None);
+            }
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Pool {
+    /// How often a track came back so far.
+    pub fn returns(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).returns
+    }
+
+    /// Waits until a track came back since `returns` was told, beside the caller's own, and so memory; false when none is lent.
+    pub fn wait_for_return(&self, returns: u64) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if state.returns > returns.saturating_add(1) {
+                return true;
+            }
+            if state.idle.len() == state.made {
+                return false;
+            }
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Deref for Lent {
+    type Target = Track;
+
+    fn deref(&self) -> &Track {
+        &self.track
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Track {
+        &mut self.track
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here, where nobody looks at it any more.
+        let track = unsafe { ManuallyDrop::take(&mut self.track) };
+        let mut state = self.pool.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.idle.push(track);
+        state.returns += 1;
+        drop(state);
+        // Some wait for a track, others for memory.
+        self.pool.returned.notify_all();
+    }
+}

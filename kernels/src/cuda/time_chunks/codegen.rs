@@ -1,0 +1,145 @@
+//! The text of kernels of recursive steps over chunks: one makes the maps of chunks, one the values. Each step is a warp; nothing
+//! passes between warps, and what is read comes straight from the device's memory.
+
+use std::fmt::Write as _;
+
+use crate::cuda::codegen::family::Constants;
+use crate::cuda::codegen::lower::{LowerError, Lowered, forms, kernel};
+use crate::cuda::codegen::step_abi::Form;
+use crate::cuda::codegen::steps::{KernelSteps, StepInput};
+use crate::cuda::codegen::text::{Text, Values};
+
+/// What a kernel of recursive steps gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gives {
+    /// Of each step the words of its map, as outputs of one value a lane.
+    Maps,
+    /// The steps' values. The words of the maps are columns behind the others.
+    Values,
+}
+
+/// The kernel that makes the maps of recursive steps. `right_from`: of each step, the row from which its inputs are right.
+pub(crate) fn lower_maps(steps: &KernelSteps, right_from: &[usize]) -> Result<Lowered, LowerError> {
+    lower(steps, right_from, Gives::Maps)
+}
+
+/// The kernel that walks recursive steps through each chunk, from the state that the maps before it lead to.
+pub(crate) fn lower_walks(steps: &KernelSteps, right_from: &[usize]) -> Result<Lowered, LowerError> {
+    lower(steps, right_from, Gives::Values)
+}
+
+fn lower(steps: &KernelSteps, right_from: &[usize], gives: Gives) -> Result<Lowered, LowerError> {
+    let forms = forms(steps, Constants::None)?;
+    let words: Vec<usize> = steps.steps.iter().map(|step| step.op.facts().chunk_words().unwrap_or(0)).collect();
+    let all: usize = words.iter().sum();
+    let (map_columns, outputs) = match gives {
+        Gives::Maps => (0, all),
+        Gives::Values => (all, steps.outputs.len()),
+    };
+    let columns = steps.columns + map_columns;
+    let mut values = Values::default();
+    values.lanes();
+    let mut bodies = String::new();
+    let mut word = 0;
+    for (at, form) in forms.iter().enumerate() {
+        let from = right_from.get(at).copied().unwrap_or(0);
+        bodies += &step(Given { steps, at, form, from, words: word..word + words[at], gives }, &mut values);
+        word += words[at];
+    }
+    let length = |n: usize| n.max(1);
+    let threads = 32 * forms.len();
+    let mut source = format!(
+        "#include \"kernel.cuh\"\n\nstruct @_arguments {{\n    Run run;\n    const double* column[{}];\n    double \
+         f[{}];\n    int p[{}];\n    u32 ring[1];\n}};\n{bodies}\nextern \"C\" __global__ void __launch_bounds__({threads}, 1) \
+         @(const __grid_constant__ @_arguments a) {{\n    const Chunks b(a.run, a.run.table + a.p[0]);\n",
+        length(columns),
+        length(values.doubles.len()),
+        length(values.ints.len()),
+    );
+    for at in 0..forms.len() {
+        let _ = writeln!(source, "    if (b.warp == {at}) @_step{at}(a, b);");
+    }
+    source.push_str("}\n\nTRAWL_ENTRY(@, @_arguments)\n");
+    let text = Text { source, values, tile: 1, series_rows: 0, blocks: 1 };
+    let kernel = kernel(&text, forms.len(), columns, outputs)?;
+    let gives_maps = gives == Gives::Maps;
+    Ok(Lowered { kernel, steps: steps.clone(), values: text.values, reach: 0, gives_maps, map_columns })
+}
+
+/// A step of a kernel.
+struct Given<'a> {
+    steps: &'a KernelSteps,
+    at: usize,
+    form: &'a Form,
+    /// The row from which its inputs are right.
+    from: usize,
+    /// Those of its map among all maps.
+    words: std::ops::Range<usize>,
+    gives: Gives,
+}
+
+fn step(given: Given<'_>, values: &mut Values) -> String {
+    let Given { steps, at, form, from, words, gives } = given;
+    let mut series: Vec<usize> = Vec::new();
+    let mut inputs: Vec<String> = Vec::new();
+    for input in &steps.steps[at].inputs {
+        match *input {
+            StepInput::Column(column) => {
+                let known = series.iter().position(|s| *s == column);
+                inputs.push(format!("x[{}]", known.unwrap_or(series.len())));
+                if known.is_none() {
+                    series.push(column);
+                }
+            }
+            StepInput::Constant(value) => {
+                inputs.push(format!("a.f[{}]", values.doubles.len()));
+                values.doubles.push(value);
+            }
+            // Recursive steps of one level read none of each other.
+            StepInput::KernelStep(_) => inputs.push("na()".to_owned()),
+        }
+    }
+    let row = values.ints.len();
+    values.ints.push(i32::try_from(from).unwrap_or(i32::MAX));
+    let first_int = values.ints.len();
+    values.ints.extend(&form.ints);
+    let first_double = values.doubles.len();
+    values.doubles.extend(&form.doubles);
+    let mut numbers: Vec<String> = (0..form.ints.len()).map(|i| format!("a.p[{}]", first_int + i)).collect();
+    numbers.extend((0..form.doubles.len()).map(|i| format!("a.f[{}]", first_double + i)));
+    let next = [inputs, numbers.clone()].concat().join(", ");
+    let (name, count) = (&form.name, series.len());
+    let columns = |of: &mut dyn Iterator<Item = usize>| {
+        let told: Vec<String> = of.map(|column| format!("a.column[{column}]")).collect();
+        if told.is_empty() { "nullptr".to_owned() } else { told.join(", ") }
+    };
+    let mut text = format!(
+        "\nstatic_assert(sizeof(ChunkMap<{name}>) == {} * sizeof(double), \"words of a map\");\nSTEP void @_step{at}(const \
+         @_arguments& a, const Chunks& b) {{\n    const double* const series[] = {{{}}};\n    const int from = a.p[{row}];\n",
+        words.len(),
+        columns(&mut series.iter().copied()),
+    );
+    if gives == Gives::Maps {
+        let _ = write!(
+            text,
+            "    ChunkMap<{name}> map;\n    map.start();\n    b.walk<{count}>(series, b.lane, b.begin(b.lane, from), \
+             b.end(b.lane, from), [&](const double* x, int) {{ map.next({next}); }});\n    b.tell(map, {});\n}}\n",
+            words.start
+        );
+        return text;
+    }
+    let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
+    let carry = [vec!["s".to_owned()], numbers].concat().join(", ");
+    let output = steps.outputs.iter().position(|source| *source == StepInput::KernelStep(at)).unwrap_or(0);
+    let _ = write!(
+        text,
+        "    const double* const words[] = {{{}}};\n    {name} s;\n    s.start(0, {first});\n    for (int of = b.first(); of < b.lane; \
+         ++of) {{\n        if (b.map_of<ChunkMap<{name}>>(words, of).carry({carry})) continue;\n        b.walk<{count}>(series, of, \
+         b.begin(of, from), b.end(of, from), [&](const double* x, int) {{ s.next({next}); }});\n    }}\n    const int begin = \
+         b.begin(b.lane, from), rows = a.run.visible[b.lane];\n    for (int row = 0; row < least(begin, rows); ++row) \
+         b.put({output}, row, na());\n    b.walk<{count}>(series, b.lane, begin, rows, [&](const double* x, int row) {{ \
+         b.put({output}, row, s.next({next})); }});\n}}\n",
+        columns(&mut words.map(|word| steps.columns + word)),
+    );
+    text
+}

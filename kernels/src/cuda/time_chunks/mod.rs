@@ -1,0 +1,4 @@
+//! Long histories cut into chunks that run side by side: how they are cut, and the text of their kernels (docs/adr/0019).
+
+pub(super) mod codegen;
+pub(super) mod plan;

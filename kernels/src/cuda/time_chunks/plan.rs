@@ -1,0 +1,239 @@
+//! Few symbols with long histories: a symbol's bars are cut into chunks of one width, and a lane of a group is a chunk. The
+//! steps, the frame of kernels, batches and transfers are those of symbols; see docs/adr/0019.
+//!
+//! A lane begins some rows before its chunk (its *lead*), so that steps that look back a bounded number of bars have what they
+//! look at: their bits are the CPU's. A map describes what a chunk does to the state of a recursive step (`OpFacts::chunk_words` numbers,
+//! `kernels/cuda/chunked.cuh`); a plan with a recursive step that has none is not cut.
+
+use crate::SymbolInput;
+use crate::cuda::codegen::family::Constants;
+use crate::cuda::codegen::lower::{LowerError, forms};
+use crate::cuda::codegen::step_abi::Table;
+use crate::cuda::codegen::steps::{KernelStep, KernelSteps, StepInput};
+use crate::cuda::device::arguments::{GROUP_LANES, Market};
+
+/// Bars of a chunk. Divided by the usual periods (5, 7, 10, 12, 14, 20, 21, 30, 60), so that the blocks of windows begin in all
+/// lanes of a warp at once. A million bars are 1,191 lanes, 38 warps a part: the serial way is 840 bars in each kernel and 1,190
+/// maps a level, and the sum of both is least near this width.
+pub const CHUNK_BARS: usize = 840;
+
+/// Leads are multiples of it: plans of like look-backs share bars that stay on the device.
+const LEAD_STEP: usize = 60;
+
+/// What stands before the lanes' first bars in the table that kernels read; `CHUNK_TABLE_HEAD` of chunked.cuh.
+const TABLE_HEAD: usize = 2;
+
+/// How a market was cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunks {
+    /// Bars of a chunk.
+    pub width: usize,
+    /// Rows of a lane before its chunk.
+    pub lead: usize,
+    /// Of each lane the bar number of its row 0, below 0 by the lead in a symbol's first chunk.
+    pub first_bar: Vec<i32>,
+}
+
+impl Chunks {
+    /// As kernels read it.
+    pub(crate) fn table(&self) -> Vec<f64> {
+        let head: [f64; TABLE_HEAD] = [self.width as f64, self.lead as f64];
+        let mut table = head.to_vec();
+        table.extend(self.first_bar.iter().copied().map(f64::from));
+        table
+    }
+
+    /// The lanes of each symbol, of a market whose lanes have these visible rows.
+    pub(crate) fn symbols(&self, visible: &[i32]) -> Vec<std::ops::Range<usize>> {
+        let lanes = visible.iter().take_while(|rows| **rows > 0).count();
+        let begins = |lane: &usize| i64::from(self.first_bar[*lane]) == -(self.lead as i64);
+        let mut starts: Vec<usize> = (0..lanes).filter(begins).collect();
+        starts.push(lanes);
+        starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
+    }
+}
+
+/// Bars of some symbols, cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    pub width: usize,
+    /// At most the width.
+    pub lead: usize,
+}
+
+/// A lane: which symbol it is of, and which bars of it its rows are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    pub symbol: usize,
+    /// Bar number of row 0.
+    pub first_bar: i64,
+    pub rows: usize,
+}
+
+impl Lane {
+    /// The bar of a row that is of the lane's own chunk.
+    pub fn own_bar(&self, row: usize, lead: usize) -> Option<usize> {
+        usize::try_from(self.first_bar + row as i64).ok().filter(|_| row >= lead && row < self.rows)
+    }
+}
+
+impl Cut {
+    /// The lanes of symbols of so many bars, chunk after chunk, symbol after symbol.
+    pub fn lanes(&self, bars: impl IntoIterator<Item = usize>) -> Vec<Lane> {
+        let mut lanes = Vec::new();
+        for (symbol, bars) in bars.into_iter().enumerate() {
+            for first in (0..bars).step_by(self.width) {
+                let rows = self.lead + self.width.min(bars - first);
+                lanes.push(Lane { symbol, first_bar: first as i64 - self.lead as i64, rows });
+            }
+        }
+        lanes
+    }
+
+    /// Columns of each symbol's first lane: its first bars, behind rows of nothing.
+    pub fn heads(&self, symbols: &[SymbolInput<'_>]) -> Vec<Vec<Vec<f64>>> {
+        let head = |column: &&[f64], visible: usize| {
+            let bars = self.width.min(visible).min(column.len());
+            let mut head = vec![f64::NAN; self.lead];
+            head.extend_from_slice(&column[..bars]);
+            head
+        };
+        let of = |s: &SymbolInput<'_>| s.columns.iter().map(|column| head(column, s.visible)).collect();
+        symbols.iter().map(of).collect()
+    }
+
+    /// Each lane as a symbol of its own.
+    pub fn pieces<'a>(
+        &self,
+        symbols: &[SymbolInput<'a>],
+        heads: &'a [Vec<Vec<f64>>],
+        lanes: &[Lane],
+    ) -> Vec<SymbolInput<'a>> {
+        let piece = |lane: &Lane| {
+            let columns = match usize::try_from(lane.first_bar) {
+                Ok(first) => {
+                    let slice = |column: &&'a [f64]| column.get(first..first + lane.rows).unwrap_or_default();
+                    symbols[lane.symbol].columns.iter().map(slice).collect()
+                }
+                Err(_) => heads[lane.symbol].iter().map(Vec::as_slice).collect(),
+            };
+            SymbolInput { columns, visible: lane.rows }
+        };
+        lanes.iter().map(piece).collect()
+    }
+
+    /// Where lanes lie: one after another, whatever their lengths.
+    pub fn places(&self, lanes: &[Lane]) -> Market {
+        let groups = lanes.len().div_ceil(GROUP_LANES);
+        let of = |lane: usize| lanes.get(lane).copied();
+        let number = |x: i64| i32::try_from(x).unwrap_or(i32::MAX);
+        let all = 0..groups * GROUP_LANES;
+        let visible: Vec<i32> = all.clone().map(|lane| of(lane).map_or(0, |lane| number(lane.rows as i64))).collect();
+        let first_bar = all.map(|lane| of(lane).map_or(-number(self.lead as i64), |lane| number(lane.first_bar)));
+        let chunks = Chunks { width: self.width, lead: self.lead, first_bar: first_bar.collect() };
+        let mut first_row = vec![0i64];
+        for group in visible.chunks(GROUP_LANES) {
+            let rows = group.iter().copied().max().unwrap_or(0);
+            first_row.push(first_row[first_row.len() - 1] + i64::from(rows));
+        }
+        let lanes = (0..lanes.len()).collect();
+        Market { columns: Vec::new(), first_row, visible, lanes, chunks: Some(chunks.into()) }
+    }
+}
+
+/// Steps in an order in which they are computed over chunks: what hangs on no recursive step, the recursive steps over that, what
+/// hangs on those, and so on.
+pub(crate) struct Levels {
+    pub steps: KernelSteps,
+    /// Ends of each level's other and recursive steps.
+    pub ends: Vec<(usize, usize)>,
+    /// Of each step the row from which it is right, whatever stood before row 0.
+    pub right_from: Vec<usize>,
+    pub lead: usize,
+}
+
+impl Levels {
+    /// # Errors
+    /// [`LowerError::Primitive`]; [`LowerError::Serial`] for a step that has no map, or when the plan looks back too far.
+    pub fn of(steps: &KernelSteps) -> Result<Self, LowerError> {
+        let found = forms(steps, Constants::None)?;
+        if let Some(step) = steps.steps.iter().find(|s| s.is_recursive() && s.op.facts().chunk_words().is_none()) {
+            return Err(LowerError::Serial(format!("{} goes through bars one after another", step.op.canonical())));
+        }
+        if found.iter().any(|form| matches!(form.table, Some(Table::Growth { .. }))) {
+            return Err(LowerError::Serial("its table is over all bars".to_owned()));
+        }
+        let mut level = vec![0usize; steps.steps.len()];
+        for (at, step) in steps.steps.iter().enumerate() {
+            // What a recursive step of a level makes is there from the next level on.
+            let from = |read: usize| level[read] + usize::from(steps.steps[read].is_recursive());
+            level[at] = step.inputs.iter().filter_map(|input| input.step()).map(from).max().unwrap_or(0);
+        }
+        let mut order: Vec<usize> = (0..steps.steps.len()).collect();
+        order.sort_by_key(|at| (level[*at], steps.steps[*at].is_recursive()));
+        let mut place = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(new, old)| place[*old] = new);
+        let moved = |source: &StepInput| match *source {
+            StepInput::KernelStep(step) => StepInput::KernelStep(place[step]),
+            other => other,
+        };
+        let step = |old: &usize| {
+            let step = &steps.steps[*old];
+            KernelStep { op: step.op, inputs: step.inputs.iter().map(moved).collect(), averages: step.averages.clone() }
+        };
+        let sorted: Vec<KernelStep> = order.iter().map(step).collect();
+        let back = |at: usize| found[order[at]].back;
+        let ends = (0..=level.iter().copied().max().unwrap_or(0)).map(|wanted| {
+            let others = order.partition_point(|o| (level[*o], steps.steps[*o].is_recursive()) <= (wanted, false));
+            (others, order.partition_point(|old| level[*old] <= wanted))
+        });
+        let ends = ends.collect();
+        let mut right_from = vec![0usize; sorted.len()];
+        for (at, step) in sorted.iter().enumerate() {
+            let inputs = step.inputs.iter().filter_map(|input| input.step()).map(|read| right_from[read]).max();
+            right_from[at] = inputs.unwrap_or(0).saturating_add(back(at));
+        }
+        let longest = right_from.iter().copied().max().unwrap_or(0);
+        if longest > CHUNK_BARS {
+            let told = format!("it looks back {longest} bars, and chunks are of {CHUNK_BARS}");
+            return Err(LowerError::Serial(told));
+        }
+        let lead = longest.next_multiple_of(LEAD_STEP).min(CHUNK_BARS);
+        let outputs = steps.outputs.iter().map(moved).collect();
+        let steps = KernelSteps { columns: steps.columns, steps: sorted, outputs };
+        Ok(Self { steps, ends, right_from, lead })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bar_is_of_one_lane() {
+        let cut = Cut { width: 10, lead: 4 };
+        let lanes = cut.lanes([1, 9, 0, 10, 11, 40]);
+        for (symbol, bars) in [1, 9, 0, 10, 11, 40].into_iter().enumerate() {
+            let own = lanes.iter().filter(|lane| lane.symbol == symbol);
+            let seen: Vec<usize> = own.flat_map(|l| (0..l.rows).filter_map(|row| l.own_bar(row, cut.lead))).collect();
+            assert_eq!(seen, (0..bars).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_lane_holds_the_bars_that_it_says() {
+        let bars: Vec<f64> = (0..37).map(f64::from).collect();
+        let symbols = [SymbolInput { columns: vec![&bars], visible: 35 }];
+        for lead in [0, 3, 10] {
+            let cut = Cut { width: 10, lead };
+            let (lanes, heads) = (cut.lanes([35]), cut.heads(&symbols));
+            for (lane, piece) in lanes.iter().zip(cut.pieces(&symbols, &heads, &lanes)) {
+                assert_eq!((piece.visible, piece.columns[0].len()), (lane.rows, lane.rows));
+                for (row, x) in piece.columns[0].iter().enumerate() {
+                    let bar = lane.first_bar + row as i64;
+                    assert!(if bar < 0 { x.is_nan() } else { *x == bar as f64 }, "lead {lead}, bar {bar}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! One step of several segments in as few calls of a device as can be: a segment alone would leave most of it idle.
+//!
+//! Piece by piece, what the segments read is gathered on the compute threads, handed to the device in one call, and
+//! said of each segment as soon as its values are there. A result is that of the segment alone: which segments were computed
+//! together shows in no byte.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use trawl_kernels::cuda::{Executor, Fault, RequestEvent, RequestPart};
+use trawl_kernels::stages::{EngineStage, StageSpan, Stages};
+use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
+use trawl_market::SymbolBars;
+use trawl_plan::FrameProgram;
+use trawl_plan::frame::{BarSize, Subject};
+use trawl_protocol::{SegmentResultV2, StepInputV1};
+
+use super::step::StepRun;
+use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
+use crate::axis::Axis;
+use crate::evaluate::{Computed, Needed, StageRun};
+use crate::piece::{Forming, PieceInputs, Values, inputs_of_states, push_last};
+
+/// States of forming bars that one call of a device takes: more lanes than it computes at once.
+const FORMING_CALL: usize = 1024;
+
+/// A segment whose bars are at hand.
+#[derive(Debug, Clone, Copy)]
+pub struct Loaded<'b> {
+    pub segment: u32,
+    pub bars: &'b [SymbolBars],
+}
+
+/// What is said of segments that are computed together.
+#[derive(Debug)]
+pub enum BatchEvent {
+    /// Where the time of one batch of the device went, whatever segments it was of.
+    Stages(Stages),
+    /// A segment has ended; each does so once.
+    Segment {
+        /// Its place among those that were given.
+        at: usize,
+        result: Result<SegmentResultV2, ExecuteError>,
+        /// What its own threads did.
+        stages: Stages,
+        /// The time of these threads, and its share of the device's.
+        took: Duration,
+    },
+}
+
+/// A segment that is being computed.
+struct Live<'r> {
+    at: usize,
+    segment: u32,
+    run: &'r StageRun<'r>,
+    needed: Needed,
+    /// Of the pieces so far.
+    computed: Vec<Vec<Computed>>,
+    stages: Stages,
+    took: Duration,
+}
+
+/// Runs one segment's share of the work; a panic is a mistake of this program and costs the segment, not the worker.
+fn guarded<T>(work: impl FnOnce() -> Result<T, ExecuteError>) -> Result<T, ExecuteError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(ExecuteError::Panicked))
+}
+
+impl Live<'_> {
+    /// As [`guarded`], and its time is the segment's.
+    fn work<T>(
+        &mut self,
+        stage: Option<EngineStage>,
+        work: impl FnOnce(&mut Self) -> Result<T, ExecuteError>,
+    ) -> Result<T, ExecuteError> {
+        let started = Instant::now();
+        let done = guarded(|| work(self));
+        let ended = Instant::now();
+        self.took += ended - started;
+        if let Some(stage) = stage {
+            self.stages.record(StageSpan { stage, part: 0, bytes: 0, started, ended });
+        }
+        done
+    }
+
+    fn fail(self, error: ExecuteError, said: &Say<'_>) {
+        said(BatchEvent::Segment { at: self.at, result: Err(error), stages: self.stages, took: self.took });
+    }
+
+    fn end(mut self, step: &StepRun<'_>, said: &Say<'_>) {
+        let output = self.work(Some(EngineStage::Encode), |live| step.said(live.run, &live.computed));
+        self.tell(output, said);
+    }
+
+    fn tell(self, output: Result<StepOutput, ExecuteError>, said: &Say<'_>) {
+        let result = output.map(|output| output.of(self.segment));
+        said(BatchEvent::Segment { at: self.at, result, stages: self.stages, took: self.took });
+    }
+
+    /// Takes the values of one more piece.
+    fn take(&mut self, inputs: &PieceInputs<'_>, values: Values) {
+        let mut mine = vec![Computed::default(); self.run.axes.len()];
+        inputs.keep(values, &mut mine);
+        self.computed.push(mine);
+    }
+}
+
+/// Takes what is said, on any thread.
+type Say<'a> = dyn Fn(BatchEvent) + Sync + 'a;
+
+/// Forming bars of one axis of a segment, and what comes of them.
+struct Subjected<'r> {
+    /// The segment's place among those that are being computed.
+    live: usize,
+    axis: usize,
+    forming: Forming<'r>,
+    outputs: Vec<Vec<f64>>,
+}
+
+/// What all pieces are computed with.
+struct Device<'a> {
+    /// The stage's pieces as they are run.
+    executables: &'a [Executable],
+    executor: &'a Executor,
+    engine: &'a Engine,
+    pool: &'a rayon::ThreadPool,
+    cancel: &'a dyn Cancel,
+    said: &'a Say<'a>,
+}
+
+impl ScanSource {
+    /// The device that segments are handed to together; none where each is computed by one thread.
+    pub fn device(&self) -> Option<&Arc<Executor>> {
+        match &self.engine {
+            Engine::Device(executor) if self.precision() == Precision::F64 && self.checkpoints.is_none() => {
+                Some(executor)
+            }
+            _ => None,
+        }
+    }
+
+    /// Runs one step of several segments on `executor`, its own device; the threads of `pool` prepare and finish them. Every segment
+    /// is told to `rows` once, with what [`Self::evaluate`] gives of it alone. To be called by a thread that is none of the
+    /// pool's.
+    #[allow(clippy::too_many_arguments)]
+    pub fn evaluate_together(
+        &self,
+        executor: &Executor,
+        step: ScanStep,
+        input: &StepInputV1,
+        segments: &[Loaded<'_>],
+        references: &References,
+        pool: &rayon::ThreadPool,
+        cancel: &dyn Cancel,
+        said: &(dyn Fn(BatchEvent) + Sync),
+    ) {
+        let times = [self.as_of];
+        let shared = match StepRun::new(self, step, input, &times, references) {
+            Ok(shared) => shared,
+            Err(_) => {
+                // Each has the same problem, and says it for itself.
+                for (at, Loaded { segment, bars }) in segments.iter().enumerate() {
+                    let mut stages = Stages::default();
+                    let result = self.evaluate(*segment, step, input, bars, references, cancel, &mut stages);
+                    said(BatchEvent::Segment { at, result, stages, took: Duration::ZERO });
+                }
+                return;
+            }
+        };
+        let executables = self.executable.stage(step.stage);
+        let device = Device { executables, executor, engine: &self.engine, pool, cancel, said };
+        let laid: Vec<_> =
+            pool.install(|| segments.par_iter().map(|s| (Instant::now(), guarded(|| shared.axes(s.bars)))).collect());
+        let mut runs: Vec<(usize, Instant, StageRun<'_>)> = Vec::with_capacity(segments.len());
+        let mut whole: Vec<Vec<Axis<'_>>> = Vec::with_capacity(segments.len());
+        let mut begun: Vec<(usize, Instant)> = Vec::with_capacity(segments.len());
+        for (at, (started, axes)) in laid.into_iter().enumerate() {
+            match axes {
+                Ok(axes) => {
+                    whole.push(axes);
+                    begun.push((at, started));
+                }
+                Err(error) => {
+                    said(BatchEvent::Segment {
+                        at,
+                        result: Err(error),
+                        stages: Stages::default(),
+                        took: started.elapsed(),
+                    });
+                }
+            }
+        }
+        for ((at, started), axes) in begun.iter().zip(&whole) {
+            runs.push((*at, *started, shared.stage_run(axes, segments[*at].bars.len())));
+        }
+        let prepare = |(at, started, run): &'_ (usize, Instant, StageRun<'_>)| {
+            (*at, *started, guarded(|| Ok(shared.needed(run))))
+        };
+        let prepared: Vec<_> = pool.install(|| runs.par_iter().map(prepare).collect());
+        let mut lives: Vec<Live<'_>> = Vec::with_capacity(prepared.len());
+        for ((at, started, prepared), (_, _, run)) in prepared.into_iter().zip(&runs) {
+            let segment = segments[at].segment;
+            let mut live = Live {
+                at,
+                segment,
+                run,
+                needed: Needed::new(),
+                computed: Vec::new(),
+                stages: Stages::default(),
+                took: started.elapsed(),
+            };
+            match prepared {
+                Ok((_, reads)) if step.kind == StepKind::Times => live.tell(Ok(StepRun::times(reads)), said),
+                Ok((needed, _)) => {
+                    let ended = Instant::now();
+                    live.stages.record(StageSpan { stage: EngineStage::Load, part: 0, bytes: 0, started, ended });
+                    live.needed = needed;
+                    lives.push(live);
+                }
+                Err(error) => live.fail(error, said),
+            }
+        }
+        share_needs(&mut lives);
+        for (p, piece) in shared.stage.pieces.iter().enumerate() {
+            let Some(first) = lives.first() else { return };
+            let frame = first.run.frame(piece);
+            lives = match (&frame.subject, &frame.bars) {
+                (Subject::Reference(_), _) => device.reference(p, piece, lives),
+                (Subject::Own, BarSize::Higher { timeframe, forming: true }) => {
+                    device.forming(p, piece, timeframe, lives)
+                }
+                (Subject::Own, _) if p + 1 == shared.stage.pieces.len() => {
+                    return device.last(p, piece, lives, &shared);
+                }
+                (Subject::Own, _) => device.whole(p, piece, lives),
+            };
+        }
+        pool.install(|| lives.into_par_iter().for_each(|live| live.end(&shared, said)));
+    }
+}
+
+/// Rows of references are computed once for all segments: from the first that any of them needs.
+fn share_needs(lives: &mut [Live<'_>]) {
+    let Some(first) = lives.first() else { return };
+    let mut least: Vec<Vec<usize>> = first.needed.iter().map(|piece| piece[first.run.own..].to_vec()).collect();
+    for live in lives.iter() {
+        for (least, needed) in least.iter_mut().zip(&live.needed) {
+            for (least, needed) in least.iter_mut().zip(&needed[live.run.own..]) {
+                *least = (*least).min(*needed);
+            }
+        }
+    }
+    for live in lives.iter_mut() {
+        for (least, needed) in least.iter().zip(&mut live.needed) {
+            needed[live.run.own..].copy_from_slice(least);
+        }
+    }
+}
+
+fn of_fault(fault: Fault) -> ExecuteError {
+    match fault {
+        Fault::Cancelled => ExecuteError::Cancelled,
+        fault => ExecuteError::Device(fault),
+    }
+}
+
+impl Device<'_> {
+    /// What a piece reads of every segment; of none that failed of it.
+    fn gather<'r>(
+        &self,
+        p: usize,
+        piece: &'r FrameProgram,
+        lives: Vec<Live<'r>>,
+    ) -> (Vec<Live<'r>>, Vec<PieceInputs<'r>>) {
+        let read = |mut live: Live<'r>| {
+            let inputs = live.work(None, |live| {
+                let run = live.run;
+                let wanted = run.wanted(run.frame(piece), &live.needed[p]);
+                Ok(run.inputs_of(p, wanted, &live.needed[p], &live.computed))
+            });
+            (live, inputs)
+        };
+        let read: Vec<_> = self.pool.install(|| lives.into_par_iter().map(read).collect());
+        let (mut lives, mut inputs) = (Vec::with_capacity(read.len()), Vec::with_capacity(read.len()));
+        for (live, read) in read {
+            match read {
+                Ok(read) => {
+                    lives.push(live);
+                    inputs.push(read);
+                }
+                Err(error) => live.fail(error, self.said),
+            }
+        }
+        (lives, inputs)
+    }
+
+    /// Runs a piece over segments in one call; `came` is told of each.
+    fn call(&self, p: usize, inputs: &[PieceInputs<'_>], came: &mut dyn FnMut(usize, Result<Values, Fault>, Duration)) {
+        let parts: Vec<RequestPart<'_>> = inputs
+            .iter()
+            .map(|read| RequestPart { symbols: read.symbols(), from: read.from.clone(), source: read.source() })
+            .collect();
+        self.executor.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |told| match told {
+            RequestEvent::Stages(stages) => (self.said)(BatchEvent::Stages(stages.clone())),
+            RequestEvent::RequestPart { part, values, took } => came(part, values, took),
+        });
+    }
+
+    /// What no kernel takes the processors run: the bits are the same.
+    fn on_processors(&self, p: usize, inputs: &PieceInputs<'_>, live: &mut Live<'_>) -> Result<(), ExecuteError> {
+        live.work(Some(EngineStage::Kernel), |live| {
+            let symbols = inputs.symbols();
+            let values = self.executables[p].evaluate_from(&symbols, &inputs.from, self.cancel);
+            live.take(inputs, values.map_err(EngineError::from)?);
+            Ok(())
+        })
+    }
+
+    /// A piece that others read.
+    fn whole<'r>(&self, p: usize, piece: &'r FrameProgram, lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
+        let (mut lives, inputs) = self.gather(p, piece, lives);
+        let mut ended: Vec<Option<Fault>> = vec![None; lives.len()];
+        self.call(p, &inputs, &mut |at, values, took| {
+            lives[at].took += took;
+            match values {
+                Ok(values) => lives[at].take(&inputs[at], values),
+                Err(fault) => ended[at] = Some(fault),
+            }
+        });
+        let finish = |((mut live, inputs), fault): ((Live<'r>, &PieceInputs<'_>), Option<Fault>)| {
+            let done = match fault {
+                None => Ok(()),
+                Some(fault) if fault.has_no_kernel() => self.on_processors(p, inputs, &mut live),
+                Some(fault) => Err(of_fault(fault)),
+            };
+            match done {
+                Ok(()) => Some(live),
+                Err(error) => {
+                    live.fail(error, self.said);
+                    None
+                }
+            }
+        };
+        let all = lives.into_par_iter().zip(&inputs).zip(ended);
+        self.pool.install(|| all.filter_map(finish).collect())
+    }
+
+    /// The piece that a stage ends with: each segment is said as soon as its values are there.
+    fn last<'r>(&self, p: usize, piece: &'r FrameProgram, lives: Vec<Live<'r>>, step: &StepRun<'_>) {
+        let (lives, inputs) = self.gather(p, piece, lives);
+        let mut lives: Vec<Option<Live<'_>>> = lives.into_iter().map(Some).collect();
+        let inputs = &inputs;
+        self.pool.in_place_scope(|scope| {
+            self.call(p, inputs, &mut |at, values, took| {
+                let Some(mut live) = lives[at].take() else { return };
+                live.took += took;
+                match values {
+                    Ok(values) => scope.spawn(move |_| {
+                        live.take(&inputs[at], values);
+                        live.end(step, self.said);
+                    }),
+                    Err(fault) if fault.has_no_kernel() => {
+                        scope.spawn(move |_| match self.on_processors(p, &inputs[at], &mut live) {
+                            Ok(()) => live.end(step, self.said),
+                            Err(error) => live.fail(error, self.said),
+                        });
+                    }
+                    Err(fault) => live.fail(of_fault(fault), self.said),
+                }
+            });
+        });
+    }
+
+    /// A piece along the bars of a reference, which is the same for all segments.
+    fn reference<'r>(&self, p: usize, piece: &'r FrameProgram, mut lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
+        let Some(first) = lives.first_mut() else { return lives };
+        let (run, mut stages) = (first.run, Stages::default());
+        let computed = first.work(None, |live| {
+            let (frame, mut mine) = (run.frame(piece), vec![Computed::default(); run.axes.len()]);
+            let wanted = run.wanted(frame, &live.needed[p]);
+            match &frame.bars {
+                BarSize::Higher { timeframe, forming: true } => {
+                    for a in wanted {
+                        mine[a] = run.forming(p, a, timeframe, live.needed[p][a], self.cancel, &mut stages)?;
+                    }
+                }
+                _ => {
+                    let read = run.inputs_of(p, wanted, &live.needed[p], &live.computed);
+                    let (symbols, source, executable) = (read.symbols(), read.source(), &self.executables[p]);
+                    let (engine, cancel) = (self.engine, self.cancel);
+                    let from = &read.from;
+                    let source = source.as_ref();
+                    let values = engine.evaluate_from(executable, &symbols, from, source, cancel, &mut stages)?;
+                    read.keep(values, &mut mine);
+                }
+            }
+            Ok(mine.split_off(run.own))
+        });
+        (self.said)(BatchEvent::Stages(stages));
+        let failed = match computed {
+            Ok(shared) => {
+                for live in &mut lives {
+                    let mut mine = vec![Computed::default(); live.run.own];
+                    mine.extend(shared.iter().cloned());
+                    live.computed.push(mine);
+                }
+                return lives;
+            }
+            Err(failed) => failed,
+        };
+        for live in lives {
+            // Only a device, or who cancels, fails here: what others are told is the same.
+            let error = match &failed {
+                ExecuteError::Device(fault) => ExecuteError::Device(fault.clone()),
+                ExecuteError::Cancelled => ExecuteError::Cancelled,
+                _ => ExecuteError::Panicked,
+            };
+            live.fail(error, self.said);
+        }
+        Vec::new()
+    }
+
+    /// A piece on the forming bars of the segments' symbols: states of many symbols side by side.
+    fn forming<'r>(&self, p: usize, piece: &'r FrameProgram, timeframe: &str, lives: Vec<Live<'r>>) -> Vec<Live<'r>> {
+        let frame_of = |live: &Live<'r>| live.run.wanted(live.run.frame(piece), &live.needed[p]);
+        let mut ended: Vec<Option<ExecuteError>> = Vec::new();
+        ended.resize_with(lives.len(), || None);
+        let mut lives = lives;
+        let mut subjects: Vec<Subjected<'r>> = Vec::new();
+        for (at, live) in lives.iter_mut().enumerate() {
+            let run = live.run;
+            let wanted = frame_of(live);
+            let found = live.work(None, |live| {
+                let forming = |a: usize| Some((a, Forming::new(run, p, a, timeframe, live.needed[p][a])?));
+                Ok(wanted.into_iter().filter_map(forming).collect::<Vec<_>>())
+            });
+            match found {
+                Ok(found) => subjects.extend(found.into_iter().map(|(axis, forming)| {
+                    let outputs = vec![Vec::new(); piece.program.outputs.len()];
+                    Subjected { live: at, axis, forming, outputs }
+                })),
+                Err(error) => ended[at] = Some(error),
+            }
+        }
+        let rows = |(number, subject): (usize, &Subjected<'r>)| {
+            let live = &lives[subject.live];
+            let (needed, visible) = (live.needed[p][subject.axis], live.run.axes[subject.axis].visible);
+            (needed..visible).map(move |row| (number, row))
+        };
+        let states: Vec<(usize, usize)> = subjects.iter().enumerate().flat_map(rows).collect();
+        for chunk in states.chunks(FORMING_CALL) {
+            let (begun, mut stages) = (Instant::now(), Stages::default());
+            let columns = guarded(|| {
+                Ok(self.pool.install(|| {
+                    chunk.par_iter().map(|(number, row)| subjects[*number].forming.state(*row)).collect::<Vec<_>>()
+                }))
+            });
+            let values = columns.and_then(|columns| {
+                let (inputs, last) = inputs_of_states(&columns);
+                let (engine, executable, cancel) = (self.engine, &self.executables[p], self.cancel);
+                Ok(engine.evaluate_from(executable, &inputs, &last, None, cancel, &mut stages)?)
+            });
+            (self.said)(BatchEvent::Stages(stages));
+            let took = begun.elapsed().div_f64(chunk.len() as f64);
+            match values {
+                Ok(values) => {
+                    for ((number, _), value) in chunk.iter().zip(values) {
+                        let subject = &mut subjects[*number];
+                        lives[subject.live].took += took;
+                        push_last(&mut subject.outputs, vec![value]);
+                    }
+                }
+                Err(error) => {
+                    for (number, _) in chunk {
+                        ended[subjects[*number].live] = Some(match &error {
+                            ExecuteError::Device(fault) => ExecuteError::Device(fault.clone()),
+                            ExecuteError::Cancelled => ExecuteError::Cancelled,
+                            _ => ExecuteError::Panicked,
+                        });
+                    }
+                }
+            }
+        }
+        for live in &mut lives {
+            live.computed.push(vec![Computed::default(); live.run.axes.len()]);
+        }
+        for Subjected { live, axis, outputs, .. } in subjects {
+            let live = &mut lives[live];
+            let from = live.needed[p][axis];
+            if let Some(mine) = live.computed.last_mut() {
+                mine[axis] = Computed { from, outputs: Arc::new(outputs) };
+            }
+        }
+        let mut left = Vec::with_capacity(lives.len());
+        for (live, error) in lives.into_iter().zip(ended) {
+            match error {
+                None => left.push(live),
+                Some(error) => live.fail(error, self.said),
+            }
+        }
+        left
+    }
+}
