@@ -24,7 +24,7 @@ use super::records::{
 /// Tries of an acceptance whose idempotency key is taken by a scan that is being deleted.
 const ACCEPT_TRIES_MAX: usize = 3;
 
-/// One reign: the leader's key and the revision at which it was created, its epoch.
+/// One term: the leader's key and the revision at which it was created, its epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
     /// `{cluster}/leader`.

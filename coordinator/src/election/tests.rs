@@ -325,7 +325,7 @@ mod whatever_happens {
             told in vec((events(), 0..4u64), 1..60), resigns_at in 0..80usize,
         ) {
             let mut election = election();
-            let (mut now_ms, mut reign) = (0, None);
+            let (mut now_ms, mut term) = (0, None);
             let mut latest_sent_ms = 0;
             for (i, (event, half_seconds)) in told.into_iter().enumerate() {
                 now_ms += half_seconds * 500;
@@ -333,11 +333,11 @@ mod whatever_happens {
                 for (place, command) in election.step(event, now_ms).into_iter().enumerate() {
                     match command {
                         Command::BecomeLeader { epoch } => {
-                            prop_assert!(reign.is_none() && i <= resigns_at);
-                            reign = Some(epoch);
+                            prop_assert!(term.is_none() && i <= resigns_at);
+                            term = Some(epoch);
                         }
                         Command::StepDown { epoch, .. } => {
-                            prop_assert_eq!((place, reign.take()), (0, Some(epoch)));
+                            prop_assert_eq!((place, term.take()), (0, Some(epoch)));
                         }
                         Command::GrantLease { sent_ms } | Command::KeepAlive { sent_ms, .. } => {
                             prop_assert_eq!(sent_ms, now_ms);
@@ -348,10 +348,10 @@ mod whatever_happens {
                 }
                 match election.standing() {
                     ElectionRole::Leading { epoch, deadline_ms } => {
-                        prop_assert_eq!(reign, Some(epoch));
+                        prop_assert_eq!(term, Some(epoch));
                         prop_assert!(now_ms < deadline_ms && deadline_ms <= latest_sent_ms + LIFE_MS);
                     }
-                    _ => prop_assert!(reign.is_none()),
+                    _ => prop_assert!(term.is_none()),
                 }
                 // It always has a next thing to do, or an answer to wait for.
                 if let Some(wake_ms) = election.wake_ms() {

@@ -32,7 +32,7 @@ const RESUMING_MAX: usize = 2;
 const BACK_OFF: Duration = Duration::from_millis(200);
 
 /// What all terms share.
-pub(crate) struct Realm {
+pub(crate) struct ClusterContext {
     pub store: Store,
     pub control: Arc<dyn ControlStore>,
     pub cluster_name: String,
@@ -50,8 +50,8 @@ pub(crate) struct Realm {
 pub(crate) struct Broken;
 
 /// Leads whenever it is this coordinator's turn, until `quit`. What it is at present is told to `standing`.
-pub(crate) async fn govern(
-    realm: Realm,
+pub(crate) async fn lead(
+    cluster: ClusterContext,
     mut leadership: watch::Receiver<Leadership>,
     standing: watch::Sender<CoordinatorRole>,
     mut quit: watch::Receiver<bool>,
@@ -71,11 +71,11 @@ pub(crate) async fn govern(
                 tracing::info!(epoch = term.epoch, "this coordinator leads");
                 let (tell, taken_over) = watch::channel(TakenOver::Nothing);
                 let reign = async {
-                    let environment = begin(&realm, &term, (is_over, taken_over)).await;
+                    let environment = begin(&cluster, &term, (is_over, taken_over)).await;
                     standing.send_replace(CoordinatorRole::Leading(Box::new(environment.clone())));
                     let tidy = async {
-                        take_over(&realm, &environment, &tell).await;
-                        keep_tidy(&realm, &environment).await;
+                        take_over(&cluster, &environment, &tell).await;
+                        keep_tidy(&cluster, &environment).await;
                     };
                     tokio::select! {
                         () = tidy => {}
@@ -106,12 +106,12 @@ pub(crate) async fn govern(
 
 /// Begins a term, however often it takes.
 async fn begin(
-    realm: &Realm,
+    cluster: &ClusterContext,
     term: &Term,
     (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
 ) -> Environment {
     loop {
-        match try_begin(realm, term, (over.clone(), taken_over.clone())).await {
+        match try_begin(cluster, term, (over.clone(), taken_over.clone())).await {
             Ok(environment) => return environment,
             Err(error) => tracing::warn!(%error, "this coordinator cannot take over yet"),
         }
@@ -120,29 +120,29 @@ async fn begin(
 }
 
 async fn try_begin(
-    realm: &Realm,
+    cluster: &ClusterContext,
     term: &Term,
     (over, taken_over): (watch::Receiver<bool>, watch::Receiver<TakenOver>),
 ) -> Result<Environment, ControlError> {
     let (members, told) = mpsc::channel(MEMBERS_WAITING_MAX);
-    let control = Arc::clone(&realm.control);
-    membership::follow(control, &realm.cluster_name, realm.start_timeout, members).await?;
+    let control = Arc::clone(&cluster.control);
+    membership::follow(control, &cluster.cluster_name, cluster.start_timeout, members).await?;
     let held = HeldBytes::default();
     let durable_term = durable::Term { key: term.leader_key.to_string(), epoch: term.epoch };
     Ok(Environment {
-        store: realm.store.clone(),
-        dispatcher: Dispatcher::start(realm.limits, told, realm.connector.clone(), term.epoch),
-        scans: Arc::new(Scans::new(realm.scans)),
-        gate: Admission::new(realm.scans.running, HELD_BYTES_MAX, held.clone()),
+        store: cluster.store.clone(),
+        dispatcher: Dispatcher::start(cluster.limits, told, cluster.connector.clone(), term.epoch),
+        scans: Arc::new(Scans::new(cluster.scans)),
+        gate: Admission::new(cluster.scans.running, HELD_BYTES_MAX, held.clone()),
         held,
         archive: Archive {
-            ledger: Ledger::new(Arc::new(Arc::clone(&realm.control)), &realm.cluster_name, durable_term),
-            results: realm.results.clone(),
+            ledger: Ledger::new(Arc::new(Arc::clone(&cluster.control)), &cluster.cluster_name, durable_term),
+            results: cluster.results.clone(),
             room: Room::default(),
         },
         preparing: Arc::new(Semaphore::new(PREPARING_MAX)),
         resuming: Arc::new(Semaphore::new(RESUMING_MAX)),
-        no_worker_timeout_ms: realm.limits.no_worker_timeout_ms,
+        no_worker_timeout_ms: cluster.limits.no_worker_timeout_ms,
         over,
         taken_over,
     })

@@ -37,7 +37,7 @@ use trawl_protocol::{keda, pb};
 
 use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
 use crate::scheduler::Limits;
-use leader_term::Realm;
+use leader_term::ClusterContext;
 use leadership::Candidacy;
 use proxy::Proxy;
 use service::{CoordinatorRole, CoordinatorService, Handle};
@@ -170,7 +170,7 @@ pub async fn run(
     };
     let candidate = leadership::stand(election, candidacy).map_err(ServerError::Thread)?;
     let no_worker_timeout_ms = u64::try_from(options.no_worker_timeout.as_millis()).unwrap_or(u64::MAX);
-    let realm = Realm {
+    let cluster = ClusterContext {
         store: Store::keeping(options.data_root),
         control,
         cluster_name,
@@ -183,7 +183,7 @@ pub async fn run(
     };
     let (stand, standing) = watch::channel(CoordinatorRole::Following(None));
     let (quit, quits) = watch::channel(false);
-    let mut governing = tokio::spawn(leader_term::govern(realm, candidate.leadership(), stand, quits));
+    let mut leading = tokio::spawn(leader_term::lead(cluster, candidate.leadership(), stand, quits));
     let proxy = Proxy::new(
         Connector::new(options.security.tls.clone(), Expect::Role(Role::Coordinator)),
         options.security.tls.is_some(),
@@ -216,7 +216,7 @@ pub async fn run(
         // A server that ends by itself is broken; one that panicked told so already.
         ended = &mut serving => return ended.unwrap_or(Ok(())).map_err(ServerError::from),
         // So is a leader without its tasks: it must not keep others from leading.
-        _ = &mut governing => {
+        _ = &mut leading => {
             candidate.resign().await;
             let _ = close.send(());
             let _ = tokio::time::timeout(options.drain_timeout, serving).await;
@@ -228,7 +228,7 @@ pub async fn run(
     let alone = registered.count().await.is_ok_and(|count| count == 1);
     if !alone {
         quit.send_replace(true);
-        let _ = governing.await;
+        let _ = leading.await;
         candidate.resign().await;
         let _ = close.send(());
         let _ = tokio::time::timeout(options.drain_timeout, serving).await;
@@ -240,7 +240,7 @@ pub async fn run(
             );
         }
         quit.send_replace(true);
-        let _ = governing.await;
+        let _ = leading.await;
         candidate.resign().await;
     }
     registered.leave().await;

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use trawl_protocol::{pb, trace};
 use trawl_telemetry::names::{attribute, span as name};
 
-use super::leader_term::Realm;
+use super::leader_term::ClusterContext;
 use super::scans::{Archive, Asked, Environment, Scan, TakenOver, drive, now_us};
 use crate::durable::{LedgerError, PIN_REFRESH, Recorded, refresh_pins, sweep};
 
@@ -27,10 +27,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Takes over everything that is recorded, however often it takes; `told` is how far it is.
-pub(super) async fn take_over(realm: &Realm, environment: &Environment, told: &watch::Sender<TakenOver>) {
+pub(super) async fn take_over(cluster: &ClusterContext, environment: &Environment, told: &watch::Sender<TakenOver>) {
     let mut wait = BACK_OFF;
     loop {
-        match try_take_over(realm, environment, told).await {
+        match try_take_over(cluster, environment, told).await {
             Ok(()) => break,
             Err(error) => tracing::warn!(%error, "the records of scans cannot be read yet"),
         }
@@ -42,7 +42,7 @@ pub(super) async fn take_over(realm: &Realm, environment: &Environment, told: &w
 
 /// What is known already is left as it is, so this may be called again.
 async fn try_take_over(
-    realm: &Realm,
+    cluster: &ClusterContext,
     environment: &Environment,
     told: &watch::Sender<TakenOver>,
 ) -> Result<(), LedgerError> {
@@ -56,9 +56,9 @@ async fn try_take_over(
     let mut ended = BTreeMap::new();
     for found in loaded.scans {
         if found.is_open() {
-            adopt(environment, found);
+            recover(environment, found);
         } else {
-            keep_newest(&mut ended, found, realm.retention.scans_kept_max);
+            keep_newest(&mut ended, found, cluster.retention.scans_kept_max);
         }
     }
     if open > 0 {
@@ -68,10 +68,10 @@ async fn try_take_over(
     let mut pages = ledger.ended();
     while let Some(page) = pages.next().await? {
         recorded += page.scans.len();
-        page.scans.into_iter().for_each(|found| keep_newest(&mut ended, found, realm.retention.scans_kept_max));
+        page.scans.into_iter().for_each(|found| keep_newest(&mut ended, found, cluster.retention.scans_kept_max));
     }
     let kept = ended.len();
-    ended.into_values().for_each(|found| adopt(environment, found));
+    ended.into_values().for_each(|found| recover(environment, found));
     if kept > 0 {
         tracing::info!(ended = kept, "knows the scans that ended before");
     }
@@ -89,14 +89,14 @@ fn keep_newest(ended: &mut BTreeMap<(i64, String), Recorded>, found: Recorded, k
 }
 
 /// Takes a scan over, unless it is known or being deleted.
-fn adopt(environment: &Environment, recorded: Recorded) {
+fn recover(environment: &Environment, recorded: Recorded) {
     let Some(header) = recorded.header.as_ref().filter(|_| recorded.tombstone.is_none()) else { return };
     if environment.scans.get(&recorded.scan).is_some() {
         return;
     }
     let Some(scan) = Scan::of_record(&recorded, Asked::of_header(header), environment.held.clone()) else { return };
     let scan = Arc::new(scan);
-    environment.scans.adopt(Arc::clone(&scan));
+    environment.scans.recover(Arc::clone(&scan));
     if recorded.is_open() {
         // In the trace of who submitted it.
         let span = tracing::info_span!(name::SUBMIT, { attribute::SCAN_ID } = scan.name);
@@ -107,7 +107,7 @@ fn adopt(environment: &Environment, recorded: Recorded) {
 
 /// Deletes what nobody wants any more, and takes up scans that stand in the records and that nobody runs: an acceptance that
 /// was given up may have come to stand after all.
-pub(super) async fn keep_tidy(realm: &Realm, environment: &Environment) {
+pub(super) async fn keep_tidy(cluster: &ClusterContext, environment: &Environment) {
     let Archive { ledger, results, room } = &environment.archive;
     let (mut pinned, mut looked) = (Instant::now(), None::<Instant>);
     let mut more = false;
@@ -116,7 +116,7 @@ pub(super) async fn keep_tidy(realm: &Realm, environment: &Environment) {
             tokio::time::sleep(SWEEP_INTERVAL).await;
         }
         let orphans = looked.is_none_or(|at| at.elapsed() >= ORPHAN_INTERVAL);
-        more = match sweep(ledger, results, &realm.retention, orphans, now_us()).await {
+        more = match sweep(ledger, results, &cluster.retention, orphans, now_us()).await {
             Ok(report) => {
                 looked = if orphans { Some(Instant::now()) } else { looked };
                 report.deleted.iter().for_each(|scan| environment.scans.forget(scan));
@@ -136,7 +136,7 @@ pub(super) async fn keep_tidy(realm: &Realm, environment: &Environment) {
         }
         if pinned.elapsed() >= PIN_REFRESH {
             pinned = Instant::now();
-            pin(realm, environment).await;
+            pin(cluster, environment).await;
         }
     }
 }
@@ -150,18 +150,18 @@ async fn claim(environment: &Environment) -> Result<(), LedgerError> {
         }
         if let Some(recorded) = ledger.get(&scan).await?.filter(Recorded::is_open) {
             tracing::warn!(scan, "takes up a scan that is recorded but does not run");
-            adopt(environment, recorded);
+            recover(environment, recorded);
         }
     }
     Ok(())
 }
 
 /// Renews the pins of the scans that run, and takes those of ended ones away.
-async fn pin(realm: &Realm, environment: &Environment) {
+async fn pin(cluster: &ClusterContext, environment: &Environment) {
     let scans = environment.scans.all();
     let recorded = scans.iter().filter(|scan| scan.asked.durable);
     let held: Vec<_> = recorded.map(|scan| (scan.name.clone(), scan.info().dataset, scan.has_ended())).collect();
-    let store = realm.store.clone();
+    let store = cluster.store.clone();
     let renewed = tokio::task::spawn_blocking(move || refresh_pins(&store, &held, now_us())).await;
     if let Some((scan, error)) = renewed.ok().and_then(|report| report.failed.into_iter().next()) {
         tracing::warn!(scan, %error, "a snapshot cannot be pinned");

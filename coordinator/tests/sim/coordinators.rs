@@ -21,7 +21,7 @@ use trawl_protocol::{LeaderRecord, WorkerRecord};
 
 use crate::control::{Answer, Call, Handle, LEASE_TTL_MS};
 use crate::laws::{CLUSTER, is_guarded};
-use crate::leader_term::Reign;
+use crate::leader_term::LeaderTerm;
 use crate::ledger::{Checked, Invariant, Violation, ensure};
 use crate::sabotage::Bug;
 use crate::world::{Happening, World};
@@ -62,7 +62,7 @@ pub struct Owner {
     pub life: u64,
     job: u64,
     call: u64,
-    /// Of the reign that the job belongs to.
+    /// Of the term that the job belongs to.
     epoch: Option<i64>,
 }
 
@@ -78,12 +78,12 @@ pub struct Coordinator {
     pub election: Option<Election>,
     jobs: BTreeMap<u64, (Option<i64>, Job)>,
     next_job: u64,
-    /// Jobs that wait for changes, of no epoch or of a reign's.
+    /// Jobs that wait for changes, of no epoch or of a term's.
     follows: Vec<u64>,
     poked: bool,
     pub handle: Handle,
     views: Arc<Mutex<Vec<View>>>,
-    pub reign: Option<Reign>,
+    pub term: Option<LeaderTerm>,
     wake_at: u64,
 }
 
@@ -103,7 +103,7 @@ impl Coordinator {
             poked: false,
             handle: Handle::default(),
             views: Arc::default(),
-            reign: None,
+            term: None,
             wake_at: 0,
         }
     }
@@ -273,7 +273,7 @@ impl World {
         self.poll(c, id)
     }
 
-    /// Whatever a reign had under way is dropped with it; calls that are on their way arrive.
+    /// Whatever a term had under way is dropped with it; calls that are on their way arrive.
     pub fn drop_jobs_of(&mut self, c: usize, epoch: i64) {
         let state = &mut self.coordinators[c];
         state.jobs.retain(|_, (of, _)| *of != Some(epoch));
@@ -457,7 +457,7 @@ impl World {
 
     pub fn check_leaders(&self) -> Checked {
         let robbed =
-            |c: usize| self.coordinators[c].reign.as_ref().is_some_and(|reign| self.laws.robbed.contains(&reign.epoch));
+            |c: usize| self.coordinators[c].term.as_ref().is_some_and(|term| self.laws.robbed.contains(&term.epoch));
         let valid: Vec<usize> = (0..self.coordinators.len())
             .filter(|&c| self.coordinators[c].is_valid(self.now_ms) && !robbed(c))
             .collect();

@@ -1,5 +1,5 @@
 //! What a coordinator does while it leads: the real planner and scheduler, the real records of scans, and a simulated result
-//! store. A new reign takes over what the records and the listed objects say, by the real decision.
+//! store. A new term takes over what the records and the listed objects say, by the real decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,10 +36,10 @@ pub const RETRY_MS: u64 = 200;
 /// How often is looked for scans that nobody runs.
 const CLAIM_INTERVAL_MS: u64 = 1_000;
 
-/// One scan of a reign.
+/// One scan of a term.
 struct Run {
     name: String,
-    /// Symbols of the segments that this reign runs.
+    /// Symbols of the segments that this term runs.
     symbols: BTreeMap<u32, u32>,
     pieces: BTreeMap<Piece, Option<Digest>>,
     /// What went to the result store, or is on its way.
@@ -50,7 +50,7 @@ struct Run {
     ending: bool,
 }
 
-pub struct Reign {
+pub struct LeaderTerm {
     pub serial: u64,
     pub epoch: i64,
     scheduler: Scheduler,
@@ -94,7 +94,7 @@ impl Run {
     }
 }
 
-impl Reign {
+impl LeaderTerm {
     pub fn runs(&self, scan: ScanId) -> bool {
         self.runs.contains_key(&scan)
     }
@@ -108,9 +108,9 @@ impl World {
         self.serial += 1;
         let serial = self.serial;
         let state = &mut self.coordinators[c];
-        let term = Term { key: leader_key(CLUSTER), epoch };
-        let records = Records::new(Arc::new(state.handle.clone()), CLUSTER, term);
-        state.reign = Some(Reign {
+        let durable_term = Term { key: leader_key(CLUSTER), epoch };
+        let records = Records::new(Arc::new(state.handle.clone()), CLUSTER, durable_term);
+        state.term = Some(LeaderTerm {
             serial,
             epoch,
             scheduler: Scheduler::new(limits, clock),
@@ -131,21 +131,21 @@ impl World {
     }
 
     pub fn end_reign(&mut self, c: usize) {
-        if let Some(reign) = self.coordinators[c].reign.take() {
-            self.drop_jobs_of(c, reign.epoch);
-            for (what, n) in reign.ledger.counts {
+        if let Some(term) = self.coordinators[c].term.take() {
+            self.drop_jobs_of(c, term.epoch);
+            for (what, n) in term.ledger.counts {
                 *self.counts.entry(what).or_default() += n;
             }
         }
     }
 
-    /// The reign of a coordinator, if it is still this one.
-    pub fn reign(&mut self, c: usize, serial: u64) -> Option<&mut Reign> {
-        self.coordinators[c].reign.as_mut().filter(|reign| reign.serial == serial)
+    /// The term of a coordinator, if it is still this one.
+    pub fn term(&mut self, c: usize, serial: u64) -> Option<&mut LeaderTerm> {
+        self.coordinators[c].term.as_mut().filter(|term| term.serial == serial)
     }
 
     pub fn tick(&mut self, c: usize, serial: u64) -> Checked {
-        if self.reign(c, serial).is_none() {
+        if self.term(c, serial).is_none() {
             return Ok(());
         }
         let stopped_until = self.coordinators[c].stopped_until;
@@ -158,20 +158,20 @@ impl World {
         self.step(c, Event::Tick)
     }
 
-    /// The scheduler of a reign takes an event, if its coordinator still leads by its own clock.
+    /// The scheduler of a term takes an event, if its coordinator still leads by its own clock.
     pub fn step(&mut self, c: usize, event: Event) -> Checked {
         let valid = self.coordinators[c].is_valid(self.now_ms);
         if !valid && !self.sabotaged(Bug::ActsWithoutLooking) {
             return Ok(());
         }
         let clock = self.clock(c);
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        reign.ledger.before(&event, clock);
+        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
+        term.ledger.before(&event, clock);
         let told = match &mut self.sabotage {
             Some(sabotage) => sabotage.event(event.clone()),
             None => Some(event.clone()),
         };
-        let mut commands = told.map_or_else(Vec::new, |told| reign.scheduler.step(told, clock));
+        let mut commands = told.map_or_else(Vec::new, |told| term.scheduler.step(told, clock));
         if let Some(sabotage) = &mut self.sabotage {
             sabotage.commands(&mut commands);
         }
@@ -179,16 +179,16 @@ impl World {
             println!("{:>7} c{c} at {clock}: {event:?}", self.now_ms);
             commands.iter().for_each(|command| println!("        -> {command:?}"));
         }
-        reign.ledger.after(&event, &commands, (&LIMITS, clock), &self.facts)?;
-        let (serial, epoch) = (reign.serial, reign.epoch);
+        term.ledger.after(&event, &commands, (&LIMITS, clock), &self.facts)?;
+        let (serial, epoch) = (term.serial, term.epoch);
         for command in commands {
             match command {
                 Command::Dispatch { attempt, scan, worker, pieces, .. } => {
                     ensure(valid, Invariant::OneLeader, || format!("c{c} dispatches past the end of its term"))?;
                     self.check_leaders()?;
-                    let Some(reign) = self.reign(c, serial) else { continue };
-                    let Some((&machine, _)) = reign.joined.iter().find(|(_, link)| **link == worker) else { continue };
-                    let life = reign.members.get(&machine).map_or(0, |known| known.life);
+                    let Some(term) = self.term(c, serial) else { continue };
+                    let Some((&machine, _)) = term.joined.iter().find(|(_, link)| **link == worker) else { continue };
+                    let life = term.members.get(&machine).map_or(0, |known| known.life);
                     let from = Source { coordinator: c, serial, epoch, worker };
                     let wait = self.latency();
                     self.soon(wait, Happening::Arrive { machine, life, work: Work { from, attempt, scan, pieces } });
@@ -200,7 +200,7 @@ impl World {
                 }
                 Command::Fail { scan, piece, .. } => self.note(c, scan, piece, None),
                 Command::End { scan, outcome } => {
-                    if let Some(run) = self.coordinators[c].reign.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
+                    if let Some(run) = self.coordinators[c].term.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
                         run.outcome = Some(outcome);
                     }
                     self.try_end(c, scan)?;
@@ -216,7 +216,7 @@ impl World {
                     self.soon(wait, Happening::Checked { coordinator: c, serial, scan, piece, found });
                 }
                 Command::Distrust { host, .. } => {
-                    let members = self.reign(c, serial).map(|reign| &mut reign.members);
+                    let members = self.term(c, serial).map(|term| &mut term.members);
                     if let Some(known) = members.and_then(|members| members.get_mut(&(host as usize))) {
                         known.distrusted = true;
                     }
@@ -230,12 +230,12 @@ impl World {
 
     /// A piece has ended: what is whole goes to the result store.
     fn note(&mut self, c: usize, scan: ScanId, piece: Piece, digest: Option<Digest>) {
-        let Some(reign) = &mut self.coordinators[c].reign else { return };
-        let Some(run) = reign.runs.get_mut(&scan) else { return };
+        let Some(term) = &mut self.coordinators[c].term else { return };
+        let Some(run) = term.runs.get_mut(&scan) else { return };
         run.pieces.insert(piece, digest);
         if !run.flushing {
             run.flushing = true;
-            let serial = reign.serial;
+            let serial = term.serial;
             self.soon(COMMIT_INTERVAL_MS, Happening::Flush { coordinator: c, serial, scan });
         }
     }
@@ -246,8 +246,8 @@ impl World {
             self.at(stopped_until, Happening::Flush { coordinator: c, serial, scan });
             return Ok(());
         }
-        let Some(reign) = self.coordinators[c].reign.as_mut().filter(|r| r.serial == serial) else { return Ok(()) };
-        let Some(run) = reign.runs.get_mut(&scan) else { return Ok(()) };
+        let Some(term) = self.coordinators[c].term.as_mut().filter(|r| r.serial == serial) else { return Ok(()) };
+        let Some(run) = term.runs.get_mut(&scan) else { return Ok(()) };
         run.flushing = false;
         let group = run.finished(&self.facts, scan);
         if group.is_empty() {
@@ -255,8 +255,8 @@ impl World {
         }
         run.handed.extend(group.iter().cloned());
         run.storing += 1;
-        reign.groups += 1;
-        let (object, name) = (run.name.clone(), (reign.epoch, reign.groups));
+        term.groups += 1;
+        let (object, name) = (run.name.clone(), (term.epoch, term.groups));
         let wait = self.latency() + self.slowness();
         self.soon(wait, Happening::Store { coordinator: c, serial, scan, object, name, group });
         Ok(())
@@ -300,12 +300,12 @@ impl World {
             return Ok(());
         }
         let chance = self.random.percent(20);
-        let Some(reign) = self.coordinators[c].reign.as_mut().filter(|r| r.serial == serial) else { return Ok(()) };
-        let Some(run) = reign.runs.get_mut(&scan) else { return Ok(()) };
+        let Some(term) = self.coordinators[c].term.as_mut().filter(|r| r.serial == serial) else { return Ok(()) };
+        let Some(run) = term.runs.get_mut(&scan) else { return Ok(()) };
         run.storing -= 1;
         if chance {
             let progress = Progress::new(0, 0, &run.handed.keys().copied().collect());
-            let (records, name, epoch) = (reign.records.clone(), run.name.clone(), reign.epoch);
+            let (records, name, epoch) = (term.records.clone(), run.name.clone(), term.epoch);
             let job = async move {
                 let _ = records.progress(&name, &progress).await;
                 Done::Nothing
@@ -319,8 +319,8 @@ impl World {
     fn try_end(&mut self, c: usize, scan: ScanId) -> Checked {
         let early = self.sabotaged(Bug::EndsBeforeItStored);
         let now_us = self.now_us();
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        let Some(run) = reign.runs.get_mut(&scan).filter(|run| !run.ending) else { return Ok(()) };
+        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
+        let Some(run) = term.runs.get_mut(&scan).filter(|run| !run.ending) else { return Ok(()) };
         let Some(outcome) = run.outcome else { return Ok(()) };
         let whole = run.storing == 0 && !run.flushing;
         let failed = |kind, message: &str| EndOutcome::from(Failure::new(kind, message));
@@ -342,8 +342,8 @@ impl World {
 
     fn record_end(&mut self, c: usize, scan: ScanId, name: String, end: End) -> Checked {
         let handle = self.coordinators[c].handle.clone();
-        let Some(reign) = &self.coordinators[c].reign else { return Ok(()) };
-        let (records, epoch) = (reign.records.clone(), reign.epoch);
+        let Some(term) = &self.coordinators[c].term else { return Ok(()) };
+        let (records, epoch) = (term.records.clone(), term.epoch);
         let job = async move {
             loop {
                 match records.end(&name, &end).await {
@@ -358,7 +358,7 @@ impl World {
 
     /// Its end is recorded. The run stays, so that a listing from before does not begin it anew.
     pub fn is_over(&mut self, c: usize, scan: ScanId) {
-        if let Some(run) = self.coordinators[c].reign.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
+        if let Some(run) = self.coordinators[c].term.as_mut().and_then(|r| r.runs.get_mut(&scan)) {
             run.pieces.clear();
             run.symbols.clear();
         }
@@ -372,12 +372,12 @@ impl World {
         if !state.alive || state.stopped_until > now_ms || !state.is_valid(now_ms) {
             return Ok(false);
         }
-        let Some(reign) = &mut state.reign else { return Ok(false) };
-        reign.names += 1;
+        let Some(term) = &mut state.term else { return Ok(false) };
+        term.names += 1;
         let asked = &self.facts.scans[&scan];
         let after_ms = asked.request.deadline_ms;
         let header = Header {
-            scan: format!("s{scan}-{}-{}", reign.serial, reign.names),
+            scan: format!("s{scan}-{}-{}", term.serial, term.names),
             generation: 0,
             owner: "somebody".to_owned(),
             document: DocumentPlace::Inline(scan.to_string()),
@@ -396,7 +396,7 @@ impl World {
             request: marked.then(|| RequestMark::new("somebody", &scan.to_string(), &[])),
             trace: None,
         };
-        let (records, epoch) = (reign.records.clone(), reign.epoch);
+        let (records, epoch) = (term.records.clone(), term.epoch);
         let job = async move {
             let acceptance = records.accept(&header).await;
             Done::Accepted { scan, name: header.scan, acceptance }
@@ -429,11 +429,11 @@ impl World {
         Ok(())
     }
 
-    /// Reads the records: at the beginning of a reign, and again and again for scans that nobody runs.
+    /// Reads the records: at the beginning of a term, and again and again for scans that nobody runs.
     fn load(&mut self, c: usize, wait_ms: u64) -> Checked {
         let handle = self.coordinators[c].handle.clone();
-        let Some(reign) = &self.coordinators[c].reign else { return Ok(()) };
-        let (records, epoch) = (reign.records.clone(), reign.epoch);
+        let Some(term) = &self.coordinators[c].term else { return Ok(()) };
+        let (records, epoch) = (term.records.clone(), term.epoch);
         let job = async move {
             handle.sleep(wait_ms).await;
             Done::Loaded(records.open().await)
@@ -443,10 +443,10 @@ impl World {
 
     pub fn take_over(&mut self, c: usize, loaded: Result<Loaded, LedgerError>) -> Checked {
         let now_us = self.now_us();
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
+        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
         let Ok(loaded) = loaded else { return self.load(c, RETRY_MS) };
-        reign.begun = true;
-        let running: BTreeSet<String> = reign.runs.values().map(|run| run.name.clone()).collect();
+        term.begun = true;
+        let running: BTreeSet<String> = term.runs.values().map(|run| run.name.clone()).collect();
         let forgets = self.sabotaged(Bug::ForgetsToTakeOver);
         let unclaimed = |recorded: &&Recorded| recorded.is_open() && !running.contains(&recorded.scan);
         for recorded in loaded.scans.iter().filter(unclaimed).filter(|_| !forgets) {
@@ -480,10 +480,10 @@ impl World {
     }
 
     fn claim(&mut self, c: usize, scan: ScanId, name: String, symbols: BTreeMap<u32, u32>, ending: bool) {
-        if let Some(reign) = &mut self.coordinators[c].reign {
+        if let Some(term) = &mut self.coordinators[c].term {
             let (pieces, handed) = (BTreeMap::new(), BTreeMap::new());
             let run = Run { name, symbols, pieces, handed, storing: 0, flushing: false, outcome: None, ending };
-            reign.runs.insert(scan, run);
+            term.runs.insert(scan, run);
         }
     }
 
@@ -497,14 +497,14 @@ impl World {
         deadline_ms: Option<u64>,
     ) -> Checked {
         let clock = self.clock(c);
-        let Some(reign) = self.coordinators[c].reign.as_ref().filter(|r| !r.runs(scan)) else { return Ok(()) };
+        let Some(term) = self.coordinators[c].term.as_ref().filter(|r| !r.runs(scan)) else { return Ok(()) };
         let asked = &self.facts.scans[&scan].request;
         let symbols: BTreeMap<u32, u32> = segments.iter().map(|s| (*s, asked.symbols[s])).collect();
         let cost = |&segment: &u32| SegmentCost { segment, cost: u64::from(symbols[&segment]) * 1_000 };
         let costs: Vec<SegmentCost> = segments.iter().map(cost).collect();
         let seat =
             |(m, &worker): (&usize, &WorkerId)| WorkerSeat { worker, key: name_key(&format!("w{m}")), device: false };
-        let seats: Vec<WorkerSeat> = reign.joined.iter().map(seat).collect();
+        let seats: Vec<WorkerSeat> = term.joined.iter().map(seat).collect();
         let spec = if scan.is_multiple_of(2) { ShardSpec::Automatic } else { ShardSpec::Count(6) };
         let request = Request {
             shards: plan_shards(&costs, &seats, spec, 1),

@@ -1,4 +1,4 @@
-//! What one reign's scheduler promised and did, kept beside it, and every invariant checked after every event.
+//! What one term's scheduler promised and did, kept beside it, and every invariant checked after every event.
 //!
 //! It believes nothing of the scheduler's own state: it sees events and commands alone.
 

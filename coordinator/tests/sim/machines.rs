@@ -14,7 +14,7 @@ use crate::ledger::{Checked, Truth as _};
 use crate::sabotage::Bug;
 use crate::world::{DETECT_MS, Happening, World};
 
-/// Which connection of which reign.
+/// Which connection of which term.
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
     pub coordinator: usize,
@@ -180,9 +180,9 @@ impl World {
     pub fn unreachable(&mut self, machine: usize, after_ms: u64) {
         let life = self.machines[machine].life;
         for coordinator in 0..self.coordinators.len() {
-            let Some(reign) = &self.coordinators[coordinator].reign else { continue };
-            let Some(&worker) = reign.joined.get(&machine) else { continue };
-            let from = Source { coordinator, serial: reign.serial, epoch: reign.epoch, worker };
+            let Some(term) = &self.coordinators[coordinator].term else { continue };
+            let Some(&worker) = term.joined.get(&machine) else { continue };
+            let from = Source { coordinator, serial: term.serial, epoch: term.epoch, worker };
             self.soon(after_ms, Happening::Detect { from, machine, life });
         }
     }
@@ -274,9 +274,9 @@ impl World {
             self.say(machine, from, Event::AttemptEnded { attempt });
         }
         // What nobody waits for any more is not begun.
-        let reigns: Vec<_> = self.coordinators.iter().filter_map(|c| c.reign.as_ref()).collect();
+        let terms: Vec<_> = self.coordinators.iter().filter_map(|c| c.term.as_ref()).collect();
         let wanted = |work: &Work| {
-            reigns.iter().any(|reign| reign.serial == work.from.serial && reign.ledger.runs(work.attempt))
+            terms.iter().any(|term| term.serial == work.from.serial && term.ledger.runs(work.attempt))
         };
         self.machines[machine].queue.retain(wanted);
         self.compute(machine);
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Something a machine said reaches the reign it is for.
+    /// Something a machine said reaches the term it is for.
     pub fn said(&mut self, machine: usize, to: Source, event: Event) -> Checked {
         let stopped_until = self.coordinators[to.coordinator].stopped_until;
         let held = self.machines[machine].mute_until.max(stopped_until);
@@ -300,10 +300,10 @@ impl World {
             self.at(held, Happening::Said { machine, to, event });
             return Ok(());
         }
-        let Some(reign) = self.reign(to.coordinator, to.serial) else { return Ok(()) };
+        let Some(term) = self.term(to.coordinator, to.serial) else { return Ok(()) };
         // The end of a stream is seen only by those who still read it.
         if let Event::AttemptEnded { attempt } = event
-            && !reign.ledger.runs(attempt)
+            && !term.ledger.runs(attempt)
         {
             return Ok(());
         }

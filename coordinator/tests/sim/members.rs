@@ -1,4 +1,4 @@
-//! The workers as a reign sees them: the real membership, and how one is met, joined, lost and asked again.
+//! The workers as a term sees them: the real membership, and how one is met, joined, lost and asked again.
 
 use trawl_coordinator::membership::{Event as Registered, Member};
 use trawl_coordinator::scheduler::{Event, Loss};
@@ -8,7 +8,7 @@ use crate::ledger::Checked;
 use crate::machines::{Source, machine_of};
 use crate::world::{Happening, SLOTS, World};
 
-/// A member of the cluster, as the reign knows it.
+/// A member of the cluster, as the term knows it.
 pub struct Known {
     pub life: u64,
     draining: bool,
@@ -17,12 +17,12 @@ pub struct Known {
 }
 
 impl World {
-    /// What the control store says of the workers reaches a reign.
+    /// What the control store says of the workers reaches a term.
     pub fn hear_of_workers(&mut self, c: usize, event: Registered) -> Checked {
         let clock = self.clock(c);
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        let serial = reign.serial;
-        for member in reign.roster.step(event, clock) {
+        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
+        let serial = term.serial;
+        for member in term.roster.step(event, clock) {
             match member {
                 Member::Here(record) => {
                     let (machine, life) = machine_of(&record.boot);
@@ -31,29 +31,29 @@ impl World {
                 Member::Suspect(record) => {
                     self.count("suspects");
                     let (machine, life) = machine_of(&record.boot);
-                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-                    if reign.members.get(&machine).is_none_or(|known| known.life != life) {
+                    let Some(term) = self.term(c, serial) else { return Ok(()) };
+                    if term.members.get(&machine).is_none_or(|known| known.life != life) {
                         self.meet(c, machine, life, record.draining)?;
                     }
                     self.soon(5, Happening::Ping { coordinator: c, serial, machine, life });
                 }
                 Member::Draining { boot, .. } => {
                     let (machine, _) = machine_of(&boot);
-                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-                    if let Some(known) = reign.members.get_mut(&machine) {
+                    let Some(term) = self.term(c, serial) else { return Ok(()) };
+                    if let Some(known) = term.members.get_mut(&machine) {
                         known.draining = true;
                     }
-                    if let Some(&worker) = reign.joined.get(&machine) {
+                    if let Some(&worker) = term.joined.get(&machine) {
                         self.step(c, Event::WorkerDraining { worker })?;
                     }
                 }
                 Member::Gone { boot, .. } => {
                     let (machine, life) = machine_of(&boot);
-                    let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-                    if reign.members.get(&machine).is_some_and(|known| known.life == life) {
+                    let Some(term) = self.term(c, serial) else { return Ok(()) };
+                    if term.members.get(&machine).is_some_and(|known| known.life == life) {
                         self.lose(c, machine)?;
-                        if let Some(reign) = self.reign(c, serial) {
-                            reign.members.remove(&machine);
+                        if let Some(term) = self.term(c, serial) {
+                            term.members.remove(&machine);
                         }
                     }
                 }
@@ -63,8 +63,8 @@ impl World {
     }
 
     fn meet(&mut self, c: usize, machine: usize, life: u64, draining: bool) -> Checked {
-        if let Some(reign) = &mut self.coordinators[c].reign {
-            reign.members.insert(machine, Known { life, draining, distrusted: false });
+        if let Some(term) = &mut self.coordinators[c].term {
+            term.members.insert(machine, Known { life, draining, distrusted: false });
         }
         if draining { Ok(()) } else { self.join(c, machine) }
     }
@@ -72,22 +72,22 @@ impl World {
     /// A member is given work from now on.
     fn join(&mut self, c: usize, machine: usize) -> Checked {
         let class = self.machines[machine].class;
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        let distrusted = reign.members.get(&machine).is_some_and(|known| known.distrusted);
-        if distrusted || reign.joined.contains_key(&machine) {
+        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
+        let distrusted = term.members.get(&machine).is_some_and(|known| known.distrusted);
+        if distrusted || term.joined.contains_key(&machine) {
             return Ok(());
         }
-        let worker = reign.next_link;
-        reign.next_link += 1;
-        reign.joined.insert(machine, worker);
+        let worker = term.next_link;
+        term.next_link += 1;
+        term.joined.insert(machine, worker);
         self.step(c, Event::WorkerJoined { worker, host: machine as u64, class, slots: SLOTS })
     }
 
     /// The one way to lose a worker.
     fn lose(&mut self, c: usize, machine: usize) -> Checked {
-        let Some(reign) = &mut self.coordinators[c].reign else { return Ok(()) };
-        let Some(worker) = reign.joined.remove(&machine) else { return Ok(()) };
-        let draining = reign.members.get(&machine).is_some_and(|known| known.draining);
+        let Some(term) = &mut self.coordinators[c].term else { return Ok(()) };
+        let Some(worker) = term.joined.remove(&machine) else { return Ok(()) };
+        let draining = term.members.get(&machine).is_some_and(|known| known.draining);
         self.step(c, Event::WorkerLost { worker, loss: if draining { Loss::Left } else { Loss::Died } })
     }
 
@@ -99,8 +99,8 @@ impl World {
             return Ok(());
         }
         let answers = self.answers(machine, life);
-        let Some(reign) = self.reign(from.coordinator, from.serial) else { return Ok(()) };
-        if answers || reign.joined.get(&machine) != Some(&from.worker) {
+        let Some(term) = self.term(from.coordinator, from.serial) else { return Ok(()) };
+        if answers || term.joined.get(&machine) != Some(&from.worker) {
             return Ok(());
         }
         self.lose(from.coordinator, machine)?;
@@ -117,8 +117,8 @@ impl World {
             return Ok(());
         }
         let answers = self.answers(machine, life);
-        let Some(reign) = self.reign(c, serial) else { return Ok(()) };
-        let Some(known) = reign.members.get(&machine).filter(|known| known.life == life) else { return Ok(()) };
+        let Some(term) = self.term(c, serial) else { return Ok(()) };
+        let Some(known) = term.members.get(&machine).filter(|known| known.life == life) else { return Ok(()) };
         if answers {
             return if known.draining { Ok(()) } else { self.join(c, machine) };
         }

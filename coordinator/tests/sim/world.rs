@@ -1,6 +1,6 @@
 //! A cluster of a seed: machines, coordinators, a control store, a result store and a network, in simulated time.
 //!
-//! What happens stands in an agenda. `coordinators` are the processes that stand for election, `reign` is what one does while
+//! What happens stands in an agenda. `coordinators` are the processes that stand for election, `term` is what one does while
 //! it leads, `machines` are the workers; `laws` and `ledger` see everything and check.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -172,7 +172,7 @@ pub struct World {
     pub now_ms: u64,
     pub machines: Vec<Machine>,
     pub coordinators: Vec<Coordinator>,
-    /// Counts reigns.
+    /// Counts terms.
     pub serial: u64,
     pub control: Control,
     /// Until when the control store stands still, and the result store is full.
@@ -319,14 +319,14 @@ impl World {
 
     fn stuck(&self) -> Violation {
         let mut leading =
-            self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.reign.as_ref()?)));
-        if let Some((c, reign)) = leading.find(|(_, reign)| !reign.begun) {
-            let what = format!("c{c} leads in epoch {} and has never read what is recorded", reign.epoch);
+            self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.term.as_ref()?)));
+        if let Some((c, term)) = leading.find(|(_, term)| !term.begun) {
+            let what = format!("c{c} leads in epoch {} and has never read what is recorded", term.epoch);
             return Violation { invariant: Invariant::LeadersBegin, what };
         }
         let open = self.laws.open();
         let nobody_runs =
-            |scan: &ScanId| !self.coordinators.iter().any(|c| c.reign.as_ref().is_some_and(|r| r.runs(*scan)));
+            |scan: &ScanId| !self.coordinators.iter().any(|c| c.term.as_ref().is_some_and(|r| r.runs(*scan)));
         let forgotten: Vec<&ScanId> = open.iter().filter(|scan| nobody_runs(scan)).collect();
         if forgotten.is_empty() {
             let what = format!("{} of {} scans ended, {open:?} run", self.laws.ended.len(), self.facts.scans.len());
@@ -355,7 +355,7 @@ impl World {
                 Ok(())
             }
             Happening::Cancel { scan } => {
-                let runs = |c: &usize| self.coordinators[*c].reign.as_ref().is_some_and(|r| r.runs(scan));
+                let runs = |c: &usize| self.coordinators[*c].term.as_ref().is_some_and(|r| r.runs(scan));
                 let runs = (0..self.coordinators.len()).find(runs);
                 runs.map_or(Ok(()), |coordinator| self.step(coordinator, Event::Cancelled { scan }))
             }
@@ -384,7 +384,7 @@ impl World {
             Happening::Detect { from, machine, life } => self.detect(from, machine, life),
             Happening::Ping { coordinator, serial, machine, life } => self.ping(coordinator, serial, machine, life),
             Happening::Checked { coordinator, serial, scan, piece, found } => {
-                match self.reign(coordinator, serial).is_some() {
+                match self.term(coordinator, serial).is_some() {
                     true => self.step(coordinator, Event::Checked { scan, piece, found }),
                     false => Ok(()),
                 }
@@ -415,7 +415,7 @@ impl World {
         let restart_ms = fault.lasts_ms.min(2_000) + 30;
         // Mostly the one that leads: the others have little to lose.
         let any = fault.machine % self.coordinators.len();
-        let leading = (0..self.coordinators.len()).find(|&c| self.coordinators[c].reign.is_some());
+        let leading = (0..self.coordinators.len()).find(|&c| self.coordinators[c].term.is_some());
         let coordinator = if fault.machine.is_multiple_of(4) { any } else { leading.unwrap_or(any) };
         match fault.kind {
             Kind::Kill => self.kill(machine, restart_ms),

@@ -448,7 +448,7 @@ impl Scans {
     }
 
     /// Takes in a scan that was accepted before, however many there are.
-    pub fn adopt(&self, scan: Arc<Scan>) {
+    pub fn recover(&self, scan: Arc<Scan>) {
         let ended = scan.has_ended();
         let name = scan.name.clone();
         self.inner().insert(scan);
