@@ -91,7 +91,7 @@ fn text(result: &Result<Plan, Vec<Diagnostic>>) -> String {
 }
 
 /// The plans of `items` in all surroundings that formulas can see.
-fn plans(items: &[String], schema: &Schema) -> String {
+fn plans(function: &Function, items: &[String], schema: &Schema) -> String {
     let mut all = text(&compile_expressions(items, "test", schema));
     let over = |condition: &str, adjust: Option<&str>, origin: Option<bool>| {
         let document = ScanDocument {
@@ -102,12 +102,15 @@ fn plans(items: &[String], schema: &Schema) -> String {
         };
         text(&compile_scan(&document, schema))
     };
-    for item in items {
-        let condition = format!("iff({item} != 1, 1, 2) > 1");
+    for (item, output) in items.iter().zip(function.outputs) {
+        let (condition, number) = match output.kind {
+            Kind::Bool => (format!("iff({item}, 1, 2) > 1"), format!("count({item}, 2)")),
+            Kind::Num => (format!("iff({item} != 1, 1, 2) > 1"), item.clone()),
+        };
         for (adjust, origin) in [(Some("none"), None), (Some("split"), None), (None, Some(true)), (None, Some(false))] {
             all.push_str(&over(&condition, adjust, origin));
         }
-        all.push_str(&over(&format!("tf('1w', {item}) > ref('SPY', {item})"), None, Some(true)));
+        all.push_str(&over(&format!("tf('1w', {number}) > ref('SPY', {number})"), None, Some(true)));
     }
     all
 }
@@ -118,12 +121,12 @@ fn main() {
         println!("{} {:?} {}", function.name, function.aliases, function.group);
         println!("  {} | {} | {}", function.summary, function.formula, function.reference);
         println!("  {:?} {:?} {:?}", function.series, function.params, function.outputs);
-        println!("{}", plans(&sample(function), &schema));
+        println!("{}", plans(function, &sample(function), &schema));
         for call in calls(function) {
             let field = |name: &str| if function.outputs.len() > 1 { format!(".{name}") } else { String::new() };
             let items: Vec<String> = function.outputs.iter().map(|o| format!("{call}{}", field(o.name))).collect();
             let mut hash = DefaultHasher::new();
-            plans(&items, &schema).hash(&mut hash);
+            plans(function, &items, &schema).hash(&mut hash);
             println!("{:016x} {call}", hash.finish());
         }
     }
