@@ -1,4 +1,5 @@
-//! Every indicator equals TA-Lib's reference output: within 1e-9 relative, defined exactly where TA-Lib is.
+//! Every indicator equals its reference output, TA-Lib's or that of an independent program: within 1e-9 relative, defined
+//! exactly where the reference is.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,6 +7,7 @@ use std::path::PathBuf;
 
 use flate2::read::GzDecoder;
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
+use trawl_plan::catalogue::{Function, functions};
 use trawl_plan::{Schema, compile_expressions};
 
 const TOLERANCE: f64 = 1e-9;
@@ -17,6 +19,9 @@ const COLUMNS: usize = 1604;
 
 /// Outputs that are whole numbers in TA-Lib and so cannot be NaN there.
 const INTEGERS: [&str; 6] = ["integer", "trend", "minidx", "maxidx", "swinghigh", "swinglow"];
+
+/// The columns that reference calls may read.
+const BARS: [&str; 7] = ["open", "high", "low", "close", "volume", "periods", "unit"];
 
 /// Column name -> cells, `None` where empty.
 pub type Table = BTreeMap<String, Vec<Option<f64>>>;
@@ -96,9 +101,7 @@ fn every_indicator_equals_talib_on_every_golden_column() {
     for series in ["AAPL", "IBM", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"] {
         let input = read(&format!("{series}.input.csv.gz"));
         let golden = read(&format!("{series}.csv.gz"));
-        let schema = Schema::of_columns(
-            ["open", "high", "low", "close", "volume", "periods", "unit"].map(str::to_owned).to_vec(),
-        );
+        let schema = Schema::of_columns(BARS.map(str::to_owned).to_vec());
         for case in cases().iter().filter(|c| c.series.iter().any(|s| s == series)) {
             let call = case.call();
             let single = case.outputs.len() == 1;
@@ -149,6 +152,68 @@ fn every_indicator_equals_talib_on_every_golden_column() {
         worst.0,
         worst.1
     );
+}
+
+/// Cells of a file of reference values: series and bar first, then a column a call.
+fn reference_values(file: &str) -> (Vec<String>, Vec<Vec<String>>) {
+    let path = folder().join("..").join(file);
+    let mut reader = csv::Reader::from_path(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let cells = |record: &csv::StringRecord| record.iter().map(str::to_owned).collect::<Vec<String>>();
+    let headers = cells(reader.headers().expect("a header"));
+    (headers, reader.records().map(|record| cells(&record.expect("a row"))).collect())
+}
+
+/// What of a function differs from the reference values that its declaration names.
+fn differences(function: &Function, file: &str) -> Vec<String> {
+    let (headers, rows) = reference_values(file);
+    assert_eq!(headers[..2], ["series", "bar"], "{file}");
+    let calls = &headers[2..];
+    for output in function.outputs {
+        let of_output = |call: &&String| function.outputs.len() == 1 || call.ends_with(&format!(".{}", output.name));
+        let told: Vec<&String> = calls.iter().filter(of_output).collect();
+        let own = told.iter().all(|call| call.starts_with(&format!("{}(", function.name)));
+        let defaults = told.iter().any(|call| call.starts_with(&format!("{}()", function.name)));
+        assert!(
+            own && defaults && told.len() > 1,
+            "{file} has defaults and other arguments of {}: {told:?}",
+            output.name
+        );
+    }
+    let plan = compile_expressions(calls, "test", &Schema::of_columns(BARS.map(str::to_owned).to_vec()));
+    let plan = plan.unwrap_or_else(|d| panic!("{file}: {}", d[0]));
+    let mut wrong = Vec::new();
+    for rows in rows.chunk_by(|a, b| a[0] == b[0]) {
+        let input = read(&format!("{}.input.csv.gz", rows[0][0]));
+        let first = |name: &String| input[name][..rows.len()].iter().map(|x| x.unwrap_or(f64::NAN)).collect();
+        let data: Vec<Vec<f64>> = plan.columns.iter().map(first).collect();
+        let symbol = SymbolInput { columns: data.iter().map(Vec::as_slice).collect(), visible: rows.len() };
+        let got = evaluate_all(plan.program(), &symbol, &NoCancel).expect("not cancelled");
+        for ((at, call), got) in calls.iter().enumerate().zip(&got) {
+            let wanted: Vec<Option<f64>> = rows.iter().map(|row| row[at + 2].parse().ok()).collect();
+            assert!(wanted.iter().flatten().count() > 1, "{file}: {call} has no values on {}", rows[0][0]);
+            for (bar, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+                assert_eq!(rows[bar][1], bar.to_string(), "{file}: bars are counted from the first one");
+                let agree = match wanted {
+                    None => got.is_nan(),
+                    Some(wanted) => (got - wanted).abs() <= TOLERANCE * wanted.abs().max(1.0),
+                };
+                if !agree {
+                    wrong.push(format!("{call} on {} bar {bar}: {got}, reference {wanted:?}", rows[0][0]));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_indicator_with_reference_values_of_its_own_equals_them() {
+    let with_values = || functions().filter_map(|f| f.values.map(|file| (f, file)));
+    let wrong: Vec<String> = with_values().flat_map(|(function, file)| differences(function, file)).collect();
+    assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+    let names: Vec<&str> = with_values().map(|(function, _)| function.name).collect();
+    println!("reference values of {names:?} agree");
+    assert!(!names.is_empty(), "no function names a file");
 }
 
 /// TA-Lib 0.8.2 takes a range for none up to 1e-14 of the sizes of its two ends, and in CCI a deviation up

@@ -23,6 +23,7 @@ pub(super) const LIST: &[Function] = &[
         .reference(Reference::Language)
         .series(&[HIGH, LOW, CLOSE, VOLUME])
         .params(&[ANCHOR])
+        .fused(&[Fused::SumOver])
         .number(anchored),
     Function::new("avwap_bands", GROUP)
         .summary("bands around an anchored volume-weighted average price")
@@ -41,6 +42,7 @@ pub(super) const LIST: &[Function] = &[
             output("l2", &[]),
             output("l3", &[]),
         ])
+        .fused(&[Fused::SumOver, Fused::PlusScaled])
         .numbers(bands),
 ];
 

@@ -31,6 +31,7 @@ pub(super) const LIST: &[Function] = &[
         )
         .series(&[REAL])
         .params(&[period(30, 1)])
+        .fused(&[Fused::Apart])
         .number(|f| f.x().average(KAMA, f.bars(0))),
     Function::new("dema", GROUP)
         .summary("double exponential moving average")
@@ -65,6 +66,7 @@ pub(super) const LIST: &[Function] = &[
                 default: ParamDefault::Value(T3_FACTOR),
             },
         ])
+        .fused(&[Fused::PlusScaled])
         .number(|f| f.x().t3(f.bars(0), f.real(1))),
     Function::new("hma", GROUP)
         .summary("Hull's moving average")

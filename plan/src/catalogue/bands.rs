@@ -19,6 +19,7 @@ pub(super) const LIST: &[Function] = &[
             average("matype"),
         ])
         .outputs(&[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])])
+        .fused(&[Fused::Bands])
         .numbers(|f| {
             let (x, p) = (f.x(), f.bars(0));
             let middle = x.average(f.bars(3), p);
@@ -33,6 +34,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[HIGH, LOW])
         .params(&[period(20, 2)])
         .outputs(&[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])])
+        .fused(&[Fused::PairOver])
         .numbers(|f| {
             let ([high, low], p) = (f.series(), f.bars(0));
             let (upper, lower) = (high.highest(p), low.lowest(p));

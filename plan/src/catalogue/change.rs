@@ -58,6 +58,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[REAL])
         .params(&[bars("wmaperiod", 10, 1), bars("roc1period", 11, 1), bars("roc2period", 14, 1)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::PlusScaled])
         .number(|f| {
             let [first, second] = [1, 2].map(|i| 100.0 * f.x().rate_of_change(f.bars(i)));
             (first + second).wma(f.bars(0))
@@ -72,6 +73,7 @@ pub(super) const LIST: &[Function] = &[
         .params(&[bars("firstperiod", 25, 2), bars("secondperiod", 13, 2)])
         .scaling(Scaling::PURE)
         .sums_signed()
+        .fused(&[Fused::Apart])
         .number(|f| {
             let change = f.x().change(1);
             let [m, a] = [change, change.abs()].map(|part| part.ema(f.bars(0)).ema(f.bars(1)));
@@ -103,6 +105,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[REAL])
         .params(&[period(10, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Apart])
         .number(|f| {
             let (x, p) = (f.x(), f.bars(0));
             let path = x.path(p);
@@ -119,6 +122,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[REAL])
         .params(&[period(28, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Apart])
         .number(|f| {
             let (x, p) = (f.x(), f.bars(0));
             (x.highest(p) - x.lowest(p)).ratio_or_zero(x.path(p))

@@ -100,7 +100,7 @@ pub enum Fused {
     /// Stochastic %K: the place in a range.
     Within,
     /// Distance from a mean in deviations.
-    Standing,
+    ZScore,
     /// Money flow of both directions.
     Flows,
     /// One of two parts in percent of both.

@@ -29,6 +29,7 @@ pub(super) const LIST: &[Function] = &[
         .series(BAR)
         .params(&[period(14, 1)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange])
         .number(|f| indicator(f, PLUS)),
     Function::new("minus_di", GROUP)
         .summary("minus directional indicator, 0 to 100")
@@ -39,6 +40,7 @@ pub(super) const LIST: &[Function] = &[
         .series(BAR)
         .params(&[period(14, 1)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange])
         .number(|f| indicator(f, MINUS)),
     Function::new("dx", GROUP)
         .summary("directional movement index, 0 to 100")
@@ -46,6 +48,7 @@ pub(super) const LIST: &[Function] = &[
         .series(BAR)
         .params(&[period(14, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange, Fused::Apart])
         .number(|f| {
             let [apart, total] = apart(f);
             100.0 * apart.ratio_or_zero(total)
@@ -59,6 +62,7 @@ pub(super) const LIST: &[Function] = &[
         .series(BAR)
         .params(&[period(14, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Directional])
         .number(adx),
     Function::new("adxr", GROUP)
         .summary("average directional index rating")
@@ -66,6 +70,7 @@ pub(super) const LIST: &[Function] = &[
         .series(BAR)
         .params(&[period(14, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::PairOver, Fused::Directional])
         .number(|f| {
             let now = adx(f);
             (now + now.lag(f.bars(0) - 1)) / 2.0
@@ -101,6 +106,7 @@ pub(super) const LIST: &[Function] = &[
         .params(&[period(14, 1)])
         .outputs(&[output("plusvi", &["plus"]), output("minusvi", &["minus"])])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange, Fused::Apart])
         .numbers(|f| {
             let ([high, low, close], p) = (f.series(), f.bars(0));
             let range = true_range(high, low, close).sum(p);

@@ -13,6 +13,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[REAL])
         .params(&[period(14, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Strength])
         .number(|f| f.x().relative_strength(f.bars(0))),
     Function::new("macd", MOMENTUM)
         .summary("moving average convergence/divergence")
@@ -23,6 +24,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[REAL])
         .params(&[bars("fastperiod", 12, 2), bars("slowperiod", 26, 2), bars("signalperiod", 9, 1)])
         .outputs(MACD)
+        .fused(&[Fused::Convergence])
         .numbers(|f| {
             let (x, fast, slow) = (f.x(), f.bars(0).min(f.bars(1)), f.bars(0).max(f.bars(1)));
             let line = x.step(Op::Exponential { p: fast, delay: slow - fast }) - x.ema(slow);
@@ -39,6 +41,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[HIGH, LOW, CLOSE])
         .params(&[period(14, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::SumOver, Fused::ZScore])
         .number(|f| {
             let ([high, low, close], p) = (f.series(), f.bars(0));
             let t = typical(high, low, close);
@@ -57,6 +60,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[HIGH, LOW, CLOSE, VOLUME])
         .params(&[period(14, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::SumOver, Fused::Flows, Fused::Share])
         .number(|f| {
             let ([high, low, close, volume], p) = (f.series(), f.bars(0));
             let t = typical(high, low, close);
@@ -73,6 +77,7 @@ pub(super) const LIST: &[Function] = &[
         .formula("Wilder's mean of max(high - low, |high - close[1]|, |low - close[1]|)")
         .series(&[HIGH, LOW, CLOSE])
         .params(&[period(14, 1)])
+        .fused(&[Fused::AverageRange])
         .number(|f| {
             let [high, low, close] = f.series();
             true_range(high, low, close).wilder(f.bars(0))

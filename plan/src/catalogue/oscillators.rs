@@ -15,12 +15,14 @@ pub(super) const LIST: &[Function] = &[
         .formula("sma(fastperiod) - sma(slowperiod) of (high + low)/2")
         .series(RANGE)
         .params(&[bars("fastperiod", 5, 2), bars("slowperiod", 34, 2)])
+        .fused(&[Fused::PairOver])
         .number(awesome),
     Function::new("ac", MOMENTUM)
         .summary("accelerator oscillator")
         .formula("ao - sma(ao, signalperiod)")
         .series(RANGE)
         .params(&[bars("fastperiod", 5, 2), bars("slowperiod", 34, 2), bars("signalperiod", 5, 2)])
+        .fused(&[Fused::PairOver])
         .number(|f| {
             let oscillator = awesome(f);
             oscillator - oscillator.mean(f.bars(2))
@@ -123,6 +125,7 @@ pub(super) const LIST: &[Function] = &[
         .series(PRICE)
         .params(&[period(5, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::PlusScaled])
         .number(|f| {
             let (x, p) = (f.x(), f.bars(0));
             let forecast = x.regression(p, (f64::from(p) + 1.0) / 2.0).lag(1);
@@ -146,6 +149,7 @@ pub(super) const LIST: &[Function] = &[
         .series(BODY)
         .params(&[period(14, 2)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Share])
         .number(|f| {
             let [open, close] = f.series();
             let [g, l] = (close - open).rises_and_falls().map(|part| part.sum(f.bars(0)));
@@ -170,6 +174,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[HIGH, LOW, CLOSE])
         .params(&[bars("timeperiod1", 7, 1), bars("timeperiod2", 14, 1), bars("timeperiod3", 28, 1)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange, Fused::SumOver])
         .number(|f| {
             let [high, low, close] = f.series();
             let pressure = close - low.minimum(close.lag(1));

@@ -36,6 +36,7 @@ pub(super) const LIST: &[Function] = &[
             Param { name: "nbdev", kind: ParamType::Real { min: -3e37, max: 3e37 }, default: ParamDefault::Value(2.0) },
         ])
         .outputs(&[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])])
+        .fused(&[Fused::TrueRange, Fused::SumOver, Fused::PlusScaled, Fused::MinusScaled])
         .numbers(|f| {
             let ([high, low, close], p, atr) = (f.series(), f.bars(0), f.bars(1));
             // TA-Lib seeds each where the later one starts.
@@ -45,17 +46,39 @@ pub(super) const LIST: &[Function] = &[
             let band = f.real(2) * range;
             vec![middle + band, middle.where_finite(band), middle - band]
         }),
+    Function::new("cks", GROUP)
+        .summary("Chande Kroll stop: stops of longs and shorts off the extremes by a multiple of the range")
+        .formula(
+            "long = lowest over q of lowest low over p + x*atr(p); short = highest over q of highest high over p - x*atr(p)",
+        )
+        .reference(Reference::Values("Chande and Kroll, The New Technical Trader (1994)", "cks.csv"))
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[
+            bars("p", 10, 1),
+            real("x", ParamType::Real { min: 0.0, max: 3e37 }, 1.0),
+            bars("q", 9, 1),
+        ])
+        .outputs(&[output("long", &[]), output("short", &[])])
+        .fused(&[Fused::AverageRange, Fused::PlusScaled, Fused::MinusScaled])
+        .numbers(|f| {
+            let ([high, low, close], p, q) = (f.series(), f.bars(0), f.bars(2));
+            let room = f.real(1) * true_range(high, low, close).wilder(p);
+            let (long, short) = (low.lowest(p) + room, high.highest(p) - room);
+            vec![long.lowest(q), short.highest(q)]
+        }),
     Function::new("midpoint", GROUP)
         .summary("middle of the range of a window")
         .formula("(highest value + lowest value)/2")
         .series(&[REAL])
         .params(&[period(14, 2)])
+        .fused(&[Fused::PairOver])
         .number(|f| middle(f.x(), f.x(), f.bars(0))),
     Function::new("midprice", GROUP)
         .summary("middle of the price range of a window")
         .formula("(highest high + lowest low)/2")
         .series(&[HIGH, LOW])
         .params(&[period(14, 2)])
+        .fused(&[Fused::PairOver])
         .number(|f| {
             let [high, low] = f.series();
             middle(high, low, f.bars(0))
@@ -89,6 +112,7 @@ pub(super) const LIST: &[Function] = &[
             },
         ])
         .outputs(&[output("supertrend", &["line"]), output("trend", &[]).pure()])
+        .fused(&[Fused::PairOver, Fused::PlusScaled, Fused::MinusScaled, Fused::AverageRange])
         .numbers(|f| {
             let [high, low, close] = f.series();
             let band = f.real(1) * true_range(high, low, close).wilder(f.bars(0));

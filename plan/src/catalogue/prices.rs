@@ -18,6 +18,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("average price of the bar")
         .formula("(open + high + low + close)/4")
         .series(&[OPEN, HIGH, LOW, CLOSE])
+        .fused(&[Fused::SumOver])
         .number(|f| {
             let [open, high, low, close] = f.series();
             (high + low + close + open) / 4.0
@@ -35,6 +36,7 @@ pub(super) const LIST: &[Function] = &[
             output("halow", &["low"]),
             output("haclose", &["close"]),
         ])
+        .fused(&[Fused::SumOver])
         .numbers(|f| {
             let [open, high, low, close] = f.series();
             let candle_close = (open + high + low + close) / 4.0;
@@ -47,6 +49,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("median price of the bar")
         .formula("(high + low)/2")
         .series(&[HIGH, LOW])
+        .fused(&[Fused::PairOver])
         .number(|f| {
             let [high, low] = f.series();
             (high + low) / 2.0
@@ -55,6 +58,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("typical price of the bar")
         .formula("(high + low + close)/3")
         .series(&[HIGH, LOW, CLOSE])
+        .fused(&[Fused::SumOver])
         .number(|f| {
             let [high, low, close] = f.series();
             typical(high, low, close)
@@ -63,6 +67,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("price of the bar weighted to the close")
         .formula("(high + low + 2*close)/4")
         .series(&[HIGH, LOW, CLOSE])
+        .fused(&[Fused::SumOver])
         .number(|f| {
             let [high, low, close] = f.series();
             (high + low + 2.0 * close) / 4.0

@@ -41,6 +41,7 @@ pub(super) const LIST: &[Function] = &[
         .formula("mean + slope*(timeperiod-1)/2")
         .series(&[REAL])
         .params(&[period(14, 2)])
+        .fused(&[Fused::PlusScaled])
         .number(|f| along(f, |p| (p - 1.0) / 2.0)),
     Function::new("linearreg_slope", GROUP)
         .aliases(&["slope"])
@@ -61,12 +62,14 @@ pub(super) const LIST: &[Function] = &[
         .formula("mean - slope*(timeperiod-1)/2")
         .series(&[REAL])
         .params(&[period(14, 2)])
+        .fused(&[Fused::PlusScaled])
         .number(|f| along(f, |p| (1.0 - p) / 2.0)),
     Function::new("tsf", GROUP)
         .summary("time series forecast: the least-squares line through a window, one bar ahead")
         .formula("mean + slope*(timeperiod+1)/2")
         .series(&[REAL])
         .params(&[period(14, 2)])
+        .fused(&[Fused::PlusScaled])
         .number(|f| along(f, |p| (p + 1.0) / 2.0)),
     Function::new("percentile", GROUP)
         .summary("value that the given percent of a window do not exceed")

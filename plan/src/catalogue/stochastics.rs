@@ -22,6 +22,7 @@ pub(super) const LIST: &[Function] = &[
         ])
         .outputs(&[output("slowk", &["k"]), output("slowd", &["d"])])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Within])
         .numbers(|f| {
             let [k, d] = slow(f);
             vec![k.where_finite(d), d]
@@ -36,6 +37,7 @@ pub(super) const LIST: &[Function] = &[
         .params(&[bars("fastk_period", 5, 1), bars("fastd_period", 3, 1), average("fastd_matype")])
         .outputs(&[output("fastk", &["k"]), output("fastd", &["d"])])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Within])
         .numbers(|f| {
             let [high, low, close] = f.series();
             let k = place(high, low, close, f.bars(0));
@@ -49,6 +51,7 @@ pub(super) const LIST: &[Function] = &[
         .params(&[period(14, 2), bars("fastk_period", 5, 1), bars("fastd_period", 3, 1), average("fastd_matype")])
         .outputs(&[output("fastk", &["k"]), output("fastd", &["d"])])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::Within, Fused::Strength])
         .numbers(|f| {
             let index = f.x().relative_strength(f.bars(0));
             let k = place(index, index, index, f.bars(1));
@@ -68,6 +71,7 @@ pub(super) const LIST: &[Function] = &[
         ])
         .outputs(&[output("k", &["slowk"]), output("d", &["slowd"]), output("j", &[])])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::MinusScaled, Fused::Within])
         .numbers(|f| {
             let [k, d] = slow(f);
             let k = k.where_finite(d);
@@ -104,6 +108,7 @@ pub(super) const LIST: &[Function] = &[
         .outputs(&[output("smi", &["line"]), output("smisignal", &["signal"])])
         .scaling(Scaling::PURE)
         .sums_signed()
+        .fused(&[Fused::MinusScaled])
         .numbers(|f| {
             let ([high, low, close], p) = (f.series(), f.bars(0));
             let (highest, lowest) = (high.highest(p), low.lowest(p));

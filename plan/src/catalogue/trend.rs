@@ -103,6 +103,7 @@ pub(super) const LIST: &[Function] = &[Function::new("atc", GROUP)
     ])
     .check(conflict)
     .scaling(Scaling::PURE)
+    .fused(&[Fused::TrendMeans])
     .numbers(build)];
 
 /// The nine lengths of a family, in the order in which they are added up.

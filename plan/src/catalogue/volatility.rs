@@ -47,6 +47,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[HIGH, LOW, CLOSE])
         .params(&[period(14, 1)])
         .scaling(Scaling::PURE)
+        .fused(&[Fused::AverageRange])
         .number(|f| {
             let ([high, low, close], p) = (f.series(), f.bars(0));
             let range = true_range(high, low, close);
@@ -76,6 +77,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("true range")
         .formula("max(high - low, |high - close[1]|, |low - close[1]|)")
         .series(&[HIGH, LOW, CLOSE])
+        .fused(&[Fused::TrueRange])
         .number(|f| {
             let [high, low, close] = f.series();
             true_range(high, low, close)

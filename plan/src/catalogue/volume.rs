@@ -19,6 +19,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("volume-weighted average price over the whole history")
         .formula("running sum of t*volume / running sum of volume, t = (high + low + close)/3")
         .series(&[HIGH, LOW, CLOSE, VOLUME])
+        .fused(&[Fused::SumOver, Fused::Weighed])
         .number(|f| {
             let [high, low, close, volume] = f.series();
             running(typical(high, low, close), volume)

@@ -1,7 +1,7 @@
 //! Patterns of four and five bars, and those that wait for a later bar.
 
-use super::super::Function;
 use super::super::expression::{Num, Truth};
+use super::super::{Function, Fused};
 use super::candle::{Bar, Candles};
 use super::{pattern, penetration};
 
@@ -12,6 +12,7 @@ pub(crate) const LIST: &[Function] = &[
         "1st white; 2nd to 4th black without lower shadows, lower closes, the 2nd's below the 1st's high; 3rd and \
          4th open inside the body before: -100",
     )
+    .fused(&[])
     .pattern(13, |c| {
         let [white, first, second, third] = c.bars();
         let crows = [first, second, third];
@@ -28,6 +29,7 @@ pub(crate) const LIST: &[Function] = &[
          with lower ones; 4th of the other colour, opens beyond the 3rd's close, closes beyond the 1st's open; \
          white: 100, black: -100",
     )
+    .fused(&[])
     .pattern(8, |c| {
         let [first, second, third, strike] = c.bars();
         let row = first.same_colour(second) & second.same_colour(third) & third.other_colour(strike);
@@ -69,6 +71,7 @@ pub(crate) const LIST: &[Function] = &[
         "four black bars; 1st and 2nd without shadows; the 3rd's body below the 2nd's, its upper shadow up into \
          the 2nd's body; 4th around the 3rd with its shadows: 100",
     )
+    .fused(&[])
     .pattern(13, |c| {
         let bars @ [first, second, third, last] = c.bars();
         let black = c.every(&bars, Bar::black);
@@ -83,6 +86,7 @@ pub(crate) const LIST: &[Function] = &[
         "2nd bar inside the 1st; 3rd with lower high and low: 100, higher: -100; then, up to three bars later, the \
          first close above the 2nd's high: 200, or below its low: -200",
     )
+    .fused(&[])
     .pattern(5, |c| {
         let [first, second, third] = c.bars();
         let inside = second.inside(first);
@@ -95,6 +99,7 @@ pub(crate) const LIST: &[Function] = &[
          100, or higher, near its high: -100; then, up to three bars later, the first close above the 3rd's high: \
          200, or below its low: -200",
     )
+    .fused(&[])
     .pattern(10, |c| {
         let [first, second, third, fourth] = c.bars();
         let nested = second.inside(first) & third.inside(second);
@@ -108,6 +113,7 @@ pub(crate) const LIST: &[Function] = &[
         "1st to 3rd black with lower opens and closes; 4th black with an upper shadow; 5th white, opens above the \
          4th's open, closes above its high: 100",
     )
+    .fused(&[])
     .pattern(14, |c| {
         let [first, second, third, fourth, last] = c.bars();
         let down = [first, second, third];
@@ -124,6 +130,7 @@ pub(crate) const LIST: &[Function] = &[
          close, closes above the highest high of the three: 100",
     )
     .params(&[penetration(0.5)])
+    .fused(&[Fused::Apart, Fused::MinusScaled])
     .pattern(14, |c| {
         let [first, second, third, fourth, last] = c.bars();
         let short = c.every(&[second, third, fourth], Bar::short);

@@ -10,7 +10,7 @@ pub(super) mod triples;
 
 pub(super) use candle::{Candles, shape};
 
-use super::{CLOSE, Function, HIGH, LOW, OPEN, Param, ParamDefault, ParamType, Scaling};
+use super::{CLOSE, Function, Fused, HIGH, LOW, OPEN, Param, ParamDefault, ParamType, Scaling};
 
 /// Heading of the patterns.
 pub(super) const GROUP: &str = "Pattern recognition";
@@ -26,6 +26,8 @@ const fn pattern(name: &'static str, summary: &'static str, formula: &'static st
         .series(&[OPEN, HIGH, LOW, CLOSE])
         .integer()
         .scaling(Scaling::PURE)
+        // The body's length.
+        .fused(&[Fused::Apart])
 }
 
 /// How far the last body must reach into an earlier one, as a share of the earlier one.

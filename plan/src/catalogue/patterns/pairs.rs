@@ -1,7 +1,7 @@
 //! Patterns of two bars.
 
-use super::super::Function;
 use super::super::expression::{Num, Truth};
+use super::super::{Function, Fused};
 use super::candle::{Bar, Candles};
 use super::{pattern, penetration};
 
@@ -23,6 +23,7 @@ pub(crate) const LIST: &[Function] = &[
          penetration * body: -100",
     )
     .params(&[penetration(0.5)])
+    .fused(&[Fused::Apart, Fused::MinusScaled])
     .pattern(11, |c| {
         let [first, second] = c.bars();
         let deep = first.close() - first.body() * c.penetration();
@@ -45,6 +46,7 @@ pub(crate) const LIST: &[Function] = &[
         "bodies of opposite colours, the 2nd around the 1st: 100 for white, -100 for black; 80 and -80 when one \
          end of the bodies is equal",
     )
+    .fused(&[])
     .pattern(2, |c| {
         let [first, second] = c.bars();
         let (top, bottom) = (second.top(), second.bottom());
@@ -152,6 +154,7 @@ pub(crate) const LIST: &[Function] = &[
         "matching low: two black bodies with equal closes",
         "two black bars, the 2nd's close equal to the 1st's: 100",
     )
+    .fused(&[])
     .pattern(6, |c| {
         let [first, second] = c.bars();
         let matching = second.close().about(first.close(), first.equal());
@@ -171,6 +174,7 @@ pub(crate) const LIST: &[Function] = &[
         "piercing: a long white body from below a long black one into its upper half",
         "1st long black; 2nd long white, opens below the 1st's low, closes inside its body, above the middle: 100",
     )
+    .fused(&[Fused::Apart, Fused::PlusScaled])
     .pattern(11, |c| {
         let [first, second] = c.bars();
         let upper_half = second.close().between(first.close() + first.body() * 0.5, first.open());
@@ -204,6 +208,7 @@ pub(crate) const LIST: &[Function] = &[
         "1st long black; 2nd white, opens below the 1st's low, closes above its close, at most at the middle of \
          its body: -100",
     )
+    .fused(&[Fused::Apart, Fused::PlusScaled])
     .pattern(11, |c| {
         let [first, second] = c.bars();
         let (close, neck) = (second.close(), first.close());

@@ -1,6 +1,6 @@
 //! Patterns of one bar, judged by the ten bars before it.
 
-use super::super::Function;
+use super::super::{Function, Fused};
 use super::pattern;
 
 pub(crate) const LIST: &[Function] = &[
@@ -83,6 +83,7 @@ pub(crate) const LIST: &[Function] = &[
         "rickshaw man: a long-legged doji in the middle of its bar",
         "doji, both shadows longer than the body, the body at or near the middle of the bar: 100",
     )
+    .fused(&[Fused::Apart, Fused::PlusScaled])
     .pattern(10, |c| {
         let bar = c.at(0);
         let middle = bar.low() + bar.range() * 0.5;

@@ -1,7 +1,7 @@
 //! Patterns of three bars.
 
-use super::super::Function;
 use super::super::expression::Truth;
+use super::super::{Function, Fused};
 use super::candle::{Bar, Candles};
 use super::{pattern, penetration};
 
@@ -39,6 +39,7 @@ pub(crate) const LIST: &[Function] = &[
         "2nd around the 1st's body, of the opposite colour; 3rd closes beyond the 2nd's close: 100 for a white \
          2nd, -100 for a black one",
     )
+    .fused(&[])
     .pattern(3, |c| {
         let [first, second, third] = c.bars();
         let around = second.top().above(first.top()) & second.bottom().below(first.bottom());
@@ -82,6 +83,7 @@ pub(crate) const LIST: &[Function] = &[
          one",
     )
     .params(&[penetration(0.3)])
+    .fused(&[Fused::Apart, Fused::PlusScaled, Fused::MinusScaled])
     .pattern(12, |c| {
         let [first, baby, third] = c.bars();
         let sizes = first.long() & baby.doji() & !third.small();
@@ -113,6 +115,7 @@ pub(crate) const LIST: &[Function] = &[
          less penetration * its body: -100",
     )
     .params(&[penetration(0.3)])
+    .fused(&[Fused::Apart, Fused::MinusScaled])
     .pattern(12, |c| {
         let [first, star, third] = c.bars();
         let above = star.doji() & star.body_above(first);
@@ -125,6 +128,7 @@ pub(crate) const LIST: &[Function] = &[
          less penetration * its body: -100",
     )
     .params(&[penetration(0.3)])
+    .fused(&[Fused::Apart, Fused::MinusScaled])
     .pattern(12, |c| {
         let [first, star, third] = c.bars();
         let above = star.small() & star.body_above(first);
@@ -149,6 +153,7 @@ pub(crate) const LIST: &[Function] = &[
         "identical three crows: three black bodies, each from where the one before closed",
         "three black bars without lower shadows, lower closes, each opens equal to the close before: -100",
     )
+    .fused(&[])
     .pattern(12, |c| {
         let bars = c.bars::<3>();
         let crows = c.every(&bars, |b| b.black() & b.no_lower());
@@ -164,6 +169,7 @@ pub(crate) const LIST: &[Function] = &[
          plus penetration * its body: 100",
     )
     .params(&[penetration(0.3)])
+    .fused(&[Fused::Apart, Fused::PlusScaled])
     .pattern(12, |c| {
         let [first, star, third] = c.bars();
         let below = star.doji() & star.body_below(first);
@@ -176,6 +182,7 @@ pub(crate) const LIST: &[Function] = &[
          plus penetration * its body: 100",
     )
     .params(&[penetration(0.3)])
+    .fused(&[Fused::Apart, Fused::PlusScaled])
     .pattern(12, |c| {
         let [first, star, third] = c.bars();
         let below = star.small() & star.body_below(first);
@@ -200,6 +207,7 @@ pub(crate) const LIST: &[Function] = &[
         "stick sandwich: a white bar between two black ones with equal closes",
         "1st and 3rd black with equal closes; 2nd white, its low above the 1st's close: 100",
     )
+    .fused(&[])
     .pattern(7, |c| {
         let [first, second, third] = c.bars();
         let colours = first.black() & second.white() & third.black();
@@ -268,6 +276,7 @@ pub(crate) const LIST: &[Function] = &[
         "1st and 2nd of one colour, the 2nd's body beyond a gap; 3rd of the other colour, opens inside the 2nd's \
          body, closes inside the 1st's; white with a gap up: 100, black with a gap down: -100",
     )
+    .fused(&[])
     .pattern(2, |c| {
         let [first, second, third] = c.bars();
         let opens = third.open().between(second.bottom(), second.top());
