@@ -8,17 +8,17 @@ const GROUP: &str = "Volume indicators";
 const ANCHORS: &[&str] =
     &["session", "daily", "weekly", "monthly", "high", "low", "hvol", "prev_high", "prev_low", "prev_hvol", "history"];
 
-const ANCHOR: Param = Param { name: "anchor", kind: ParamType::Choice(ANCHORS), default: ParamDefault::Value(0.0) };
+const ANCHOR: Param = param("anchor", ParamType::Choice(ANCHORS), 0.0);
 
 pub(super) const LIST: &[Function] = &[
     Function::new("avwap", GROUP)
         .summary("anchored volume-weighted average price")
         .formula(
             "sum of t*volume / sum of volume since the anchor, t = (high + low + close)/3; NA where no volume \
-                  was traded. Anchors: the first bar of the regular session, of the trading day ('daily'), week or \
-                  month; 'high', 'low', 'hvol': the bar of the day's highest high, lowest low or highest volume so \
-                  far, so it begins anew with each that is more extreme; 'prev_...': that bar of the day before; \
-                  'history': the first bar of all",
+             was traded. Anchors: the first bar of the regular session, of the trading day ('daily'), week or \
+             month; 'high', 'low', 'hvol': the bar of the day's highest high, lowest low or highest volume so \
+             far, so it begins anew with each that is more extreme; 'prev_...': that bar of the day before; \
+             'history': the first bar of all",
         )
         .reference(Reference::Language)
         .series(&[HIGH, LOW, CLOSE, VOLUME])
@@ -29,7 +29,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("bands around an anchored volume-weighted average price")
         .formula(
             "b = avwap(anchor); un, ln = b +- n*sqrt(sum of volume*(t - b)^2 / sum of volume) over timeperiod \
-                  bars, t = (high + low + close)/3",
+             bars, t = (high + low + close)/3",
         )
         .reference(Reference::Language)
         .series(&[HIGH, LOW, CLOSE, VOLUME])

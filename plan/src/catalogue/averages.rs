@@ -27,7 +27,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Kaufman's adaptive moving average")
         .formula(
             "k + c*(x - k), c = (e*(2/3 - 2/31) + 2/31)^2, e = |change over timeperiod| / sum of |changes|; \
-                  starts from the value before its first bar",
+             starts from the value before its first bar",
         )
         .series(&[REAL])
         .params(&[period(30, 1)])
@@ -55,24 +55,17 @@ pub(super) const LIST: &[Function] = &[
         .summary("Tillson's T3 moving average")
         .formula(
             "c1*e6 + c2*e5 + c3*e4 + c4*e3, en being n exponential means over each other; c1 = -v^3, c2 = \
-                  3(v^2 + v^3), c3 = -6v^2 - 3(v + v^3), c4 = 1 + 3v + 3v^2 + v^3, v = vfactor",
+             3(v^2 + v^3), c3 = -6v^2 - 3(v + v^3), c4 = 1 + 3v + 3v^2 + v^3, v = vfactor",
         )
         .series(&[REAL])
-        .params(&[
-            period(5, 1),
-            Param {
-                name: "vfactor",
-                kind: ParamType::Real { min: 0.0, max: 1.0 },
-                default: ParamDefault::Value(T3_FACTOR),
-            },
-        ])
+        .params(&[period(5, 1), param("vfactor", ParamType::Real { min: 0.0, max: 1.0 }, T3_FACTOR)])
         .fused(&[Fused::PlusScaled])
         .number(|f| f.x().t3(f.bars(0), f.real(1))),
     Function::new("hma", GROUP)
         .summary("Hull's moving average")
         .formula(
             "wma over sqrt(timeperiod) of 2*wma(timeperiod/2) - wma(timeperiod), both periods cut off to \
-                  whole numbers",
+             whole numbers",
         )
         .series(&[REAL])
         .params(&[period(20, 1)])
@@ -99,20 +92,12 @@ pub(super) const LIST: &[Function] = &[
         .summary("Ehlers' adaptive moving average and the average that follows it")
         .formula(
             "mama = a*x + (1-a)*mama, a = fastlimit / degrees that the phase of the cycle fell by, between \
-                  slowlimit and fastlimit; fama = the same of mama with a/2",
+             slowlimit and fastlimit; fama = the same of mama with a/2",
         )
         .series(&[REAL])
         .params(&[
-            Param {
-                name: "fastlimit",
-                kind: ParamType::Real { min: 0.01, max: 0.99 },
-                default: ParamDefault::Value(MESA_FAST),
-            },
-            Param {
-                name: "slowlimit",
-                kind: ParamType::Real { min: 0.01, max: 0.99 },
-                default: ParamDefault::Value(MESA_SLOW),
-            },
+            param("fastlimit", ParamType::Real { min: 0.01, max: 0.99 }, MESA_FAST),
+            param("slowlimit", ParamType::Real { min: 0.01, max: 0.99 }, MESA_SLOW),
         ])
         .outputs(&[output("mama", &[]), output("fama", &[])])
         .numbers(|f| [Mesa::Mama, Mesa::Fama].map(|result| f.x().mesa(f.real(0), f.real(1), result)).to_vec()),
@@ -120,7 +105,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("moving average with a period of each bar's own")
         .formula(
             "the average of matype over as many bars as periods says, cut off to a whole number and held \
-                  between minperiod and maxperiod; all start where maxperiod does",
+             between minperiod and maxperiod; all start where maxperiod does",
         )
         .series(&[REAL, num("periods", None)])
         .params(&[bars("minperiod", 2, 1), bars("maxperiod", 30, 1), average("matype")])

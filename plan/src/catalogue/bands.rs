@@ -9,16 +9,16 @@ pub(super) const LIST: &[Function] = &[
         .summary("Bollinger bands")
         .formula(
             "middleband = average; upperband = middle + nbdevup * population deviation; lowerband = middle - \
-                  nbdevdn * deviation",
+             nbdevdn * deviation",
         )
         .series(&[REAL])
         .params(&[
             period(20, 2),
-            Param { name: "nbdevup", kind: REAL_RANGE, default: ParamDefault::Value(2.0) },
+            param("nbdevup", REAL_RANGE, 2.0),
             Param { name: "nbdevdn", kind: REAL_RANGE, default: ParamDefault::SameAs("nbdevup") },
             average("matype"),
         ])
-        .outputs(&[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])])
+        .outputs(CHANNEL)
         .fused(&[Fused::Bands])
         .numbers(|f| {
             let (x, p) = (f.x(), f.bars(0));
@@ -33,7 +33,7 @@ pub(super) const LIST: &[Function] = &[
         .formula("upperband = highest high, lowerband = lowest low over timeperiod; middleband = their mean")
         .series(&[HIGH, LOW])
         .params(&[period(20, 2)])
-        .outputs(&[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])])
+        .outputs(CHANNEL)
         .fused(&[Fused::PairOver])
         .numbers(|f| {
             let ([high, low], p) = (f.series(), f.bars(0));

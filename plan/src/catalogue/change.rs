@@ -67,7 +67,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("true strength index, -100 to 100")
         .formula(
             "100*m/a; m the exponential mean over secondperiod of that over firstperiod of the changes, a the \
-                  same of their magnitudes; 0 where a is 0",
+             same of their magnitudes; 0 where a is 0",
         )
         .series(&[REAL])
         .params(&[bars("firstperiod", 25, 2), bars("secondperiod", 13, 2)])
@@ -83,7 +83,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Chande's momentum oscillator, smoothed by Wilder's mean, -100 to 100")
         .formula(
             "100*(g - l)/(g + l), g and l being Wilder's means of the gains and of the losses; 0 when both \
-                  are 0",
+             are 0",
         )
         .series(&[REAL])
         .params(&[period(14, 2)])
@@ -93,7 +93,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Chande's momentum oscillator, unsmoothed, -100 to 100")
         .formula(
             "100*(g - l)/(g + l), g and l being the sums of the gains and of the losses of timeperiod bars; 0 \
-                  when both are 0",
+             when both are 0",
         )
         .series(&[REAL])
         .params(&[period(14, 2)])
@@ -117,7 +117,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("vertical horizontal filter")
         .formula(
             "(highest - lowest value of timeperiod bars) / sum of |x - x[1]| over timeperiod; 0 where nothing \
-                  moves",
+             moves",
         )
         .series(&[REAL])
         .params(&[period(28, 2)])

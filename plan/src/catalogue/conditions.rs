@@ -24,7 +24,7 @@ pub(super) const LIST: &[Function] = &[
         .formula("Kleene or over n bars")
         .reference(Reference::Language)
         .series(&[condition("c")])
-        .params(&[count_of_bars()])
+        .params(&[count_of_bars(1)])
         .watches_condition()
         .scaling(Scaling::PURE)
         .condition(|f| f.condition().step(Op::Within(f.bars(0)))),
@@ -33,7 +33,7 @@ pub(super) const LIST: &[Function] = &[
         .formula("Kleene and over n bars; a bar before the first is NA")
         .reference(Reference::Language)
         .series(&[condition("c")])
-        .params(&[count_of_bars()])
+        .params(&[count_of_bars(1)])
         .watches_condition()
         .scaling(Scaling::PURE)
         .condition(|f| f.condition().streak(f.bars(0))),
@@ -42,7 +42,7 @@ pub(super) const LIST: &[Function] = &[
         .formula("sum of c over n bars; NA when one of them is NA")
         .reference(Reference::Language)
         .series(&[condition("c")])
-        .params(&[count_of_bars()])
+        .params(&[count_of_bars(1)])
         .watches_condition()
         .scaling(Scaling::PURE)
         .number(|f| f.condition().as_number().sum(f.bars(0))),

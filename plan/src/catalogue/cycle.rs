@@ -35,7 +35,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("whether the price trends (1) or cycles (0)")
         .formula(
             "0 where sine and leadsine crossed less than half a period ago or the phase turns at the period's \
-                  rate; 1 otherwise, and where the smoothed price is 1.5 % or more off the trend line",
+             rate; 1 otherwise, and where the smoothed price is 1.5 % or more off the trend line",
         )
         .series(&[REAL])
         .integer()

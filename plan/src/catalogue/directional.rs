@@ -24,7 +24,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("plus directional indicator, 0 to 100")
         .formula(
             "100 * Wilder's sum of the plus directional movement / Wilder's sum of the true range; for one \
-                  bar the plain ratio",
+             bar the plain ratio",
         )
         .series(BAR)
         .params(&[period(14, 1)])
@@ -35,7 +35,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("minus directional indicator, 0 to 100")
         .formula(
             "100 * Wilder's sum of the minus directional movement / Wilder's sum of the true range; for one \
-                  bar the plain ratio",
+             bar the plain ratio",
         )
         .series(BAR)
         .params(&[period(14, 1)])
@@ -57,7 +57,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("average directional index, 0 to 100: strength of a trend whatever its direction")
         .formula(
             "Wilder's mean of 100*|+DI - -DI|/(+DI + -DI); each DI is 100 * Wilder's sum of the directional \
-                  movement / Wilder's sum of the true range",
+             movement / Wilder's sum of the true range",
         )
         .series(BAR)
         .params(&[period(14, 2)])
@@ -100,7 +100,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("vortex indicator")
         .formula(
             "plusvi = sum of |high - low[1]| / sum of the true range over timeperiod; minusvi = sum of |low - \
-                  high[1]| / the same; 0 where that is 0",
+             high[1]| / the same; 0 where that is 0",
         )
         .series(BAR)
         .params(&[period(14, 1)])
@@ -118,7 +118,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("swing highs and lows: 100 on the bar that confirms one, else 0")
         .formula(
             "the high (low) of rightbars ago is above (below) those of the leftbars before it and of the \
-                  rightbars since",
+             rightbars since",
         )
         .series(RANGE)
         .params(&[bars("leftbars", 2, 1), bars("rightbars", 2, 1)])

@@ -10,21 +10,21 @@ pub(super) const LIST: &[Function] = &[
         .formula("max of the last n values")
         .reference(Reference::Language)
         .series(&[num("x", Some("close"))])
-        .params(&[count_of_bars()])
+        .params(&[count_of_bars(1)])
         .number(|f| f.x().highest(f.bars(0))),
     Function::new("lowest", GROUP)
         .summary("lowest value of the last n bars")
         .formula("min of the last n values")
         .reference(Reference::Language)
         .series(&[num("x", Some("close"))])
-        .params(&[count_of_bars()])
+        .params(&[count_of_bars(1)])
         .number(|f| f.x().lowest(f.bars(0))),
     Function::new("highestbars", GROUP)
         .summary("bars since the highest value of the last n bars")
         .formula("0 when it is this bar's; of equal values the latest counts")
         .reference(Reference::Language)
         .series(&[num("x", Some("close"))])
-        .params(&[count_of_bars()])
+        .params(&[count_of_bars(1)])
         .scaling(Scaling::PURE)
         .number(|f| f.x().step(Op::SinceMax(f.bars(0)))),
     Function::new("lowestbars", GROUP)
@@ -32,7 +32,7 @@ pub(super) const LIST: &[Function] = &[
         .formula("0 when it is this bar's; of equal values the latest counts")
         .reference(Reference::Language)
         .series(&[num("x", Some("close"))])
-        .params(&[count_of_bars()])
+        .params(&[count_of_bars(1)])
         .scaling(Scaling::PURE)
         .number(|f| f.x().step(Op::SinceMin(f.bars(0)))),
     Function::new("abs", GROUP)
@@ -113,14 +113,14 @@ pub(super) const LIST: &[Function] = &[
         .formula("x unless it is NA, then value")
         .reference(Reference::Language)
         .series(&[num("x", None)])
-        .params(&[Param { name: "value", kind: ANY_NUMBER, default: ParamDefault::Value(0.0) }])
+        .params(&[param("value", ANY_NUMBER, 0.0)])
         .number(|f| f.x().or_else(f.real(0))),
     Function::new("zscore", GROUP)
         .summary("distance from the window's mean in deviations")
         .formula("(x - mean) / population standard deviation of the last n values; NA when that is 0")
         .reference(Reference::Language)
         .series(&[num("x", Some("close"))])
-        .params(&[window_of_two()])
+        .params(&[count_of_bars(2)])
         .scaling(Scaling::PURE)
         .number(|f| {
             let (x, n) = (f.x(), f.bars(0));
@@ -129,8 +129,3 @@ pub(super) const LIST: &[Function] = &[
 ];
 
 const ANY_NUMBER: ParamType = ParamType::Real { min: f64::MIN, max: f64::MAX };
-
-/// The number of values of a window that has to hold more than one.
-const fn window_of_two() -> Param {
-    Param { name: "n", kind: ParamType::Integer { min: 2, max: PERIOD_MAX }, default: ParamDefault::Required }
-}

@@ -106,13 +106,14 @@ const fn bars(name: &'static str, default: u32, min: u32) -> Param {
     Param { name, kind: ParamType::Integer { min, max: PERIOD_MAX }, default: ParamDefault::Value(default as f64) }
 }
 
-/// A number whose default is `default`.
-const fn real(name: &'static str, kind: ParamType, default: f64) -> Param {
+/// A parameter whose default is `default`.
+const fn param(name: &'static str, kind: ParamType, default: f64) -> Param {
     Param { name, kind, default: ParamDefault::Value(default) }
 }
 
-const fn count_of_bars() -> Param {
-    Param { name: "n", kind: ParamType::Integer { min: 1, max: PERIOD_MAX }, default: ParamDefault::Required }
+/// The number of values of a window, which must be given.
+const fn count_of_bars(min: u32) -> Param {
+    Param { name: "n", kind: ParamType::Integer { min, max: PERIOD_MAX }, default: ParamDefault::Required }
 }
 
 const fn average(name: &'static str) -> Param {
@@ -126,6 +127,11 @@ const fn average_or(name: &'static str, kind: u32) -> Param {
 
 /// TA-Lib's range of real parameters.
 const REAL_RANGE: ParamType = ParamType::Real { min: -3e37, max: 3e37 };
+/// TA-Lib's range of those that are not negative.
+const NON_NEGATIVE: ParamType = ParamType::Real { min: 0.0, max: 3e37 };
+/// The lines of a channel.
+const CHANNEL: &[OutputDecl] =
+    &[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])];
 
 /// All functions, in the order of their groups.
 pub fn functions() -> impl Iterator<Item = &'static Function> {

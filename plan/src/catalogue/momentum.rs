@@ -19,7 +19,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("moving average convergence/divergence")
         .formula(
             "macd = ema(fast) - ema(slow), both seeded at the slow one's first bar; macdsignal = ema(macd, \
-                  signal); macdhist = macd - macdsignal; all three start together",
+             signal); macdhist = macd - macdsignal; all three start together",
         )
         .series(&[REAL])
         .params(&[bars("fastperiod", 12, 2), bars("slowperiod", 26, 2), bars("signalperiod", 9, 1)])
@@ -36,7 +36,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("commodity channel index")
         .formula(
             "(t - sma(t))/(0.015 * mean of |t - sma(t)|), t = (high + low + close)/3; 0 where the deviation \
-                  is below 1e-14 of the mean",
+             is below 1e-14 of the mean",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[period(14, 2)])
@@ -55,7 +55,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("money flow index, 0 to 100: an RSI weighted by volume")
         .formula(
             "100*p/(p + n), p and n being the sums of t*volume on bars where t = (high + low + close)/3 rose \
-                  or fell by more than 2e-14 of it; 0 where both are 0",
+             or fell by more than 2e-14 of it; 0 where both are 0",
         )
         .series(&[HIGH, LOW, CLOSE, VOLUME])
         .params(&[period(14, 2)])

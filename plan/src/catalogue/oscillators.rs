@@ -40,7 +40,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("percentage price oscillator")
         .formula(
             "100*(average(shorter period) - average(longer period))/average(longer period); 0 where that is \
-                  below 1e-14",
+             below 1e-14",
         )
         .series(PRICE)
         .params(TWO_AVERAGES)
@@ -51,7 +51,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("percentage volume oscillator")
         .formula(
             "100*(average(shorter period) - average(longer period))/average(longer period) of the volume; 0 \
-                  where that is below 1e-14",
+             where that is below 1e-14",
         )
         .series(&[VOLUME])
         .params(TWO_AVERAGES)
@@ -62,8 +62,8 @@ pub(super) const LIST: &[Function] = &[
         .summary("moving average convergence/divergence with averages of choice")
         .formula(
             "macd = average(shorter period) - average(longer period), each over the values it needs for the \
-                  first common bar; macdsignal = average of macd; macdhist = macd - macdsignal; all three start \
-                  together",
+             first common bar; macdsignal = average of macd; macdhist = macd - macdsignal; all three start \
+             together",
         )
         .series(PRICE)
         .params(&[
@@ -144,7 +144,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("intraday momentum index, 0 to 100")
         .formula(
             "100*g/(g + l), g and l being the sums of close - open where it is positive and of open - close \
-                  where that is; 50 where both are 0",
+             where that is; 50 where both are 0",
         )
         .series(BODY)
         .params(&[period(14, 2)])
@@ -169,7 +169,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("ultimate oscillator, 0 to 100")
         .formula(
             "100*(4a + 2b + c)/7; a, b, c for the shortest, middle and longest period: sum of close - \
-                  min(low, close[1]) / sum of the true range; 0 where that is 0",
+             min(low, close[1]) / sum of the true range; 0 where that is 0",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[bars("timeperiod1", 7, 1), bars("timeperiod2", 14, 1), bars("timeperiod3", 28, 1)])

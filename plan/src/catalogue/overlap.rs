@@ -9,11 +9,11 @@ pub(super) const LIST: &[Function] = &[
         .summary("acceleration bands")
         .formula(
             "upperband = sma of high*(1 + w), lowerband = sma of low*(1 - w), w = 4(high - low)/(high + low); \
-                  middleband = sma of close",
+             middleband = sma of close",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[period(20, 2)])
-        .outputs(&[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])])
+        .outputs(CHANNEL)
         .scales_from(-6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14")
         .numbers(|f| {
             let ([high, low, close], p) = (f.series(), f.bars(0));
@@ -27,15 +27,15 @@ pub(super) const LIST: &[Function] = &[
         .summary("Keltner channel")
         .formula(
             "middleband = ema of (high + low + close)/3; upperband and lowerband = middleband +- nbdev * \
-                  atr(atrperiod)",
+             atr(atrperiod)",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[
             period(20, 2),
             bars("atrperiod", 10, 1),
-            Param { name: "nbdev", kind: ParamType::Real { min: -3e37, max: 3e37 }, default: ParamDefault::Value(2.0) },
+            param("nbdev", REAL_RANGE, 2.0),
         ])
-        .outputs(&[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])])
+        .outputs(CHANNEL)
         .fused(&[Fused::TrueRange, Fused::SumOver, Fused::PlusScaled, Fused::MinusScaled])
         .numbers(|f| {
             let ([high, low, close], p, atr) = (f.series(), f.bars(0), f.bars(1));
@@ -55,7 +55,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[HIGH, LOW, CLOSE])
         .params(&[
             bars("p", 10, 1),
-            real("x", ParamType::Real { min: 0.0, max: 3e37 }, 1.0),
+            param("x", NON_NEGATIVE, 1.0),
             bars("q", 9, 1),
         ])
         .outputs(&[output("long", &[]), output("short", &[])])
@@ -100,16 +100,12 @@ pub(super) const LIST: &[Function] = &[
         .summary("stop of a trend at a multiple of the average true range")
         .formula(
             "bands (high + low)/2 +- multiplier * atr, each moving only towards the price until a close \
-                  passes it; supertrend is the lower band while the trend is 1, the upper one while it is -1",
+             passes it; supertrend is the lower band while the trend is 1, the upper one while it is -1",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[
             period(10, 2),
-            Param {
-                name: "multiplier",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(3.0),
-            },
+            param("multiplier", NON_NEGATIVE, 3.0),
         ])
         .outputs(&[output("supertrend", &["line"]), output("trend", &[]).pure()])
         .fused(&[Fused::PairOver, Fused::PlusScaled, Fused::MinusScaled, Fused::AverageRange])
@@ -124,66 +120,30 @@ pub(super) const LIST: &[Function] = &[
         .summary("Wilder's parabolic stop and reverse")
         .formula(
             "stop + af*(extreme - stop), never inside the last two bars; af rises by acceleration with each \
-                  new extreme, up to maximum",
+             new extreme, up to maximum",
         )
         .series(&[HIGH, LOW])
         .params(&[
-            Param {
-                name: "acceleration",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param { name: "maximum", kind: ParamType::Real { min: 0.0, max: 3e37 }, default: ParamDefault::Value(0.2) },
+            param("acceleration", NON_NEGATIVE, 0.02),
+            param("maximum", NON_NEGATIVE, 0.2),
         ])
         .number(parabolic),
     Function::new("sarext", GROUP)
         .summary("parabolic stop and reverse with an acceleration of its own in each direction")
         .formula(
             "as sar, negative while short; startvalue > 0 begins long at it, < 0 short at its magnitude; a \
-                  reversal moves the stop by offsetonreverse of itself",
+             reversal moves the stop by offsetonreverse of itself",
         )
         .series(&[HIGH, LOW])
         .params(&[
-            Param {
-                name: "startvalue",
-                kind: ParamType::Real { min: -3e37, max: 3e37 },
-                default: ParamDefault::Value(0.0),
-            },
-            Param {
-                name: "offsetonreverse",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.0),
-            },
-            Param {
-                name: "accelerationinitlong",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationlong",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationmaxlong",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.2),
-            },
-            Param {
-                name: "accelerationinitshort",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationshort",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationmaxshort",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.2),
-            },
+            param("startvalue", REAL_RANGE, 0.0),
+            param("offsetonreverse", NON_NEGATIVE, 0.0),
+            param("accelerationinitlong", NON_NEGATIVE, 0.02),
+            param("accelerationlong", NON_NEGATIVE, 0.02),
+            param("accelerationmaxlong", NON_NEGATIVE, 0.2),
+            param("accelerationinitshort", NON_NEGATIVE, 0.02),
+            param("accelerationshort", NON_NEGATIVE, 0.02),
+            param("accelerationmaxshort", NON_NEGATIVE, 0.2),
         ])
         .number(parabolic_extended),
 ];

@@ -27,7 +27,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Heikin-Ashi candles")
         .formula(
             "haclose = (open + high + low + close)/4; haopen = (haopen[1] + haclose[1])/2, the first (open + \
-                  close)/2; hahigh and halow = highest and lowest of the two and the bar's own",
+             close)/2; hahigh and halow = highest and lowest of the two and the bar's own",
         )
         .series(&[OPEN, HIGH, LOW, CLOSE])
         .outputs(&[

@@ -9,13 +9,13 @@ pub(super) const LIST: &[Function] = &[
         .summary("standard deviation of a window")
         .formula("nbdev * population standard deviation")
         .series(&[REAL])
-        .params(&[period(5, 2), Param { name: "nbdev", kind: REAL_RANGE, default: ParamDefault::Value(1.0) }])
+        .params(&[period(5, 2), param("nbdev", REAL_RANGE, 1.0)])
         .number(|f| f.real(1) * f.x().deviation(f.bars(0))),
     Function::new("var", GROUP)
         .summary("variance of a window")
         .formula("population variance; nbdev changes nothing, as in TA-Lib")
         .series(&[REAL])
-        .params(&[period(5, 1), Param { name: "nbdev", kind: REAL_RANGE, default: ParamDefault::Value(1.0) }])
+        .params(&[period(5, 1), param("nbdev", REAL_RANGE, 1.0)])
         .scaling(Scaling::Powers { prices: 2.0, volumes: 0.0 })
         .number(|f| f.x().deviation(f.bars(0)).square()),
     Function::new("correl", GROUP)
@@ -29,7 +29,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("slope of real1's returns over real0's")
         .formula(
             "covariance of the returns x/x[1] - 1 of the last timeperiod bars / variance of real0's; 0 where \
-                  that is 0; a return on 0 is 0",
+             that is 0; a return on 0 is 0",
         )
         .series(&[num("real0", None), num("real1", None)])
         .params(&[period(5, 1)])
@@ -75,14 +75,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("value that the given percent of a window do not exceed")
         .formula("the window's n-th smallest value, n = timeperiod*percentile/100 rounded up, at least 1")
         .series(&[REAL])
-        .params(&[
-            period(30, 2),
-            Param {
-                name: "percentile",
-                kind: ParamType::Real { min: 0.0, max: 100.0 },
-                default: ParamDefault::Value(50.0),
-            },
-        ])
+        .params(&[period(30, 2), param("percentile", ParamType::Real { min: 0.0, max: 100.0 }, 50.0)])
         .number(|f| {
             let p = f.bars(0);
             // Multiplied first, so that round percentages of round periods stay whole.

@@ -9,8 +9,8 @@ pub(super) const LIST: &[Function] = &[
         .summary("slow stochastic, 0 to 100")
         .formula(
             "slowk = average of 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 \
-                  where the range is below 1e-14 of its ends' magnitudes; slowd = average of slowk; both start \
-                  together",
+             where the range is below 1e-14 of its ends' magnitudes; slowd = average of slowk; both start \
+             together",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[
@@ -31,7 +31,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("fast stochastic, 0 to 100")
         .formula(
             "fastk = 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the \
-                  range is below 1e-14 of its ends' magnitudes; fastd = average of fastk; both start together",
+             range is below 1e-14 of its ends' magnitudes; fastd = average of fastk; both start together",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[bars("fastk_period", 5, 1), bars("fastd_period", 3, 1), average("fastd_matype")])
@@ -81,7 +81,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Williams' %R, -100 to 0")
         .formula(
             "-100*(highest high - close)/(highest high - lowest low); 0 where the range is below 1e-14 of its \
-                  ends' magnitudes",
+             ends' magnitudes",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[period(14, 2)])
@@ -95,8 +95,8 @@ pub(super) const LIST: &[Function] = &[
         .summary("Blau's stochastic momentum index")
         .formula(
             "smi = 200*m/r; m the exponential mean over fastperiod of that over slowperiod of close - \
-                  (highest high + lowest low)/2, r the same of highest high - lowest low, both over timeperiod; 0 \
-                  where r is 0; smisignal = exponential mean of smi; both start together",
+             (highest high + lowest low)/2, r the same of highest high - lowest low, both over timeperiod; 0 \
+             where r is 0; smisignal = exponential mean of smi; both start together",
         )
         .series(&[HIGH, LOW, CLOSE])
         .params(&[

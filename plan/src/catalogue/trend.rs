@@ -33,7 +33,7 @@ const fn length(name: &'static str) -> Param {
 }
 
 const fn weight(name: &'static str) -> Param {
-    real(name, ParamType::Real { min: f64::MIN_POSITIVE, max: 3e37 }, 1.0)
+    param(name, ParamType::Real { min: f64::MIN_POSITIVE, max: 3e37 }, 1.0)
 }
 
 const SRC: SeriesArg = num("src", Some("close"));
@@ -42,26 +42,26 @@ const PRICE: SeriesArg = always("close");
 pub(super) const LIST: &[Function] = &[Function::new("atc", GROUP)
     .summary(
         "adaptive trend classification: what six families of averages say, weighed by what following them \
-                  earned",
+         earned",
     )
     .formula(
         "nine averages of src a family, of length len and four lengths on each side of it (robustness: \
-                  narrow 1 2 3 4, medium 1 2 4 6, wide 1 3 5 7). An average says 1 from where close crosses above \
-                  it, -1 from where it crosses below. What following a signal earned: e = e*(1 - de/100)*(1 + \
-                  sign(signal[1])*r), at least 0.25, r = (close/close[1] - 1)*exp(la/1000*(bar - cutout)). A \
-                  family's signal: sum of signal*e over sum of e, in hundredths, half to even; its equity: what \
-                  following that earned, from its weight on. signal: mean of the families' votes (1 above long, -1 \
-                  below short, else 0) weighed by their equities; trend: its sign; equity: what following it \
-                  earned, from 1 on; win_rate: percent of the bars on which the price moved behind a trend that it \
-                  moved the trend's way, so far; agreement: percent of the families whose signal has the trend's \
-                  sign. No bar before cutout counts. strategy_mode gives the signal one bar late. A history shorter \
-                  than the longest average (kama's excepted) or than cutout is refused by 'trawl compute', and NA \
-                  in a scan",
+         narrow 1 2 3 4, medium 1 2 4 6, wide 1 3 5 7). An average says 1 from where close crosses above \
+         it, -1 from where it crosses below. What following a signal earned: e = e*(1 - de/100)*(1 + \
+         sign(signal[1])*r), at least 0.25, r = (close/close[1] - 1)*exp(la/1000*(bar - cutout)). A \
+         family's signal: sum of signal*e over sum of e, in hundredths, half to even; its equity: what \
+         following that earned, from its weight on. signal: mean of the families' votes (1 above long, -1 \
+         below short, else 0) weighed by their equities; trend: its sign; equity: what following it \
+         earned, from 1 on; win_rate: percent of the bars on which the price moved behind a trend that it \
+         moved the trend's way, so far; agreement: percent of the families whose signal has the trend's \
+         sign. No bar before cutout counts. strategy_mode gives the signal one bar late. A history shorter \
+         than the longest average (kama's excepted) or than cutout is refused by 'trawl compute', and NA \
+         in a scan",
     )
     .reference(Reference::Source("InvestorUnknown, Adaptive Trend Classification"))
     .series(&[SRC, PRICE])
     .params(&[
-        Param { name: "len", kind: ParamType::Integer { min: 1, max: PERIOD_MAX }, default: ParamDefault::Value(28.0) },
+        param("len", ParamType::Integer { min: 1, max: PERIOD_MAX }, 28.0),
         length("ema_len"),
         length("hma_len"),
         length("wma_len"),
@@ -74,13 +74,13 @@ pub(super) const LIST: &[Function] = &[Function::new("atc", GROUP)
         weight("dema_w"),
         weight("lsma_w"),
         weight("kama_w"),
-        Param { name: "robustness", kind: ParamType::Choice(ROBUSTNESS), default: ParamDefault::Value(MEDIUM) },
-        real("la", REAL_RANGE, 0.02),
-        real("de", ParamType::Real { min: 0.0, max: 100.0 }, 0.03),
-        real("cutout", ParamType::Real { min: -(PERIOD_MAX as f64), max: PERIOD_MAX as f64 }, 0.0),
-        real("long", REAL_RANGE, 0.1),
-        real("short", REAL_RANGE, -0.1),
-        real("strategy_mode", ParamType::Truth, 0.0),
+        param("robustness", ParamType::Choice(ROBUSTNESS), MEDIUM),
+        param("la", REAL_RANGE, 0.02),
+        param("de", ParamType::Real { min: 0.0, max: 100.0 }, 0.03),
+        param("cutout", ParamType::Real { min: -(PERIOD_MAX as f64), max: PERIOD_MAX as f64 }, 0.0),
+        param("long", REAL_RANGE, 0.1),
+        param("short", REAL_RANGE, -0.1),
+        param("strategy_mode", ParamType::Truth, 0.0),
     ])
     .outputs(&[
         output("signal", &[]),

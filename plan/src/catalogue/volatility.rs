@@ -30,7 +30,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("mass index")
         .formula(
             "sum over slowperiod of ema(r)/ema(ema(r)), r = high - low, both over fastperiod; 1 where the \
-                  divisor is 0",
+             divisor is 0",
         )
         .series(&[HIGH, LOW])
         .params(&[bars("fastperiod", 9, 2), bars("slowperiod", 25, 2)])
@@ -61,7 +61,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("relative volatility index, 0 to 100")
         .formula(
             "100*u/(u + d), u and d being Wilder's means of the deviation over stddevperiod on bars that rose \
-                  and on bars that fell; 50 where both are 0",
+             and on bars that fell; 50 where both are 0",
         )
         .series(&[REAL])
         .params(&[period(14, 1), bars("stddevperiod", 10, 2)])

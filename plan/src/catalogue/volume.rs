@@ -9,7 +9,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("on-balance volume")
         .formula(
             "starts at the first bar's volume; adds the volume of bars that close higher, takes away that of \
-                  bars that close lower",
+             bars that close lower",
         )
         .series(&[CLOSE, VOLUME])
         .scaling(Scaling::VOLUMES)
@@ -28,7 +28,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Chaikin's accumulation/distribution line")
         .formula(
             "running sum of volume*((close - low) - (high - close))/(high - low); a bar whose high is not \
-                  above its low adds nothing",
+             above its low adds nothing",
         )
         .series(&[HIGH, LOW, CLOSE, VOLUME])
         .scaling(Scaling::VOLUMES)
@@ -37,7 +37,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Chaikin's oscillator")
         .formula(
             "exponential mean of ad over fastperiod - that over slowperiod, both starting from ad's first \
-                  value",
+             value",
         )
         .series(&[HIGH, LOW, CLOSE, VOLUME])
         .params(&[bars("fastperiod", 3, 2), bars("slowperiod", 10, 2)])
@@ -54,7 +54,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Chaikin's money flow, -1 to 1")
         .formula(
             "sum of volume*((close - low) - (high - close))/(high - low) / sum of volume over timeperiod; a \
-                  bar whose high is not above its low adds nothing above; 0 where no volume is",
+             bar whose high is not above its low adds nothing above; 0 where no volume is",
         )
         .series(&[HIGH, LOW, CLOSE, VOLUME])
         .params(&[period(20, 2)])
@@ -102,7 +102,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("price volume trend")
         .formula(
             "running sum of volume*(close - close[1])/close[1], 0 on the first bar; where close[1] is 0 \
-                  nothing is added",
+             nothing is added",
         )
         .series(&[CLOSE, VOLUME])
         .scaling(Scaling::VOLUMES)
@@ -115,7 +115,7 @@ pub(super) const LIST: &[Function] = &[
         .summary("Williams' accumulation/distribution")
         .formula(
             "running sum, 0 on the first bar: close - min(low, close[1]) where the close rose, close - \
-                  max(high, close[1]) where it fell, else 0",
+             max(high, close[1]) where it fell, else 0",
         )
         .series(&[HIGH, LOW, CLOSE])
         .number(|f| {

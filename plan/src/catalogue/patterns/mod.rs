@@ -10,7 +10,7 @@ pub(super) mod triples;
 
 pub(super) use candle::{Candles, shape};
 
-use super::{CLOSE, Function, Fused, HIGH, LOW, OPEN, Param, ParamDefault, ParamType, Scaling};
+use super::{CLOSE, Function, Fused, HIGH, LOW, OPEN, NON_NEGATIVE, Param, Scaling, param};
 
 /// Heading of the patterns.
 pub(super) const GROUP: &str = "Pattern recognition";
@@ -32,7 +32,5 @@ const fn pattern(name: &'static str, summary: &'static str, formula: &'static st
 
 /// How far the last body must reach into an earlier one, as a share of the earlier one.
 const fn penetration(default: f64) -> Param {
-    // TA-Lib's own limits.
-    let kind = ParamType::Real { min: 0.0, max: 3e37 };
-    Param { name: "penetration", kind, default: ParamDefault::Value(default) }
+    param("penetration", NON_NEGATIVE, default)
 }
