@@ -22,7 +22,7 @@ mod wait_queue;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 use crate::planner::Shard;
 use fleet::Fleet;

@@ -4,7 +4,7 @@
 //! when a second worker dies is cut in two, and its parts run alone on their workers until the symbol is found that
 //! kills them. A part that answers is innocent; only a symbol that ran alone is ever called poisoned.
 
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 use super::state::{Attempt, PieceState, Progress};
 use super::wait_queue::{Claim, QueuedWork};

@@ -15,7 +15,7 @@ use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
 use trawl_market::SymbolBars;
 use trawl_plan::FrameProgram;
 use trawl_plan::frame::{BarSize, Subject};
-use trawl_protocol::{SegmentResultV2, StepInputV1};
+use trawl_wire::{SegmentResultV2, StepInputV1};
 
 use super::step::StepRun;
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_worker::ScanStep;
 
 use super::record::{Recorder, event_of, result_of};
