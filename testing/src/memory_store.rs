@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use trawl_cluster_store::{
     ANSWER_BYTES_MAX, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
-    WATCH_BACKLOG_MAX, Watch, Write, checked,
+    WATCH_BACKLOG_MAX, Watch, Write, after, checked,
 };
 
 /// Longest that a try waits for a store that stands still.
@@ -206,7 +206,7 @@ impl State {
             let message = format!("decoded message length too large: found {bytes} bytes, the limit is: {limit} bytes");
             return Err(ControlError::TooLarge(message));
         }
-        let next = found.next().and(entries.last()).map(|last| super::after(last.key.as_bytes()));
+        let next = found.next().and(entries.last()).map(|last| after(last.key.as_bytes()));
         Ok(Page { entries, revision, next })
     }
 }

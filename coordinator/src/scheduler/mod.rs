@@ -184,7 +184,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Nobody else runs them.
-    QueuedWork,
+    Work,
     /// They are suspected to kill workers: nothing else runs on this one meanwhile.
     Isolation,
     /// Another worker runs them too, and is late.

@@ -88,7 +88,7 @@ impl Scheduler {
     /// An attempt that ended through no fault of its work does not count.
     fn forgive(&mut self, attempt: &Attempt) {
         let Some(scan) = self.scans.get_mut(&attempt.scan) else { return };
-        if matches!(attempt.purpose, Purpose::QueuedWork | Purpose::Isolation) {
+        if matches!(attempt.purpose, Purpose::Work | Purpose::Isolation) {
             for piece in &attempt.left {
                 if let Some(progress) = scan.pieces.get_mut(piece) {
                     progress.tries = progress.tries.saturating_sub(1);

@@ -114,7 +114,7 @@ fn at(node: &Node, inputs: &[&[There]], bar: usize) -> There {
             },
             Pointwise::Unary(_) | Pointwise::Binary(_) | Pointwise::Compare(_) | Pointwise::Not => all(),
         },
-        Class::Step(step) => match step.past {
+        Class::StepFacts(step) => match step.past {
             Past::Window => {
                 let of = |input| window(input, facts.look_back_into(input) + 1);
                 (0..inputs.len()).map(of).max().unwrap_or(There::Yes)

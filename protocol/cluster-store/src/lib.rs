@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 pub use etcd::EtcdStore;
 pub use metered::Metered;
-pub use page::{PAGE_KEYS_MAX, Page, PageRequest, Pages};
-use page::{after, listed};
+use page::listed;
+pub use page::{PAGE_KEYS_MAX, Page, PageRequest, Pages, after};
 
 /// Changes that wait for a slow watcher; a watch that falls further behind breaks and is listed anew.
 pub const WATCH_BACKLOG_MAX: usize = 256;
@@ -243,8 +243,11 @@ impl<S: ControlStore + ?Sized> ControlStore for std::sync::Arc<S> {
     }
 }
 
-/// What etcd would refuse, told before it is asked, so that every store refuses the same.
-fn checked(guards: &[Guard], writes: &[Write]) -> Result<(), ControlError> {
+/// Refuses a commit that etcd would refuse, before it is sent, so that every store refuses the same.
+///
+/// # Errors
+/// [`ControlError::Refused`] for too many operations or bytes, and for a key that is written twice.
+pub fn checked(guards: &[Guard], writes: &[Write]) -> Result<(), ControlError> {
     let refused = |why: String| Err(ControlError::Refused(why));
     let operations = guards.len().max(writes.len());
     if operations > COMMIT_OPERATIONS_MAX {

@@ -46,8 +46,8 @@ pub struct Page {
     pub next: Option<Vec<u8>>,
 }
 
-/// The first key after `key`.
-pub(super) fn after(key: &[u8]) -> Vec<u8> {
+/// The first key after `key`, in the order of bytes.
+pub fn after(key: &[u8]) -> Vec<u8> {
     let mut after = key.to_vec();
     after.push(0);
     after

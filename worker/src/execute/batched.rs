@@ -303,7 +303,7 @@ impl Device<'_> {
             .collect();
         self.executor.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |told| match told {
             RequestEvent::Stages(stages) => (self.said)(BatchEvent::Stages(stages.clone())),
-            RequestEvent::RequestPart { part, values, took } => came(part, values, took),
+            RequestEvent::Part { part, values, took } => came(part, values, took),
         });
     }
 

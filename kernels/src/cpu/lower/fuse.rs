@@ -284,7 +284,7 @@ impl<'a> Shapes<'a> {
         let [also_deviation, least] = self.greater(varies)?;
         let [size] = self.inputs(self.times(least, TALIB_EPSILON)?, Op::Unary(Unary::Abs))?;
         let fits = size == mean && also_deviation == deviation;
-        fits.then_some((FusedOp::Standing(self.constant(factor)?), vec![x, mean, deviation]))
+        fits.then_some((FusedOp::ZScore(self.constant(factor)?), vec![x, mean, deviation]))
     }
 
     /// The flow of one direction: the price a that is above b where the flow counts, the price, the volume.

@@ -18,7 +18,7 @@ pub(crate) enum FusedOp {
     PlusScaled(Bits),
     MinusScaled(Bits),
     Within,
-    Standing(Bits),
+    ZScore(Bits),
     Flows,
     Share,
     Bands {
@@ -54,7 +54,7 @@ impl FusedOp {
             | Self::PlusScaled(_)
             | Self::MinusScaled(_)
             | Self::Within
-            | Self::Standing(_)
+            | Self::ZScore(_)
             | Self::Flows
             | Self::Share
             | Self::Bands { .. } => false,
@@ -74,7 +74,7 @@ impl FusedOp {
             | Self::PlusScaled(_)
             | Self::MinusScaled(_)
             | Self::Within
-            | Self::Standing(_)
+            | Self::ZScore(_)
             | Self::Flows
             | Self::Share
             | Self::Bands { .. }
