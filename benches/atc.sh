@@ -5,7 +5,7 @@
 #   benches/atc.sh [--symbols N] [--bars N] [--repeats N]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo build --locked --release --quiet -p trawl
-trawl=${CARGO_TARGET_DIR:-target}/release/trawl
-"$trawl" bench atc "$@"
-"$trawl" bench atc --json "$@" >"benches/results/atc-$(date -u +%F).json"
+cargo build --locked --release --quiet -p trawl-bench
+bench=${CARGO_TARGET_DIR:-target}/release/trawl-bench
+"$bench" atc "$@"
+"$bench" atc --json "$@" >"benches/results/atc-$(date -u +%F).json"

@@ -6,8 +6,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 etcd=$(tools/get-etcd)
-cargo build --locked --release --quiet -p trawl
+cargo build --locked --release --quiet -p trawl -p trawl-bench
 trawl=$(realpath "${CARGO_TARGET_DIR:-target}")/release/trawl
+bench=${trawl}-bench
 scratch=$(mktemp -d)
 export TRAWL_DATA_ROOT="$scratch/data"
 "$trawl" synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
@@ -17,6 +18,6 @@ cluster=$!
 trap 'kill -INT $cluster 2>/dev/null; wait $cluster 2>/dev/null || true; rm -rf "$scratch"' EXIT
 for _ in $(seq 300); do grep -q '^ready cluster' "$scratch/up" && break; sleep 0.1; done
 word() { grep -m1 '^ready cluster' "$scratch/up" | tr ' ' '\n' | sed -n "s/^$1=//p"; }
-run() { "$trawl" bench overhead --coordinator "$(word url)" --etcd "$(word etcd)" --dataset big --small small "$@"; }
+run() { "$bench" overhead --coordinator "$(word url)" --etcd "$(word etcd)" --dataset big --small small "$@"; }
 run --json "$@" >"benches/results/overhead-$(date +%F).json"
 run "$@"

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$(tools/get-venv)
-cargo build --locked --release --quiet -p trawl
+cargo build --locked --release --quiet -p trawl-bench
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 peers=()
 # With a stable compiler vector-ta cannot choose instruction sets at run time: it is compiled for this machine's.
@@ -18,5 +18,5 @@ else
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-"$target/release/trawl" bench screen --json "$@" >"$scratch/trawl.json"
+"$target/release/trawl-bench" screen --json "$@" >"$scratch/trawl.json"
 "$python" benches/talib_screen.py "$scratch/trawl.json" "${peers[@]}" --results benches/results

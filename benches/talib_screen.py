@@ -2,7 +2,7 @@
 
     talib_screen.py TRAWL.json [--peers PROGRAM] --results FOLDER
 
-TRAWL.json is what `trawl bench screen --json` wrote; its number of symbols, bars and repeats are used here too. Each
+TRAWL.json is what `trawl-bench screen --json` wrote; its number of symbols, bars and repeats are used here too. Each
 function is called once per symbol on contiguous float64 arrays, as a user of TA-Lib would screen a market, on one
 thread; a repeat goes over all symbols and the fastest counts. The time of the Python call is part of it: at 2,000 bars
 a call it is below 0.3 ns per bar. PROGRAM, which benches/peers makes, measures vector-ta in the same shape. Last-bar numbers are Trawl's alone: TA-Lib's batch functions compute every bar.

@@ -10,8 +10,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 etcd=$(tools/get-etcd)
 python=$(tools/get-venv)
 agent=$("$python" -c "import importlib.util as u; print(u.find_spec('rotel').submodule_search_locations[0])")/rotel-agent
-cargo build --locked --release --quiet -p trawl
+cargo build --locked --release --quiet -p trawl -p trawl-bench
 trawl=$(realpath "${CARGO_TARGET_DIR:-target}")/release/trawl
+bench=${trawl}-bench
 scratch=$(mktemp -d)
 export TRAWL_DATA_ROOT="$scratch/data"
 "$trawl" synth --symbols 10000 --bars 250 --seed 1 --dataset big >/dev/null
@@ -53,7 +54,7 @@ measure() { # NAME, and options of the benchmark
     local name=$1
     shift
     spent_of_each >"$scratch/before"
-    "$trawl" bench tracing "${ways[@]}" --dataset big --json "$@" >"$scratch/$name.json"
+    "$bench" tracing "${ways[@]}" --dataset big --json "$@" >"$scratch/$name.json"
     spent_of_each >"$scratch/after"
     "$python" - "$scratch/$name.json" "$scratch/before" "$scratch/after" "$(getconf CLK_TCK)" <<'EOF'
 import json, sys

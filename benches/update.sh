@@ -5,7 +5,7 @@
 #   benches/update.sh [--symbols N] [--bars N] [--updates N] [--threads N]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo build --locked --release --quiet -p trawl
-trawl=$(realpath "${CARGO_TARGET_DIR:-target}")/release/trawl
-"$trawl" bench update "$@"
-"$trawl" bench update --json "$@" >"benches/results/update-$(date +%F).json"
+cargo build --locked --release --quiet -p trawl-bench
+bench=$(realpath "${CARGO_TARGET_DIR:-target}")/release/trawl-bench
+"$bench" update "$@"
+"$bench" update --json "$@" >"benches/results/update-$(date +%F).json"

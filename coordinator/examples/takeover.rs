@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use trawl_cluster_store::{ControlStore as _, EtcdStore};
 use trawl_coordinator::client::Manager;
 use trawl_coordinator::durable::records::{DocumentPlace, Level, Shards};
 use trawl_coordinator::durable::{Acceptance, End, EndOutcome, Header, Ledger, RetentionPolicy, Term};
@@ -14,9 +15,8 @@ use trawl_coordinator::server::{self, leadership};
 use trawl_coordinator::{PreparedScan, prepare};
 use trawl_market::{Store, SynthOptions, synthesise};
 use trawl_plan::ScanDocument;
-use trawl_protocol::control::{ControlStore as _, EtcdStore};
-use trawl_protocol::record::leader_key;
-use trawl_protocol::security::{ClientSecurity, ServerSecurity};
+use trawl_security::{ClientSecurity, ServerSecurity};
+use trawl_wire::record::leader_key;
 
 /// Usual numbers, and the goal for them.
 const ENDED: usize = 100_000;

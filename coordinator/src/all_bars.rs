@@ -11,9 +11,9 @@ use rayon::prelude::*;
 use trawl_kernels::Cancel;
 use trawl_kernels::stages::Stages;
 use trawl_market::{Adjustment, MarketError, TimeMicros};
-use trawl_protocol::error::text_of;
-use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
+use trawl_wire::error::text_of;
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::{Answer, ErrorKind, Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_worker::{ExecuteError, References, ScanSource, StepOutput, changing_name, reads_earlier_crosses};
 
 use crate::local::LocalOptions;

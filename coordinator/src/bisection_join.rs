@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use trawl_protocol::{CrossTimes, CrossValues, Failure, SegmentOutput, SegmentResultV2};
+use trawl_wire::{CrossTimes, CrossValues, Failure, SegmentOutput, SegmentResultV2};
 
 use crate::merge::{FailedSegment, failed_rows};
 use crate::prepare::PreparedScan;

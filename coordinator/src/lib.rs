@@ -33,5 +33,5 @@ pub use prepare::{PrepareError, PreparedScan, prepare, prepare_opened};
 pub use report::{NoProgress, Progress, RunReport, UpdateReport};
 pub use routing::{Route, estimated_ns, route};
 pub use series::{NoSymbol, SeriesError, SymbolSeries, symbol_series};
-pub use trawl_protocol::answer_digest;
+pub use trawl_wire::answer_digest;
 pub use why::{Explained, PartValue, Question, WhyError};

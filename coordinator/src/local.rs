@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use trawl_kernels::stages::Stages;
-use trawl_protocol::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, pb, segment_digest};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
+use trawl_wire::{Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV2, StepInputV1, pb, segment_digest};
 use trawl_worker::ScanStep;
 use trawl_worker::timeline::{Asked, CacheLevel, SegmentTold, Timeline};
 

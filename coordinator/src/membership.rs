@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use trawl_protocol::WorkerRecord;
+use trawl_wire::WorkerRecord;
 
 /// Leases that end within so long of each other end together: a usual time to live, and how often etcd looks for those
 /// that are over. Renewals are spread over it, so the ends are too.
@@ -177,7 +177,7 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trawl_protocol::record::ExecutionClass;
+    use trawl_wire::record::ExecutionClass;
 
     fn record(id: &str, boot: &str) -> WorkerRecord {
         let word = String::new;

@@ -5,8 +5,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use trawl_protocol::digest::{AnswerHead, digest_of_rows};
-use trawl_protocol::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
+use trawl_wire::digest::{AnswerHead, digest_of_rows};
+use trawl_wire::{Answer, AnswerRow, ErrorKind, Identity, SegmentOutput, SegmentResultV2, Status, SymbolRow};
 
 use crate::prepare::PreparedScan;
 use trawl_plan::Setting;
@@ -228,7 +228,7 @@ fn by_rank(a: &Entry<'_>, b: &Entry<'_>, descending: &[bool]) -> Ordering {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use trawl_protocol::answer_digest;
+    use trawl_wire::answer_digest;
 
     fn spec(descending: &[bool], limit: Option<u32>) -> MergeSpec {
         let text = || "x".to_owned();

@@ -13,10 +13,10 @@ use trawl_market::{
 };
 use trawl_plan::frame::BarSize;
 use trawl_plan::{Choice, Diagnostic, Direction, Input, Plan, ScanDocument, Schema, compile_scan};
-use trawl_protocol::limits::SEGMENTS_MAX;
-use trawl_protocol::record::ExecutionClass;
-use trawl_protocol::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_telemetry::names::{attribute, span as name};
+use trawl_wire::limits::SEGMENTS_MAX;
+use trawl_wire::record::ExecutionClass;
+use trawl_wire::{Identity, SegmentOutput, SegmentResultV2, SymbolRow};
 use trawl_worker::{
     ExecutablePlan, ScanSource, ScanStep, StepKind, execution_class_in, lowering_of, precision_of, schema_of,
 };
@@ -379,7 +379,7 @@ impl PreparedScan {
         if !there {
             return Err(format!("the result of segment {segment} is not about its symbols"));
         }
-        let matched = rows.iter().filter(|r| r.status == trawl_protocol::Status::Matched);
+        let matched = rows.iter().filter(|r| r.status == trawl_wire::Status::Matched);
         let (rank, select) = (self.plan.rank.len(), self.plan.headings.len());
         if matched.into_iter().any(|r| r.rank.len() != rank || r.values.len() != select) {
             return Err(format!("the result of segment {segment} has another number of values"));
@@ -394,7 +394,7 @@ impl PreparedScan {
         let mut counts: BTreeMap<&str, (usize, bool)> = symbols.map(|symbol| (symbol, (0, false))).collect();
         for row in rows {
             let Some(count) = counts.get_mut(row.symbol.as_str()) else { return false };
-            let without = matches!(row.status, trawl_protocol::Status::Stale | trawl_protocol::Status::Failed);
+            let without = matches!(row.status, trawl_wire::Status::Stale | trawl_wire::Status::Failed);
             *count = (count.0 + 1, without);
         }
         let kept = best.keep.min(self.plan.points.len());

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use trawl_plan::{Plan, Sharing};
-use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{ErrorKind, Failure, pb};
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::{ErrorKind, Failure, pb};
 
 use crate::scheduler::Purpose;
 

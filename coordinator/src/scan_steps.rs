@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use trawl_market::{SymbolTable, TimeMicros};
-use trawl_protocol::{CrossTable, CrossTimes, CrossValues, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1};
+use trawl_wire::{CrossTable, CrossTimes, CrossValues, ErrorKind, SegmentOutput, SegmentResultV2, StepInputV1};
 use trawl_worker::{ScanStep, StepKind};
 
 use crate::cross::reduce_groups;

@@ -2,7 +2,7 @@
 
 use trawl_kernels::Cancel;
 use trawl_market::{MarketError, TimeMicros};
-use trawl_protocol::Status;
+use trawl_wire::Status;
 use trawl_worker::schema_of;
 
 use crate::all_bars::{AllBarsError, CHUNK_BYTES_MAX, all_bars};

@@ -2,7 +2,7 @@
 
 use trawl_market::MarketError;
 use trawl_plan::explain_match::{ConditionPart, compile_parts, reasons};
-use trawl_protocol::{Answer, Status};
+use trawl_wire::{Answer, Status};
 use trawl_worker::schema_of;
 
 use crate::prepare::{PrepareError, PreparedScan, prepare_with};

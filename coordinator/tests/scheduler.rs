@@ -7,7 +7,7 @@ use trawl_coordinator::scheduler::{
     AttemptId, Check, ClassId, Command, DISPUTE_TIMEOUT_MS, Digest, Event, HostId, Limits, Loss, Outcome, Piece,
     Priority, Purpose, Request, ScanId, Scheduler, WorkerId,
 };
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 const LIMITS: Limits = Limits {
     attempts_max: 3,

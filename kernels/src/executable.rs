@@ -11,7 +11,7 @@ use trawl_plan::{Input, Program};
 
 use crate::cpu::{self, ResidentLayout, Schedule, Tile, Workspace};
 use crate::cuda::{Constants, LowerError, Lowering, Sequence};
-use crate::{Bars, Cancel, Cancelled, Layout, Precision, Real, SymbolInput, Tiles, TilesError, chunks};
+use crate::{Bars, Cancel, Cancelled, Precision, Real, SymbolInput, Tiles, TilesError, TypedTiles, chunks};
 
 /// A lowered program in one precision. Cheap to clone; reads as its program.
 #[derive(Debug, Clone)]
@@ -161,8 +161,8 @@ impl Executable {
         }
         let mut values = vec![vec![f64::NAN; self.outputs.len()]; tiles.symbols];
         match &tiles.tiles {
-            Layout::F64(tiles) => self.run_tiles(tiles, &columns, bars, cancel, &mut values)?,
-            Layout::F32(tiles) => self.run_tiles(tiles, &columns, bars, cancel, &mut values)?,
+            TypedTiles::F64(tiles) => self.run_tiles(tiles, &columns, bars, cancel, &mut values)?,
+            TypedTiles::F32(tiles) => self.run_tiles(tiles, &columns, bars, cancel, &mut values)?,
         }
         Ok(values)
     }

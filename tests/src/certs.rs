@@ -8,7 +8,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, SanType, date_time_ymd,
 };
-use trawl_protocol::security::{Credentials, TlsFiles};
+use trawl_security::{Credentials, TlsFiles};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
-use trawl_protocol::pb::coordinator_client::CoordinatorClient;
-use trawl_protocol::pb::{ListWorkersRequest, WorkerInfo};
-use trawl_protocol::security::{ClientSecurity, Connector, Expect, Role, authorise};
+use trawl_security::{ClientSecurity, Connector, Expect, Role, authorise};
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
+use trawl_wire::pb::{ListWorkersRequest, WorkerInfo};
 
 use crate::etcd;
 use crate::home::Home;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use trawl_protocol::control::{
+use trawl_cluster_store::{
     Change, Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, MemoryStore, PageRequest, Pages,
     Write,
 };
@@ -95,7 +95,7 @@ impl Side<'_> {
             }
             Call::List(prefix) => {
                 let listing = self.store.list(&self.key(prefix)).await;
-                let plain = |l: trawl_protocol::control::Listing| {
+                let plain = |l: trawl_cluster_store::Listing| {
                     let entries = l.entries.into_iter().map(|e| self.plain(e)).collect();
                     Gave::Entries(entries, Some(l.revision - self.began))
                 };

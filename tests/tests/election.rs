@@ -3,13 +3,13 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use trawl_coordinator::server::leadership::{Candidacy, Candidate, Leadership, Term, stand};
-use trawl_protocol::control::{
+use trawl_cluster_store::{
     Committed, ControlError, ControlStore, Entry, EtcdStore, Guard, LeaseId, Page, PageRequest, Watch, Write,
 };
-use trawl_protocol::record::leader_key;
+use trawl_coordinator::server::leadership::{Candidacy, Candidate, Leadership, Term, stand};
 use trawl_tests::cluster::block_on;
 use trawl_tests::etcd;
+use trawl_wire::record::leader_key;
 
 /// Longest that anything here may take.
 const BOUND: Duration = Duration::from_secs(60);

@@ -17,8 +17,8 @@ use trawl_market::{Store, TimeMicros, parse_time};
 use trawl_plan::catalogue::{FORMS, functions};
 use trawl_plan::graph::Kind;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepValues};
-use trawl_protocol::{Answer, Status, StepInputV1};
 use trawl_tests::executable::repository;
+use trawl_wire::{Answer, Status, StepInputV1};
 
 /// Symbols that are listed; if there are more, they are counted.
 const LISTED_MAX: usize = 8;

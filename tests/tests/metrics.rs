@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use trawl_protocol::security::ClientSecurity;
+use trawl_security::ClientSecurity;
 use trawl_tests::certs::{Authority, Files};
 use trawl_tests::cluster::{Cluster, Options};
 use trawl_tests::etcd;

@@ -7,7 +7,7 @@ use tonic::transport::Endpoint;
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
-use trawl_protocol::security::{ClientSecurity, Connector, Expect, Role};
+use trawl_security::{ClientSecurity, Connector, Expect, Role};
 use trawl_tests::certs::Authority;
 use trawl_tests::cluster::{Cluster, Options, block_on};
 use trawl_tests::etcd::{self, OwnEtcd, free_port};

@@ -8,17 +8,17 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tonic::{Code, Status};
-use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::pb::coordinator_client::CoordinatorClient;
-use trawl_protocol::pb::worker_client::WorkerClient;
-use trawl_protocol::pb::{ListWorkersRequest, PingRequest, ScanRequest};
-use trawl_protocol::security::{ClientSecurity, Role, Token, authorise};
+use trawl_security::{ClientSecurity, Role, Token, authorise};
 use trawl_tests::certs::{Authority, Files};
 use trawl_tests::cluster::{Cluster, Options, block_on, channel_to};
 use trawl_tests::etcd::{self, OwnEtcd};
 use trawl_tests::home::Home;
 use trawl_tests::process::{Background, Ended};
 use trawl_tests::wait;
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
+use trawl_wire::pb::worker_client::WorkerClient;
+use trawl_wire::pb::{ListWorkersRequest, PingRequest, ScanRequest};
 
 /// Longest that anything here may take.
 const BOUND: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use trawl_market::{Calendar, CalendarPeriod, SymbolTable, TimeMicros, Timeframe}
 use trawl_plan::family::Period;
 use trawl_plan::frame::{BarSize, Frame, Read, Subject};
 use trawl_plan::{FrameProgram, Input, Plan, Stage};
-use trawl_protocol::CrossTable;
+use trawl_wire::CrossTable;
 
 use crate::axis::{Axis, Reader};
 use crate::checkpoints::Checkpoints;

@@ -38,7 +38,7 @@ use trawl_kernels::cuda::Lowering;
 use trawl_kernels::{Engine, Precision};
 use trawl_market::Manifest;
 use trawl_plan::{Plan, ScanDocument};
-use trawl_protocol::record::ExecutionClass;
+use trawl_wire::record::ExecutionClass;
 
 /// The precision that a document asks for; the default for a word that compiling refuses.
 pub fn precision_of(document: &ScanDocument) -> Precision {
@@ -66,7 +66,7 @@ pub fn lowering_of(plan: &Plan, manifest: &Manifest) -> (Lowering, Option<String
 /// What bits this build's answers have in a precision on an engine.
 pub fn execution_class_on(engine: &Engine, precision: Precision) -> ExecutionClass {
     ExecutionClass {
-        engine: trawl_protocol::limits::ENGINE.to_owned(),
+        engine: trawl_wire::limits::ENGINE.to_owned(),
         numerics: engine.numerics(precision),
         backend: engine.backend(precision).to_owned(),
         precision: precision.name().to_owned(),

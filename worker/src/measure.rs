@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use trawl_kernels::cuda::Facts as DeviceFacts;
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_protocol::{ErrorKind, Failure, pb};
 use trawl_telemetry::metrics::catalogue::worker::{
     BAR_BYTES, BARS, COMPUTE_TIME, DEVICE_QUARANTINES, DEVICES, RunEnd, SEGMENT_DURATION, SEGMENTS_RUN, STAGE_TIME,
     SYMBOLS, StageName,
 };
 use trawl_telemetry::metrics::current_trace;
+use trawl_wire::{ErrorKind, Failure, pb};
 
 use crate::timeline::SegmentTold;
 

@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use trawl_protocol::WorkerRecord;
-use trawl_protocol::control::{ControlError, ControlStore, Guard, LeaseId, Write};
-use trawl_protocol::record::worker_key;
+use trawl_cluster_store::{ControlError, ControlStore, Guard, LeaseId, Write};
 use trawl_telemetry::metrics::catalogue::worker::{LEASE_FAILURES, LEASE_RENEWALS, LEASES_LOST};
+use trawl_wire::WorkerRecord;
+use trawl_wire::record::worker_key;
 
 /// Time to live of a worker's lease.
 pub const LEASE_TTL_DEFAULT: Duration = Duration::from_secs(5);
@@ -253,7 +253,8 @@ async fn put_under(
 mod tests {
     use super::*;
     use std::time::Instant;
-    use trawl_protocol::control::{Change, MemoryStore};
+    use trawl_cluster_store::Change;
+    use trawl_testing::MemoryStore;
 
     /// Longest that a change may take.
     const BOUND: Duration = Duration::from_secs(10);

@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use trawl_cluster_store::{ControlError, ControlStore};
 use trawl_kernels::{Engine, Precision};
 use trawl_market::Store;
-use trawl_protocol::control::{ControlError, ControlStore};
-use trawl_protocol::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
-use trawl_protocol::record::DeviceRecord;
-use trawl_protocol::security::{ServerSecurity, incoming};
-use trawl_protocol::{WorkerRecord, envelope, pb};
+use trawl_security::{ServerSecurity, incoming};
 use trawl_telemetry::metrics::catalogue::worker::DRAINING;
+use trawl_wire::limits::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_wire::record::DeviceRecord;
+use trawl_wire::{WorkerRecord, envelope, pb};
 
 use crate::registration::{Registration, register};
 use crate::service::{Handle, WorkerService};

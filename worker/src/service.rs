@@ -16,15 +16,15 @@ use trawl_kernels::stages::EngineStage;
 use trawl_kernels::{BACKEND_CPU, Cancel, Engine};
 use trawl_market::{Adjustment, Dataset, Store, SymbolBars};
 use trawl_plan::{ScanDocument, compile_scan};
-use trawl_protocol::error::{status_of, text_of};
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
-use trawl_protocol::record::ExecutionClass;
-use trawl_protocol::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 use trawl_telemetry::metrics::catalogue::worker::{
     DAMAGED_READS, SHARDS_FINISHED, SHARDS_REFUSED, SHARDS_STARTED, ShardRefusal,
 };
 use trawl_telemetry::names::{attribute, span};
 use trawl_telemetry::spans;
+use trawl_wire::error::{status_of, text_of};
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, SEGMENTS_MAX, bounded_reason, speaks, spoken};
+use trawl_wire::record::ExecutionClass;
+use trawl_wire::{ErrorKind, Failure, StepInputV1, envelope, pb, trace};
 
 use crate::cache::{Group, GroupCache, GroupKey};
 use crate::executable::ExecutablePlan;

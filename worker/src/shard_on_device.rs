@@ -15,7 +15,7 @@ use rayon::Scope;
 use trawl_kernels::Cancel;
 use trawl_kernels::cuda::Executor;
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_protocol::{Failure, envelope, pb};
+use trawl_wire::{Failure, envelope, pb};
 
 use crate::execute::{BatchEvent, ExecuteError, Loaded};
 use crate::measure;

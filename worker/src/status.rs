@@ -2,7 +2,7 @@
 
 use trawl_market::{TimeMicros, format_time};
 use trawl_plan::PointValues;
-use trawl_protocol::{Status, SymbolRow};
+use trawl_wire::{Status, SymbolRow};
 
 fn row(status: Status, reason: String) -> SymbolRow {
     SymbolRow {

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use trawl_kernels::stages::{EngineStage, Stages};
-use trawl_protocol::pb;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, Finished, KeyValue};
+use trawl_wire::pb;
 
 /// Stages of a shard that become spans of their own; more are summed up, one span for each kind of work.
 pub const STAGE_SPANS_MAX: usize = 24;

@@ -13,8 +13,8 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData as _, SanType, date_time_ymd,
 };
 use sha2::{Digest as _, Sha256};
-use trawl_protocol::record::checked_name;
-use trawl_protocol::security::{Credentials, Identity, Role, TlsFiles};
+use trawl_security::{Credentials, Identity, Role, TlsFiles};
+use trawl_wire::record::checked_name;
 
 use super::security::mistake;
 use crate::failure::UserMistake;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use trawl_cluster_store::Metered;
 use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::server;
-use trawl_protocol::control::Metered;
-use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
-use trawl_protocol::record::{checked_name, fresh_boot};
-use trawl_protocol::security::Role;
+use trawl_security::Role;
 use trawl_telemetry::metrics::Place;
+use trawl_wire::limits::DOCUMENT_BYTES_MAX;
+use trawl_wire::record::{checked_name, fresh_boot};
 
 use super::security::TlsArgs;
 use super::serving::{ClusterArgs, MetricsArgs, advertised, any_address, runtime, say_ready, serve_metrics};

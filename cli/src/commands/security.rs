@@ -4,10 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use trawl_protocol::loopback::check_listen;
-use trawl_protocol::security::{
-    ClientSecurity, Credentials, FileError, Role, ServerSecurity, TlsFiles, Token, TokenTable,
-};
+use trawl_security::{ClientSecurity, Credentials, FileError, Role, ServerSecurity, TlsFiles, Token, TokenTable};
+use trawl_wire::loopback::check_listen;
 
 use crate::failure::UserMistake;
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
-use trawl_protocol::control::EtcdStore;
-use trawl_protocol::loopback::is_loopback;
-use trawl_protocol::record::checked_name;
-use trawl_protocol::security::Credentials;
+use trawl_cluster_store::EtcdStore;
+use trawl_security::Credentials;
 use trawl_telemetry::Health;
 use trawl_telemetry::metrics::{METRICS_PORT, Place, Scrapes};
+use trawl_wire::loopback::is_loopback;
+use trawl_wire::record::checked_name;
 
 use super::security::{TlsArgs, credentials};
 use crate::failure::UserMistake;
@@ -135,12 +135,12 @@ pub fn with_variables(server: clap::Command) -> clap::Command {
 
 /// For clap: an address; whether listening on it is allowed depends on the certificates.
 pub fn any_address(text: &str) -> Result<SocketAddr, String> {
-    trawl_protocol::loopback::parse_address(text).map_err(|error| error.to_string())
+    trawl_wire::loopback::parse_address(text).map_err(|error| error.to_string())
 }
 
 /// For clap: an address that only this machine can reach.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    trawl_protocol::loopback::parse_listen(text).map_err(|error| error.to_string())
+    trawl_wire::loopback::parse_listen(text).map_err(|error| error.to_string())
 }
 
 /// For clap: a host and a port.

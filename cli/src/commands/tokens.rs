@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use trawl_protocol::record::checked_name;
-use trawl_protocol::security::Token;
-use trawl_protocol::security::tokens::{Right, parse_rights};
+use trawl_security::Token;
+use trawl_security::tokens::{Right, parse_rights};
+use trawl_wire::record::checked_name;
 
 /// Create tokens for users of a coordinator
 #[derive(Debug, clap::Args)]

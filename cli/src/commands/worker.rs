@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use trawl_cluster_store::Metered;
 use trawl_kernels::Precision;
-use trawl_protocol::control::Metered;
-use trawl_protocol::record::{checked_name, fresh_boot};
-use trawl_protocol::security::Role;
+use trawl_security::Role;
 use trawl_telemetry::metrics::Place;
+use trawl_wire::record::{checked_name, fresh_boot};
 use trawl_worker::cache::CACHE_BYTES_DEFAULT;
 use trawl_worker::registration::LEASE_TTL_DEFAULT;
 use trawl_worker::server;

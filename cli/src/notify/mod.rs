@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use trawl_protocol::Answer;
+use trawl_wire::Answer;
 
 use crate::failure::UserMistake;
 use sign::Secret;

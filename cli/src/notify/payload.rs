@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
-use trawl_protocol::{Answer, AnswerRow};
+use trawl_wire::{Answer, AnswerRow};
 
 use crate::output::json::{Number, Settings};
 use crate::output::{About, settings_of};

@@ -15,7 +15,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use trawl_plan::{ANSWER_COLUMNS, Setting};
-use trawl_protocol::{Answer, AnswerRow};
+use trawl_wire::{Answer, AnswerRow};
 
 use super::{About, DIGEST_KEY, IDENTITY_KEY, setting_names, settings_of};
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn assert_identity(answer: &Answer, value: Option<&String>) {
-        let read: trawl_protocol::Identity = serde_json::from_str(value.unwrap()).unwrap();
+        let read: trawl_wire::Identity = serde_json::from_str(value.unwrap()).unwrap();
         assert_eq!(read, answer.identity);
     }
 

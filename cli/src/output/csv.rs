@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use trawl_plan::{ANSWER_COLUMNS, Setting};
-use trawl_protocol::Answer;
+use trawl_wire::Answer;
 
 use super::{setting_names, settings_of};
 use crate::human::push_exact;

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq as _, Serializer};
 use trawl_plan::Setting;
-use trawl_protocol::{Answer, AnswerRow};
+use trawl_wire::{Answer, AnswerRow};
 
 use super::{About, settings_of};
 

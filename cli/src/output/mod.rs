@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_plan::Setting;
-use trawl_protocol::{Answer, AnswerRow, Identity, Status};
+use trawl_wire::{Answer, AnswerRow, Identity, Status};
 
 use crate::failure::UserMistake;
 use atomic_file::StagedFile;
@@ -208,7 +208,7 @@ pub fn identity_path(path: &Path) -> PathBuf {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use trawl_protocol::SymbolRow;
+    use trawl_wire::SymbolRow;
 
     /// An answer with every status, an NA, infinities, a match beyond the limit and a reason that CSV must quote.
     pub fn sample() -> Answer {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trawl_kernels::PRECISION_F64;
 use trawl_plan::Setting;
-use trawl_protocol::{Answer, AnswerRow, Status};
+use trawl_wire::{Answer, AnswerRow, Status};
 
 use super::{Counts, setting_names, settings_of};
 use crate::human::{counted, readable};

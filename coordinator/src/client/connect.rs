@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
-use trawl_protocol::limits::MESSAGE_BYTES_MAX;
-use trawl_protocol::loopback::is_loopback;
-use trawl_protocol::pb::coordinator_client::CoordinatorClient;
-use trawl_protocol::security::{ClientSecurity, Connector, Expect, Role};
+use trawl_security::{ClientSecurity, Connector, Expect, Role};
+use trawl_wire::limits::MESSAGE_BYTES_MAX;
+use trawl_wire::loopback::is_loopback;
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
 
 use super::ClientError;
 

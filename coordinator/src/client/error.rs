@@ -1,7 +1,7 @@
 //! Why a coordinator gave no answer, in words for whoever asked.
 
 use trawl_plan::Diagnostic;
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_wire::{ErrorKind, Failure};
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]

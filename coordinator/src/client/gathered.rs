@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use trawl_plan::Diagnostic;
-use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::{Failure, Identity, SegmentResultV2, envelope, pb, segment_digest};
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::{Failure, Identity, SegmentResultV2, envelope, pb, segment_digest};
 
 use super::{ClientError, Scanned};
 use crate::merge::{FailedSegment, MergeSpec, Placed};

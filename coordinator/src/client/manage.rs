@@ -1,9 +1,9 @@
 //! What is asked of a coordinator beside scans: lists, cancels, workers.
 
 use tonic::transport::Channel;
-use trawl_protocol::pb::coordinator_client::CoordinatorClient;
-use trawl_protocol::security::{ClientSecurity, Connector, authorise};
-use trawl_protocol::{ErrorKind, Failure, pb};
+use trawl_security::{ClientSecurity, Connector, authorise};
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
+use trawl_wire::{ErrorKind, Failure, pb};
 
 use super::{ClientError, connect};
 

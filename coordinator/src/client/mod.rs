@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use trawl_market::AsOf;
 use trawl_plan::ScanDocument;
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
-use trawl_protocol::record::fresh_boot;
-use trawl_protocol::security::{ClientSecurity, authorise};
-use trawl_protocol::{Answer, ErrorKind, Failure, pb, trace};
+use trawl_security::{ClientSecurity, authorise};
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_wire::record::fresh_boot;
+use trawl_wire::{Answer, ErrorKind, Failure, pb, trace};
 
 use crate::planner::ShardSpec;
 use crate::report::{Progress, RunReport};
@@ -356,7 +356,7 @@ mod tests {
             assert!(matches!(error, ClientError::Insecure { .. }) && error.is_users_mistake(), "{url}: {error}");
             error.to_string()
         };
-        let token = trawl_protocol::security::Token::fresh().ok();
+        let token = trawl_security::Token::fresh().ok();
         let insisting = ClientSecurity { token, insecure: true, tls: None };
         assert!(told("https://127.0.0.1:7400", ClientSecurity::default()).contains("--tls-ca FILE"));
         assert!(told("http://10.255.255.1:7400", ClientSecurity::default()).contains("--insecure"));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::memory::InMemory;
-use trawl_protocol::control::MemoryStore;
-use trawl_protocol::digest::to_hex;
+use trawl_testing::MemoryStore;
+use trawl_wire::digest::to_hex;
 
 use super::group::Outcome;
 use super::ledger::{Acceptance, Ending, Ledger, Term, Written};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trawl_protocol::control::{ControlStore, Entry, Pages};
+use trawl_cluster_store::{ControlStore, Entry, Pages};
 
 use super::ledger::{LedgerError, Loaded, Recorded};
 use super::records::{Closed, End, Header, KeyKind, Keys, Progress, Record as _, RecordError, Tombstone};

@@ -6,8 +6,8 @@
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
-use trawl_protocol::limits::PAYLOAD_BYTES_MAX;
-use trawl_protocol::{Failure, pb};
+use trawl_wire::limits::PAYLOAD_BYTES_MAX;
+use trawl_wire::{Failure, pb};
 
 /// First bytes of every object.
 const MAGIC: [u8; 8] = *b"TRAWLOBJ";
@@ -224,7 +224,7 @@ pub(crate) fn decode_group(scan: &str, generation: u32, name: GroupName, bytes: 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trawl_protocol::ErrorKind;
+    use trawl_wire::ErrorKind;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use trawl_protocol::control::{ControlError, ControlStore, Guard, PageRequest, Pages, Write};
+use trawl_cluster_store::{ControlError, ControlStore, Guard, PageRequest, Pages, Write};
 
 use super::found::{CLOSED, EndedPages, Found};
 use super::records::{

@@ -1,5 +1,5 @@
-use trawl_protocol::ErrorKind;
-use trawl_protocol::control::{MemoryLimits, MemoryStore};
+use trawl_testing::{MemoryLimits, MemoryStore};
+use trawl_wire::ErrorKind;
 
 use super::super::records::EndOutcome;
 use super::super::testing::{header, next_term};

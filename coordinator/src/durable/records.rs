@@ -6,10 +6,10 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use trawl_protocol::digest::to_hex;
-use trawl_protocol::limits::NAME_BYTES_MAX;
-use trawl_protocol::record::{ExecutionClass, checked_name};
-use trawl_protocol::{ErrorKind, Failure, pb};
+use trawl_wire::digest::to_hex;
+use trawl_wire::limits::NAME_BYTES_MAX;
+use trawl_wire::record::{ExecutionClass, checked_name};
+use trawl_wire::{ErrorKind, Failure, pb};
 
 use crate::planner::ShardSpec;
 use crate::scheduler::Priority;
@@ -355,7 +355,7 @@ impl From<Failure> for EndOutcome {
     fn from(failure: Failure) -> Self {
         match failure.kind {
             ErrorKind::Cancelled => Self::Cancelled,
-            kind => Self::Failed { kind, message: trawl_protocol::limits::bounded_reason(failure.message) },
+            kind => Self::Failed { kind, message: trawl_wire::limits::bounded_reason(failure.message) },
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trawl_protocol::record::ExecutionClass;
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_wire::record::ExecutionClass;
+use trawl_wire::{ErrorKind, Failure};
 
 use super::ledger::Recorded;
 

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use trawl_protocol::record::ExecutionClass;
+use trawl_wire::record::ExecutionClass;
 
 use super::super::records::{DocumentPlace, End, EndOutcome, Header, Level, Shards, Tombstone};
 use super::*;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use object_store::ObjectStoreExt as _;
-use trawl_protocol::pb;
+use trawl_wire::pb;
 
 use super::*;
 

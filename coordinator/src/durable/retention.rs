@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use trawl_protocol::control::ControlStore;
+use trawl_cluster_store::ControlStore;
 
 use super::ledger::{Ledger, LedgerError, Loaded, Recorded, Written};
 use super::results::{ResultStore, ScanObjects};

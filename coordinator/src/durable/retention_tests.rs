@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use trawl_protocol::control::MemoryStore;
+use trawl_testing::MemoryStore;
 
 use super::super::group::GroupName;
 use super::super::records::{End, EndOutcome, Header, RequestMark, Tombstone};

@@ -1,8 +1,8 @@
 //! What can go wrong with the result store, told in the operator's words and never with a credential.
 
-use trawl_protocol::error::text_of;
-use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_wire::error::text_of;
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::{ErrorKind, Failure};
 
 /// Why the result store refused or failed; [`StoreError::kind`] decides retry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

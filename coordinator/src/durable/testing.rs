@@ -16,7 +16,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use trawl_protocol::control::{
+use trawl_cluster_store::{
     Committed, ControlError, ControlStore, Entry, Guard, LeaseId, MemoryStore, Page, PageRequest, Watch, Write,
 };
 
@@ -262,14 +262,14 @@ pub(crate) fn header(scan: &str, segments: u32) -> super::records::Header {
 }
 
 /// A class of some numerics.
-pub(crate) fn class(numerics: &str) -> trawl_protocol::record::ExecutionClass {
+pub(crate) fn class(numerics: &str) -> trawl_wire::record::ExecutionClass {
     let (engine, backend, precision) = ("e".to_owned(), "cpu".to_owned(), "f64".to_owned());
-    trawl_protocol::record::ExecutionClass { engine, numerics: numerics.to_owned(), backend, precision }
+    trawl_wire::record::ExecutionClass { engine, numerics: numerics.to_owned(), backend, precision }
 }
 
 /// What a segment gives: a pure function of it, as every result is.
 pub(crate) fn stored(segment: u32, bytes: usize) -> super::group::Stored {
     let payload = segment.to_le_bytes().into_iter().cycle().take(bytes).collect();
-    let envelope = trawl_protocol::pb::Envelope { version: 2, schema: 7, length: 3, checksum: segment, payload };
+    let envelope = trawl_wire::pb::Envelope { version: 2, schema: 7, length: 3, checksum: segment, payload };
     super::group::Stored { segment, outcome: super::group::Outcome::Result { envelope, digest: [9; 32] } }
 }

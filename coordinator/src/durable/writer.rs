@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use trawl_protocol::control::ControlStore;
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_cluster_store::ControlStore;
+use trawl_wire::{ErrorKind, Failure};
 
 use super::group::{COMMIT_BYTES_MAX, GroupName, Stored};
 use super::ledger::{Ledger, Written};

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use trawl_protocol::control::MemoryStore;
+use trawl_testing::MemoryStore;
 
 use super::super::results::Named;
 use super::super::testing::{Fault, Faulty, header, next_term, stored};

@@ -15,8 +15,8 @@
 #[cfg(test)]
 mod tests;
 
-use trawl_protocol::LeaderRecord;
-use trawl_protocol::control::LeaseId;
+use trawl_cluster_store::LeaseId;
+use trawl_wire::LeaderRecord;
 
 /// Time to live of a leader's lease: for so long nobody leads after a leader died, at worst and about.
 pub const LEADER_LEASE_TTL_MS: u64 = 5_000;

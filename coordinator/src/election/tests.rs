@@ -1,6 +1,6 @@
 //! Every transition, and what must hold after any events.
 
-use trawl_protocol::LeaderRecord;
+use trawl_wire::LeaderRecord;
 
 use super::*;
 

@@ -37,7 +37,7 @@ impl Scheduler {
         for id in silent {
             let Some(attempt) = self.forget(id) else { continue };
             out.push(Command::Stop { attempt: id });
-            if matches!(attempt.purpose, Purpose::QueuedWork | Purpose::Isolation)
+            if matches!(attempt.purpose, Purpose::Work | Purpose::Isolation)
                 && let Some(scan) = self.scans.get_mut(&attempt.scan)
             {
                 for piece in &attempt.left {

@@ -93,7 +93,7 @@ impl Scheduler {
         let purpose = match claim {
             Claim::Others => Purpose::Vote,
             Claim::Alone => Purpose::Isolation,
-            Claim::Anyone | Claim::Prefers(_) => Purpose::QueuedWork,
+            Claim::Anyone | Claim::Prefers(_) => Purpose::Work,
         };
         if purpose == Purpose::Isolation {
             self.fleet.let_go();
@@ -126,7 +126,7 @@ impl Scheduler {
             cost = cost.saturating_add(progress.cost);
             progress.running.push(attempt);
             match (&mut progress.standing, purpose) {
-                (PieceState::Open, Purpose::QueuedWork | Purpose::Isolation) => progress.tries += 1,
+                (PieceState::Open, Purpose::Work | Purpose::Isolation) => progress.tries += 1,
                 (PieceState::Accepted(verdict), Purpose::Vote) => verdict.asked += 1,
                 _ => {}
             }

@@ -28,7 +28,7 @@ impl Scheduler {
             let Some(state) = self.attempts.get(attempt) else { return false };
             let Some(expected_ms) = scan.paces.expected_ms(state.cost) else { return false };
             let age_ms = now_ms.saturating_sub(state.started_ms);
-            state.purpose == Purpose::QueuedWork && !state.hedged && age_ms >= self.late_after_ms(expected_ms)
+            state.purpose == Purpose::Work && !state.hedged && age_ms >= self.late_after_ms(expected_ms)
         };
         scan.attempts.iter().filter(late).copied().collect()
     }

@@ -22,7 +22,7 @@ mod wait_queue;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 use crate::planner::Shard;
 use fleet::Fleet;
@@ -184,7 +184,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Nobody else runs them.
-    QueuedWork,
+    Work,
     /// They are suspected to kill workers: nothing else runs on this one meanwhile.
     Isolation,
     /// Another worker runs them too, and is late.

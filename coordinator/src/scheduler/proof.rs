@@ -5,7 +5,7 @@
 //! result, the first host is distrusted: it is given nothing more, but what it said otherwise is believed, since results are
 //! compared by their digests. Where there is no other host the coordinator reads its own copy of the data.
 
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 use super::state::PieceState;
 use super::wait_queue::QueuedWork;

@@ -4,7 +4,7 @@
 //! when a second worker dies is cut in two, and its parts run alone on their workers until the symbol is found that
 //! kills them. A part that answers is innocent; only a symbol that ran alone is ever called poisoned.
 
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 use super::state::{Attempt, PieceState, Progress};
 use super::wait_queue::{Claim, QueuedWork};
@@ -88,7 +88,7 @@ impl Scheduler {
     /// An attempt that ended through no fault of its work does not count.
     fn forgive(&mut self, attempt: &Attempt) {
         let Some(scan) = self.scans.get_mut(&attempt.scan) else { return };
-        if matches!(attempt.purpose, Purpose::QueuedWork | Purpose::Isolation) {
+        if matches!(attempt.purpose, Purpose::Work | Purpose::Isolation) {
             for piece in &attempt.left {
                 if let Some(progress) = scan.pieces.get_mut(piece) {
                     progress.tries = progress.tries.saturating_sub(1);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 use super::wait_queue::{Claim, QueuedWork, WaitQueue};
 use super::{AttemptId, ClassId, Digest, HostId, Piece, Purpose, Request, ScanId, WorkerId};

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
-use trawl_protocol::error::text_of;
-use trawl_protocol::limits::MESSAGE_BYTES_MAX;
-use trawl_protocol::pb::worker_client::WorkerClient;
-use trawl_protocol::security::Connector;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
+use trawl_security::Connector;
+use trawl_wire::error::text_of;
+use trawl_wire::limits::MESSAGE_BYTES_MAX;
+use trawl_wire::pb::worker_client::WorkerClient;
+use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest, trace};
 use trawl_worker::ScanStep;
 
 use crate::prepare::PreparedScan;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, watch};
+use trawl_cluster_store::{ControlError, ControlStore};
 use trawl_market::Store;
-use trawl_protocol::control::{ControlError, ControlStore};
-use trawl_protocol::security::Connector;
+use trawl_security::Connector;
 
 use super::dispatcher::Dispatcher;
 use super::leadership::{Leadership, Term};

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use trawl_protocol::LeaderRecord;
-use trawl_protocol::control::{Change, ControlError, ControlStore, Entry, Guard, LeaseId, Write};
-use trawl_protocol::limits::{LEADER_RECORD_BYTES_MAX, PROTOCOL_VERSION};
-use trawl_protocol::record::leader_key;
+use trawl_cluster_store::{Change, ControlError, ControlStore, Entry, Guard, LeaseId, Write};
 use trawl_telemetry::metrics::catalogue::coordinator::{ELECTIONS_WON, LEADER, LEADER_EPOCH, TERMS_ENDED};
+use trawl_wire::LeaderRecord;
+use trawl_wire::limits::{LEADER_RECORD_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_wire::record::leader_key;
 
 use crate::election::{Command, Election, ElectionRole, Event, Incumbent, LEADER_LEASE_TTL_MS, Reason, StoreCall};
 
@@ -351,7 +351,7 @@ async fn follow_key_once(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trawl_protocol::control::MemoryStore;
+    use trawl_testing::MemoryStore;
 
     /// Longest that a change may take.
     const BOUND: Duration = Duration::from_secs(20);

@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use trawl_protocol::WorkerRecord;
-use trawl_protocol::control::{Change, ControlError, ControlStore};
-use trawl_protocol::limits::WORKER_RECORD_BYTES_MAX;
-use trawl_protocol::record::workers_prefix;
+use trawl_cluster_store::{Change, ControlError, ControlStore};
+use trawl_wire::WorkerRecord;
+use trawl_wire::limits::WORKER_RECORD_BYTES_MAX;
+use trawl_wire::record::workers_prefix;
 
 use crate::membership::{Event, Member, Roster};
 
@@ -145,8 +145,8 @@ fn record_in(key: &str, value: &[u8]) -> Option<WorkerRecord> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use trawl_protocol::control::MemoryStore;
-    use trawl_protocol::record::worker_key;
+    use trawl_testing::MemoryStore;
+    use trawl_wire::record::worker_key;
     use trawl_worker::execution_class;
 
     fn record(id: &str, boot: &str) -> WorkerRecord {

@@ -29,11 +29,11 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use trawl_cluster_store::{ControlError, ControlStore};
 use trawl_market::Store;
-use trawl_protocol::control::{ControlError, ControlStore};
-use trawl_protocol::limits::MESSAGE_BYTES_MAX;
-use trawl_protocol::security::{Connector, Expect, Role, ServerSecurity, incoming};
-use trawl_protocol::{keda, pb};
+use trawl_security::{Connector, Expect, Role, ServerSecurity, incoming};
+use trawl_wire::limits::MESSAGE_BYTES_MAX;
+use trawl_wire::{keda, pb};
 
 use crate::durable::{PlacementError, ResultStore, RetentionPolicy, StoreError, check_placement};
 use crate::scheduler::Limits;

@@ -4,11 +4,11 @@ use std::sync::{Mutex, PoisonError};
 
 use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
-use trawl_protocol::keda::external_scaler_client::ExternalScalerClient;
-use trawl_protocol::limits::MESSAGE_BYTES_MAX;
-use trawl_protocol::loopback::is_loopback;
-use trawl_protocol::pb::coordinator_client::CoordinatorClient;
-use trawl_protocol::security::Connector;
+use trawl_security::Connector;
+use trawl_wire::keda::external_scaler_client::ExternalScalerClient;
+use trawl_wire::limits::MESSAGE_BYTES_MAX;
+use trawl_wire::loopback::is_loopback;
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
 
 use super::attempt::channel_to;
 
@@ -68,7 +68,7 @@ impl Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trawl_protocol::security::{Expect, Role};
+    use trawl_security::{Expect, Role};
 
     #[test]
     fn tokens_leave_this_machine_encrypted_or_not_at_all() {

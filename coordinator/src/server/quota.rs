@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tonic::{Code, Status};
-use trawl_protocol::ErrorKind;
-use trawl_protocol::error::status_of;
-use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
-use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY};
+use trawl_security::{Caller, RETRY_AFTER_METADATA_KEY};
 use trawl_telemetry::metrics::catalogue::coordinator::{REFUSALS, Refusal};
+use trawl_wire::ErrorKind;
+use trawl_wire::error::status_of;
+use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
 /// Scans of one caller that run at once, unless another number is set.
 pub const SCANS_PER_CALLER_MAX: u32 = 16;

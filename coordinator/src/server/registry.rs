@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trawl_protocol::control::{ControlError, ControlStore, LeaseId};
-use trawl_protocol::record::coordinators_prefix;
+use trawl_cluster_store::{ControlError, ControlStore, LeaseId};
+use trawl_wire::record::coordinators_prefix;
 
 /// Time to live of the key.
 const LEASE_TTL: Duration = Duration::from_secs(5);

@@ -11,9 +11,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Code, Request, Response, Status};
-use trawl_protocol::error::status_of;
-use trawl_protocol::keda::external_scaler_server::ExternalScaler;
-use trawl_protocol::{ErrorKind, keda};
+use trawl_wire::error::status_of;
+use trawl_wire::keda::external_scaler_server::ExternalScaler;
+use trawl_wire::{ErrorKind, keda};
 
 use super::proxy::Proxy;
 use super::scans::Environment;

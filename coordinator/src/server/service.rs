@@ -15,15 +15,15 @@ use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
 use tracing::field::Empty;
 use trawl_market::AsOf;
-use trawl_protocol::error::status_of;
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
-use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
-use trawl_protocol::{ErrorKind, Failure, pb, request_digest, trace};
+use trawl_security::{Caller, RETRY_AFTER_METADATA_KEY, Shown};
 use trawl_telemetry::metrics::catalogue::coordinator::{
     CLIENT_WAIT, REFUSALS, Refusal, STREAMS_ENDED, STREAMS_OPENED, StreamEnd,
 };
 use trawl_telemetry::names::{attribute, span};
+use trawl_wire::error::status_of;
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, NAME_BYTES_MAX, speaks, spoken};
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{ErrorKind, Failure, pb, request_digest, trace};
 
 use super::proxy::Proxy;
 use super::quota::{QuotaLimits, Quotas, RunningPermit};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tracing::Instrument as _;
-use trawl_protocol::{pb, trace};
 use trawl_telemetry::names::{attribute, span as name};
+use trawl_wire::{pb, trace};
 
 use super::leader_term::ClusterContext;
 use super::scans::{Archive, Asked, Environment, Scan, TakenOver, drive, now_us};

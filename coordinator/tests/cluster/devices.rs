@@ -11,7 +11,7 @@ use trawl_kernels::cuda::{Cache, Executor, ExecutorOptions, Simulated, Simulatio
 use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel};
 use trawl_plan::{History, ScanDocument};
-use trawl_protocol::{AnswerRow, StepInputV1};
+use trawl_wire::{AnswerRow, StepInputV1};
 use trawl_worker::server::ServerError;
 
 use crate::world::{BOUND, World};

@@ -14,8 +14,8 @@ use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
 use trawl_coordinator::NoProgress;
 use trawl_coordinator::client::ScanCall;
-use trawl_protocol::ErrorKind;
-use trawl_protocol::error::status_of;
+use trawl_wire::ErrorKind;
+use trawl_wire::error::status_of;
 
 use crate::world::{BOUND, World};
 

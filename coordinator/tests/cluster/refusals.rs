@@ -8,9 +8,9 @@ use trawl_coordinator::server::ScanLimits;
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
 use trawl_kernels::Precision;
 use trawl_plan::ScanDocument;
-use trawl_protocol::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
-use trawl_protocol::pb::worker_client::WorkerClient;
-use trawl_protocol::{ErrorKind, Failure, pb};
+use trawl_wire::limits::{DOCUMENT_BYTES_MAX, PROTOCOL_VERSION};
+use trawl_wire::pb::worker_client::WorkerClient;
+use trawl_wire::{ErrorKind, Failure, pb};
 use trawl_worker::{execution_class, execution_class_in};
 
 use crate::world::{BOUND, Oddity, World};

@@ -8,8 +8,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Request};
 use trawl_coordinator::client::ScanCall;
 use trawl_coordinator::{NoProgress, ShardSpec};
-use trawl_protocol::keda;
-use trawl_protocol::keda::external_scaler_client::ExternalScalerClient;
+use trawl_wire::keda;
+use trawl_wire::keda::external_scaler_client::ExternalScalerClient;
 
 use crate::world::{BOUND, World};
 

@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tonic::Code;
+use trawl_cluster_store::ControlStore as _;
 use trawl_coordinator::client::{Manager, ScanCall};
 use trawl_coordinator::scheduler::Priority;
 use trawl_coordinator::server::ScanLimits;
 use trawl_coordinator::{NoProgress, ShardSpec, answer_digest, client};
-use trawl_protocol::control::ControlStore as _;
-use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::pb::worker_client::WorkerClient;
-use trawl_protocol::security::ClientSecurity;
-use trawl_protocol::{ErrorKind, Failure, envelope, pb};
+use trawl_security::ClientSecurity;
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::pb::worker_client::WorkerClient;
+use trawl_wire::{ErrorKind, Failure, envelope, pb};
 
 use crate::world::{BOUND, Oddity, World};
 

@@ -7,7 +7,7 @@ use trawl_coordinator::client::{ClientError, ScanCall};
 use trawl_coordinator::planner::{WorkerSeat, name_key, plan_shards};
 use trawl_coordinator::report::RunPurpose;
 use trawl_coordinator::{ShardSpec, answer_digest};
-use trawl_protocol::{ErrorKind, Status};
+use trawl_wire::{ErrorKind, Status};
 
 use crate::world::{Oddity, World};
 
@@ -57,9 +57,8 @@ async fn a_lie_is_found_out_by_a_hedge_put_right_by_a_third_worker_and_the_liar_
     let hedged = async {
         let mut alone = false;
         loop {
-            let reply =
-                client.list_workers(trawl_protocol::pb::ListWorkersRequest::default()).await.unwrap().into_inner();
-            let busy = |w: &trawl_protocol::pb::WorkerInfo| w.shards_in_flight > 0;
+            let reply = client.list_workers(trawl_wire::pb::ListWorkersRequest::default()).await.unwrap().into_inner();
+            let busy = |w: &trawl_wire::pb::WorkerInfo| w.shards_in_flight > 0;
             let others = reply.workers.iter().any(|w| w.id != liar && busy(w));
             if alone && others {
                 return;
@@ -124,12 +123,8 @@ async fn a_worker_that_leaves_finishes_what_it_has() {
     let mut client = world.client().await;
     let busy = async {
         loop {
-            let workers = client
-                .list_workers(trawl_protocol::pb::ListWorkersRequest::default())
-                .await
-                .unwrap()
-                .into_inner()
-                .workers;
+            let workers =
+                client.list_workers(trawl_wire::pb::ListWorkersRequest::default()).await.unwrap().into_inner().workers;
             if workers.iter().any(|w| w.shards_in_flight == 2) {
                 return;
             }

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use trawl_cluster_store::ControlStore as _;
 use trawl_coordinator::client::{ClientError, ScanCall};
 use trawl_coordinator::{ShardSpec, answer_digest};
-use trawl_protocol::control::ControlStore as _;
-use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::record::worker_key;
-use trawl_protocol::{ErrorKind, Status, pb};
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::record::worker_key;
+use trawl_wire::{ErrorKind, Status, pb};
 
 use crate::world::{BOUND, Oddity, World};
 

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
+use trawl_cluster_store::ControlStore as _;
 use trawl_coordinator::client::{ClientError, ScanCall, Scanned, scan};
 use trawl_coordinator::durable::RetentionPolicy;
 use trawl_coordinator::local::{self, LocalOptions};
@@ -21,11 +22,11 @@ use trawl_kernels::stages::Stages;
 use trawl_kernels::{Engine, NoCancel};
 use trawl_market::{Store, SynthOptions, synthesise};
 use trawl_plan::ScanDocument;
-use trawl_protocol::control::{ControlStore as _, MemoryStore};
-use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::record::worker_key;
-use trawl_protocol::security::ServerSecurity;
-use trawl_protocol::{
+use trawl_security::ServerSecurity;
+use trawl_testing::MemoryStore;
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::record::worker_key;
+use trawl_wire::{
     Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord,
     envelope, pb,
 };
@@ -396,7 +397,7 @@ impl OddWorker {
             rows.pop();
         }
         if let (Oddity::Lies, SegmentOutput::Rows(rows)) = (self.oddity, &mut result.output) {
-            rows[0].status = trawl_protocol::Status::Unknown;
+            rows[0].status = trawl_wire::Status::Unknown;
             rows[0].reason = "a lie".to_owned();
             rows[0].rank.clear();
             rows[0].values.clear();

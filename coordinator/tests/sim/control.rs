@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use trawl_protocol::control::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, MemoryLimits, MemoryStore, Page, PageRequest, Watch,
-    Write,
+use trawl_cluster_store::{
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write,
 };
+use trawl_testing::{MemoryLimits, MemoryStore};
 
 /// Of every lease: coordinators' and workers'.
 pub const LEASE_TTL_MS: u64 = 2_000;

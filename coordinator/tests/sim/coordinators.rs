@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use trawl_cluster_store::{Change, Committed, ControlError, ControlStore as _, Entry, Guard, Write};
 use trawl_coordinator::durable::ledger::Loaded;
 use trawl_coordinator::durable::{Acceptance, LedgerError};
 use trawl_coordinator::election::{Command, Election, ElectionRole, Event, Incumbent, StoreCall as Asked};
 use trawl_coordinator::membership;
 use trawl_coordinator::scheduler::ScanId;
-use trawl_protocol::control::{Change, Committed, ControlError, ControlStore as _, Entry, Guard, Write};
-use trawl_protocol::record::{leader_key, workers_prefix};
-use trawl_protocol::{LeaderRecord, WorkerRecord};
+use trawl_wire::record::{leader_key, workers_prefix};
+use trawl_wire::{LeaderRecord, WorkerRecord};
 
 use crate::control::{Answer, Call, Handle, LEASE_TTL_MS};
 use crate::laws::{CLUSTER, is_guarded};
@@ -359,7 +359,7 @@ impl World {
             guards.retain(|guard| !is_guarded(guard, &key));
         }
         if let (Call::Page(asked), true) = (&mut call, self.sabotaged(Bug::ReadsInOneAnswer)) {
-            asked.limit = asked.limit.max(trawl_protocol::control::PAGE_KEYS_MAX);
+            asked.limit = asked.limit.max(trawl_cluster_store::PAGE_KEYS_MAX);
         }
         let leader = self.control.created(&key);
         let answer = self.control.make(call.clone(), self.now_ms);

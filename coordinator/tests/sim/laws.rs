@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trawl_cluster_store::{Guard, Write};
 use trawl_coordinator::durable::records::{Closed, End, EndOutcome, Header, Keys, Part, Record as _};
 use trawl_coordinator::scheduler::ScanId;
-use trawl_protocol::control::{Guard, Write};
 
 use crate::control::Control;
 use crate::facts::{Facts, Row};

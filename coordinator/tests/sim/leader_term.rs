@@ -15,8 +15,8 @@ use trawl_coordinator::planner::{SegmentCost, ShardSpec, WorkerSeat, name_key, p
 use trawl_coordinator::scheduler::{
     Check, ClassId, Command, Digest, Event, Limits, Outcome, Piece, Request, ScanId, Scheduler, WorkerId,
 };
-use trawl_protocol::record::{ExecutionClass, leader_key};
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_wire::record::{ExecutionClass, leader_key};
+use trawl_wire::{ErrorKind, Failure};
 
 use crate::control::Handle;
 use crate::coordinators::Done;

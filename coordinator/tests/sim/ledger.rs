@@ -9,7 +9,7 @@ use trawl_coordinator::scheduler::{
     AttemptId, Check, ClassId, Command, Digest, Event, HostId, Limits, Loss, Outcome, Piece, Purpose, Request, ScanId,
     VOTES_MAX, WorkerId,
 };
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 /// What always holds. Each has a planted bug in `sabotage`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

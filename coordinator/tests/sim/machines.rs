@@ -3,10 +3,10 @@
 //! Messages of a machine that cannot be reached are held until it can be. When that takes too long its connection counts as
 //! broken: what was on the way to it is gone, what it says comes late.
 
+use trawl_cluster_store::{LeaseId, Write};
 use trawl_coordinator::scheduler::{AttemptId, ClassId, Event, Piece, ScanId, WorkerId};
-use trawl_protocol::ErrorKind;
-use trawl_protocol::control::{LeaseId, Write};
-use trawl_protocol::record::{ExecutionClass, WorkerRecord, worker_key};
+use trawl_wire::ErrorKind;
+use trawl_wire::record::{ExecutionClass, WorkerRecord, worker_key};
 
 use crate::control::{Answer, Call, LEASE_TTL_MS};
 use crate::laws::CLUSTER;
@@ -275,9 +275,8 @@ impl World {
         }
         // What nobody waits for any more is not begun.
         let terms: Vec<_> = self.coordinators.iter().filter_map(|c| c.term.as_ref()).collect();
-        let wanted = |work: &Work| {
-            terms.iter().any(|term| term.serial == work.from.serial && term.ledger.runs(work.attempt))
-        };
+        let wanted =
+            |work: &Work| terms.iter().any(|term| term.serial == work.from.serial && term.ledger.runs(work.attempt));
         self.machines[machine].queue.retain(wanted);
         self.compute(machine);
         Ok(())

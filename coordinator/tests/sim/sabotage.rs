@@ -2,7 +2,7 @@
 //! where a coordinator, its records or a worker would be broken.
 
 use trawl_coordinator::scheduler::{AttemptId, Command, Event, Outcome, Purpose};
-use trawl_protocol::ErrorKind;
+use trawl_wire::ErrorKind;
 
 use crate::ledger::Invariant;
 

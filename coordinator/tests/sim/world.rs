@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trawl_coordinator::durable::EndOutcome;
 use trawl_coordinator::election;
 use trawl_coordinator::scheduler::{Check, ClassId, Event, Limits, Piece, ScanId};
-use trawl_protocol::record::leader_key;
+use trawl_wire::record::leader_key;
 
 use crate::control::{Answer, Call, Control};
 use crate::coordinators::{Coordinator, Owner};
@@ -318,8 +318,7 @@ impl World {
     }
 
     fn stuck(&self) -> Violation {
-        let mut leading =
-            self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.term.as_ref()?)));
+        let mut leading = self.coordinators.iter().enumerate().filter_map(|(c, state)| Some((c, state.term.as_ref()?)));
         if let Some((c, term)) = leading.find(|(_, term)| !term.begun) {
             let what = format!("c{c} leads in epoch {} and has never read what is recorded", term.epoch);
             return Violation { invariant: Invariant::LeadersBegin, what };

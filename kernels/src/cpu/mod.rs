@@ -11,7 +11,7 @@ mod simd;
 pub(crate) use lower::schedule::Schedule;
 pub(crate) use primitives::cycle::circle_table;
 pub(crate) use primitives::trend::growth_of;
-pub(crate) use run::resident::{Lane, Layout as ResidentLayout, ResidentTile, Scratch};
+pub(crate) use run::resident::{Lane, ResidentLayout, ResidentTile, Scratch};
 pub(crate) use run::resume::{Course, Cut, carried};
 pub(crate) use run::strips::{Workspace, workspace_bytes};
 pub(crate) use run::tile::{PADDING, Tile};

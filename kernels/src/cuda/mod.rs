@@ -30,8 +30,8 @@ pub use device::simulated::{BACKEND_SIMULATED, Bound, Counts, Launcher, Simulate
 pub use device::{CELL_BYTES, Device, Facts, Fault, Function, Mark, Memory, Staging, Stream};
 pub use execute::device_queue::{Executor, ExecutorOptions};
 pub use execute::policy::{FEW_SYMBOLS_MAX, LONG_BARS_MIN, Lowering};
-pub use execute::request::{Part, Source as BarsSource, Told};
-pub use execute::sequence::{Call, Sequence, Series};
+pub use execute::request::{BarsSource, RequestEvent, RequestPart};
+pub use execute::sequence::{KernelCall, Sequence, Series};
 pub use time_chunks::plan::{CHUNK_BARS, Chunks, Cut, Lane};
 
 /// The backend's name enters the identity of an answer.

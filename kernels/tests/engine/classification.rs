@@ -1,4 +1,4 @@
-//! Adaptive Trend Classification against its definition bar by bar (the text that `trawl bench atc` times), over random
+//! Adaptive Trend Classification against its definition bar by bar (the text that `trawl-bench atc` times), over random
 //! markets and parameters; and ties, which must be exact at every price.
 
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_from, evaluate_last};
@@ -6,7 +6,7 @@ use trawl_plan::family::Trend;
 use trawl_plan::graph::{NodeId, Op};
 use trawl_plan::{Plan, Schema, compile_expressions};
 
-#[path = "../../../cli/src/commands/bench/plain.rs"]
+#[path = "../../../bench/src/plain.rs"]
 mod plain;
 
 use plain::{Classification, Parameters, classify};

@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use tonic::Request;
-use trawl_protocol::control::{ControlStore as _, EtcdStore};
-use trawl_protocol::pb::coordinator_client::CoordinatorClient;
-use trawl_protocol::pb::{ListWorkersRequest, WorkerInfo};
-use trawl_protocol::record::leader_key;
-use trawl_protocol::security::{ClientSecurity, Role};
+use trawl_cluster_store::{ControlStore as _, EtcdStore};
+use trawl_security::{ClientSecurity, Role};
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
+use trawl_wire::pb::{ListWorkersRequest, WorkerInfo};
+use trawl_wire::record::leader_key;
 
 use super::Question;
 use super::net::{Net, Place};

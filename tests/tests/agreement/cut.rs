@@ -1,8 +1,8 @@
 //! A past as-of sees neither later bars nor later events, not in reasons and counts either (rule 14): the market cut at
 //! a day gives the same bytes as the whole market as of that day.
 
-use trawl_protocol::{AnswerRow, Status};
 use trawl_tests::reference::random::Random;
+use trawl_wire::{AnswerRow, Status};
 
 use super::engine::{answer_rows, dataset, document};
 

@@ -9,10 +9,10 @@ use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
 use trawl_market::{Dataset, FactorRow, ListingRow, MemoryMarket, SymbolBars, memory_dataset};
 use trawl_plan::{History, ScanDocument};
-use trawl_protocol::{AnswerRow, StepInputV1};
 use trawl_tests::reference::answer::{Scan, Status};
 use trawl_tests::reference::generate::{Grammar, LABELS};
 use trawl_tests::reference::market::{COLUMNS, DAY, Market, Symbol};
+use trawl_wire::{AnswerRow, StepInputV1};
 
 /// The parts of the language that the engine supports through this adapter.
 pub const GRAMMAR: Grammar = Grammar { frames: true, helpers: true, finite: false, mixed: true };
@@ -183,14 +183,14 @@ fn listings(symbol: &Symbol) -> Vec<ListingRow> {
     (0..borders.len()).map(row).collect()
 }
 
-fn status(status: trawl_protocol::Status) -> Status {
+fn status(status: trawl_wire::Status) -> Status {
     match status {
-        trawl_protocol::Status::Failed => Status::Failed,
-        trawl_protocol::Status::Stale => Status::Stale,
-        trawl_protocol::Status::Outside => Status::Outside,
-        trawl_protocol::Status::Unknown => Status::Unknown,
-        trawl_protocol::Status::Matched => Status::Matched,
-        trawl_protocol::Status::NotMatched => Status::NotMatched,
+        trawl_wire::Status::Failed => Status::Failed,
+        trawl_wire::Status::Stale => Status::Stale,
+        trawl_wire::Status::Outside => Status::Outside,
+        trawl_wire::Status::Unknown => Status::Unknown,
+        trawl_wire::Status::Matched => Status::Matched,
+        trawl_wire::Status::NotMatched => Status::NotMatched,
     }
 }
 

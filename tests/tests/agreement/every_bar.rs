@@ -11,8 +11,8 @@ use trawl_kernels::NoCancel;
 use trawl_kernels::stages::Stages;
 use trawl_market::{Store, TimeMicros};
 use trawl_plan::ScanDocument;
-use trawl_protocol::StepInputV1;
 use trawl_tests::executable::repository;
+use trawl_wire::StepInputV1;
 
 pub(super) fn digest(prepared: &PreparedScan, shards: u32) -> String {
     let source = prepared.source();
@@ -37,7 +37,7 @@ fn check(name: &str) {
     let mut matched = 0;
     let options = LocalOptions { threads: 2, ..LocalOptions::default() };
     all_bars(&prepared, options, None, CHUNK_BYTES_MAX / 4096, &NoCancel, |time, answer| {
-        matched += answer.counts()[trawl_protocol::Status::Matched as usize];
+        matched += answer.counts()[trawl_wire::Status::Matched as usize];
         whole.insert(time, answer_digest(&answer));
         Ok(())
     })

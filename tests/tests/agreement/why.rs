@@ -5,8 +5,8 @@ use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{PreparedScan, Question, all_bars};
 use trawl_kernels::NoCancel;
 use trawl_plan::ScanDocument;
-use trawl_protocol::{Answer, Status};
 use trawl_tests::reference::market::Market;
+use trawl_wire::{Answer, Status};
 
 use super::engine::{document, prepared};
 

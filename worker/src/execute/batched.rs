@@ -15,7 +15,7 @@ use trawl_kernels::{Cancel, Engine, EngineError, Executable, Precision};
 use trawl_market::SymbolBars;
 use trawl_plan::FrameProgram;
 use trawl_plan::frame::{BarSize, Subject};
-use trawl_protocol::{SegmentResultV2, StepInputV1};
+use trawl_wire::{SegmentResultV2, StepInputV1};
 
 use super::step::StepRun;
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
@@ -303,7 +303,7 @@ impl Device<'_> {
             .collect();
         self.executor.evaluate_parts(&self.executables[p], &parts, self.cancel, &mut |told| match told {
             RequestEvent::Stages(stages) => (self.said)(BatchEvent::Stages(stages.clone())),
-            RequestEvent::RequestPart { part, values, took } => came(part, values, took),
+            RequestEvent::Part { part, values, took } => came(part, values, took),
         });
     }
 

@@ -3,9 +3,9 @@
 use trawl_kernels::EngineError;
 use trawl_kernels::cuda::Fault;
 use trawl_market::{MarketError, MarketErrorKind};
-use trawl_protocol::error::text_of;
-use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_wire::error::text_of;
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::{ErrorKind, Failure};
 
 /// Why a segment has no result.
 #[derive(Debug, thiserror::Error)]

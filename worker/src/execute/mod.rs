@@ -17,7 +17,7 @@ use trawl_kernels::{Cancel, Engine, Precision};
 use trawl_market::{Adjustment, Dataset, MarketError, SymbolBars, TimeMicros, Timeframe, Vintage, higher_bars};
 use trawl_plan::Plan;
 use trawl_plan::frame::{BarSize, Frame};
-use trawl_protocol::{CrossTimes, CrossValues, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow};
+use trawl_wire::{CrossTimes, CrossValues, SegmentOutput, SegmentResultV2, StepInputV1, SymbolRow};
 
 use crate::axis::{Axis, Higher, Span};
 use crate::checkpoints::Checkpoints;

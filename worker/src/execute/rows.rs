@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use trawl_market::TimeMicros;
 use trawl_plan::PointValues;
-use trawl_protocol::{CrossValues, SymbolRow};
+use trawl_wire::{CrossValues, SymbolRow};
 
 use super::ScanSource;
 use crate::axis::{Axis, row_at};

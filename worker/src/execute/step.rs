@@ -6,7 +6,7 @@ use std::sync::Arc;
 use trawl_market::{Calendar, SymbolBars, SymbolTable, TimeMicros, Timeframe, Vintage};
 use trawl_plan::frame::Read;
 use trawl_plan::{Input, Stage};
-use trawl_protocol::{CrossTable, CrossTimes, StepInputV1};
+use trawl_wire::{CrossTable, CrossTimes, StepInputV1};
 
 use super::{ExecuteError, References, ScanSource, ScanStep, StepKind, StepOutput};
 use crate::axis::{Axis, Span, first_from};

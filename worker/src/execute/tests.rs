@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trawl_kernels::NoCancel;
 use trawl_market::{MemoryMarket, memory_dataset};
 use trawl_plan::{ScanDocument, Schema, compile_scan};
-use trawl_protocol::{ErrorKind, Status};
+use trawl_wire::{ErrorKind, Status};
 
 use crate::schema::schema_of;
 use crate::status;

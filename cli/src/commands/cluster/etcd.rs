@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
-use trawl_protocol::control::{ControlStore as _, EtcdStore};
+use trawl_cluster_store::{ControlStore as _, EtcdStore};
 
 use super::process::Child;
 use crate::failure::UserMistake;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tempfile::TempDir;
-use trawl_protocol::pb::ListWorkersRequest;
-use trawl_protocol::pb::coordinator_client::CoordinatorClient;
-use trawl_protocol::record::checked_name;
+use trawl_wire::pb::ListWorkersRequest;
+use trawl_wire::pb::coordinator_client::CoordinatorClient;
+use trawl_wire::record::checked_name;
 
 use self::etcd::Etcd;
 use self::process::Child;

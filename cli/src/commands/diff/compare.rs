@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use trawl_protocol::Status;
+use trawl_wire::Status;
 
 use crate::failure::UserMistake;
 use crate::output::read::{AnswerTable, TableRow};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use trawl_protocol::Status;
+use trawl_wire::Status;
 
 use super::compare::{Change, Difference, Pair, Side};
 use crate::failure::UserMistake;

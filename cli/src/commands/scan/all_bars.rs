@@ -6,7 +6,7 @@ use trawl_coordinator::local::LocalOptions;
 use trawl_coordinator::{AllBarsError, CHUNK_BYTES_MAX, PreparedScan, all_bars, answer_digest};
 use trawl_kernels::NoCancel;
 use trawl_market::format_time;
-use trawl_protocol::Answer;
+use trawl_wire::Answer;
 
 use crate::failure::UserMistake;
 use crate::output::atomic_file::StagedFile;
@@ -50,7 +50,7 @@ pub fn write(prepared: &PreparedScan, options: LocalOptions, path: &Path) -> any
         let digest = answer_digest(&answer);
         written.times += 1;
         written.rows += answer.rows.len() as u64;
-        written.matched += answer.counts()[trawl_protocol::Status::Matched as usize] as u64;
+        written.matched += answer.counts()[trawl_wire::Status::Matched as usize] as u64;
         let whole = Answer { identity: identity.clone(), ..answer };
         let about = About::new(&whole, &digest);
         let sink = match (&mut sink, staged.take()) {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use trawl_market::AsOf;
 use trawl_plan::{Best, History, ScanDocument, Setting, SweepRange, SweepValues};
-use trawl_protocol::limits::DOCUMENT_BYTES_MAX;
+use trawl_wire::limits::DOCUMENT_BYTES_MAX;
 
 use crate::failure::UserMistake;
 use crate::output::atomic_file::plain;

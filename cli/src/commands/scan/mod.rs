@@ -31,12 +31,12 @@ use trawl_kernels::stages::Stages;
 use trawl_kernels::{BACKEND_CPU, NoCancel, Precision};
 use trawl_market::AsOf;
 use trawl_plan::{Diagnostic, ScanDocument, suggest};
-use trawl_protocol::error::text_of;
-use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::record::checked_name;
-use trawl_protocol::{Failure, Status, StepInputV1};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, KeyValue};
+use trawl_wire::error::text_of;
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::record::checked_name;
+use trawl_wire::{Failure, Status, StepInputV1};
 use trawl_worker::{Checkpoints, ExecuteError, ScanSource};
 
 use super::security::TlsArgs;

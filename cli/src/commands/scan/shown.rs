@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use trawl_coordinator::client::Scanned;
 use trawl_coordinator::{RunReport, answer_digest};
 use trawl_kernels::Engine;
-use trawl_protocol::{Answer, Status};
+use trawl_wire::{Answer, Status};
 
 use super::clauses::STANDARD_STREAM;
 use crate::failure::{DONE, NOT_DONE, UserMistake};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use trawl_coordinator::{Explained, PartValue, Question};
 use trawl_plan::explain_match::Role;
 use trawl_plan::graph::Kind;
-use trawl_protocol::{Answer, AnswerRow, Status};
+use trawl_wire::{Answer, AnswerRow, Status};
 
 use crate::human::{counted, readable};
 use crate::output::table;

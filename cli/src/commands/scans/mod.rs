@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use trawl_coordinator::client::{self, ClientError, Manager};
-use trawl_protocol::{Failure, pb};
+use trawl_wire::{Failure, pb};
 
 use crate::commands::scan::{Files, Outcome, ShownArgs, finish, of_client};
 use crate::commands::security::TlsArgs;

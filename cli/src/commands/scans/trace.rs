@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use trawl_coordinator::RunReport;
 use trawl_coordinator::profile::Profile;
-use trawl_protocol::pb;
+use trawl_wire::pb;
 
 use super::{ClientArgs, ask, state_name};
 use crate::failure::DONE;

@@ -14,7 +14,7 @@ use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use trawl_protocol::Status;
+use trawl_wire::Status;
 
 use super::{Format, identity_path};
 use crate::failure::UserMistake;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trawl_protocol::{ErrorKind, Failure};
+use trawl_wire::{ErrorKind, Failure};
 use trawl_worker::ScanSource;
 
 use super::{Ask, News, State};

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use trawl_protocol::ErrorKind;
 use trawl_telemetry::metrics::catalogue::coordinator::{
     DISPUTES, DispatchPurpose, RESULTS_REPLACED, SCANS_DOUBTED, SEGMENTS_ENDED, SHARD_DURATION, SHARDS_DISPATCHED,
     SHARDS_ENDED, SHARDS_IN_FLIGHT, SegmentEnd, ShardEnd, WORK_ENDED, WORK_SUBMITTED, WORKER_THREADS, WORKERS,
     WORKERS_JOINED, WORKERS_LOST, WORKERS_QUARANTINED, WorkerLoss, WorkerState,
 };
 use trawl_telemetry::metrics::{TraceId, trace_of};
+use trawl_wire::ErrorKind;
 
 use super::workers::RegisteredWorker;
 use super::{State, Submission};

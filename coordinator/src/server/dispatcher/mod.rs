@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use trawl_kernels::BACKEND_CPU;
-use trawl_protocol::security::Connector;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, pb};
+use trawl_security::Connector;
+use trawl_wire::{ErrorKind, Failure, SegmentResultV2, pb};
 
 use super::attempt::{AttemptEvent, Ending, Found, Ticket};
 use crate::membership::Member;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use trawl_protocol::limits::PROTOCOL_VERSION;
-use trawl_protocol::{ErrorKind, Failure, envelope, pb};
+use trawl_wire::limits::PROTOCOL_VERSION;
+use trawl_wire::{ErrorKind, Failure, envelope, pb};
 use trawl_worker::StepKind;
 
 use super::tracked::Launch;

@@ -1,5 +1,5 @@
-use trawl_protocol::security::Expect;
-use trawl_protocol::security::Role;
+use trawl_security::Expect;
+use trawl_security::Role;
 
 use super::*;
 

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use trawl_protocol::{Failure, pb, trace};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans::{self, KeyValue, SpanContext};
+use trawl_wire::{Failure, pb, trace};
 use trawl_worker::timeline::cache_name;
 
 use super::{News, State, Submission};

@@ -8,10 +8,10 @@ use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 use trawl_kernels::BACKEND_CPU;
 use trawl_kernels::cuda::{BACKEND_CUDA, BACKEND_SIMULATED};
-use trawl_protocol::limits::{speaks, spoken};
-use trawl_protocol::record::ExecutionClass;
-use trawl_protocol::{WorkerRecord, envelope, pb};
 use trawl_telemetry::metrics::catalogue::coordinator::WorkerState;
+use trawl_wire::limits::{speaks, spoken};
+use trawl_wire::record::ExecutionClass;
+use trawl_wire::{WorkerRecord, envelope, pb};
 use trawl_worker::execution_class;
 
 use super::{Ask, News, PING_BACK_OFF, PING_BACK_OFF_MAX, State, Submission};

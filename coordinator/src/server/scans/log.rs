@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tonic::Status;
-use trawl_protocol::pb;
-use trawl_protocol::pb::scan_event::Event;
 use trawl_telemetry::metrics::catalogue::coordinator::RESULTS_HELD;
+use trawl_wire::pb;
+use trawl_wire::pb::scan_event::Event;
 
 /// Bytes of the events of all scans in memory.
 #[derive(Debug, Clone, Default)]
@@ -267,7 +267,7 @@ fn weight(event: &Event) -> usize {
 mod tests {
     use super::*;
     use std::time::Duration;
-    use trawl_protocol::pb;
+    use trawl_wire::pb;
 
     fn done(segment: u32) -> Event {
         Event::SegmentDone(pb::SegmentDone { segment, ..pb::SegmentDone::default() })

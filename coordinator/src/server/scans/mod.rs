@@ -15,11 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 use trawl_market::AsOf;
-use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::security::{Caller, Right};
-use trawl_protocol::{Failure, pb};
+use trawl_security::{Caller, Right};
 use trawl_telemetry::metrics::catalogue::coordinator::{Origin, SCANS_ACCEPTED, ScanEnd};
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{Failure, pb};
 
 use crate::durable::{EndOutcome, Recorded, RequestMark};
 use crate::planner::ShardSpec;
@@ -209,7 +209,7 @@ impl Scan {
                 }
                 EndOutcome::Failed { kind, message } => scan.ended(Err(&failed(*kind, message))),
                 EndOutcome::Cancelled => {
-                    scan.ended(Err(&failed(trawl_protocol::ErrorKind::Cancelled, "the scan was cancelled")));
+                    scan.ended(Err(&failed(trawl_wire::ErrorKind::Cancelled, "the scan was cancelled")));
                 }
             }
             let mut stand = scan.stand();
@@ -303,7 +303,7 @@ impl Scan {
                 *self.report() = RunReport::default();
             }
             Err(failure) => {
-                let cancelled = failure.kind == trawl_protocol::ErrorKind::Cancelled;
+                let cancelled = failure.kind == trawl_wire::ErrorKind::Cancelled;
                 stand.state = if cancelled { pb::ScanState::Cancelled } else { pb::ScanState::Failed };
                 stand.failure = Some(failure.clone());
             }
@@ -506,6 +506,6 @@ impl Scans {
 }
 
 /// A reason of bounded length.
-pub(crate) fn failure(kind: trawl_protocol::ErrorKind, message: impl Into<String>) -> Failure {
+pub(crate) fn failure(kind: trawl_wire::ErrorKind, message: impl Into<String>) -> Failure {
     Failure::new(kind, bounded_reason(message.into()))
 }

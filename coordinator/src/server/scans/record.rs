@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokio::task::JoinHandle;
+use trawl_cluster_store::{ControlError, ControlStore};
 use trawl_market::AsOf;
-use trawl_protocol::control::{ControlError, ControlStore};
-use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::{ErrorKind, Failure, envelope, pb};
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{ErrorKind, Failure, envelope, pb};
 
 use super::run_scan::Ended;
 use super::running::Answered;
@@ -351,7 +351,7 @@ pub(super) fn event_of(segment: u32, outcome: Outcome, generation: u32, prepared
 }
 
 /// The result in a stored outcome, checked as one from a worker is.
-pub(super) fn result_of(outcome: &Outcome) -> Result<trawl_protocol::SegmentResultV2, Failure> {
+pub(super) fn result_of(outcome: &Outcome) -> Result<trawl_wire::SegmentResultV2, Failure> {
     match outcome {
         Outcome::Result { envelope, .. } => envelope::decode(envelope).map_err(Failure::from),
         Outcome::Failed(failure) => Err(failure.clone()),

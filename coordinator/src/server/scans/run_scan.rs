@@ -13,16 +13,16 @@ use tonic::Code;
 use tracing::Instrument as _;
 use trawl_market::{AsOf, MarketErrorKind, Store};
 use trawl_plan::ScanDocument;
-use trawl_protocol::error::{status_of, text_of};
-use trawl_protocol::limits::bounded_reason;
-use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::{ErrorKind, Failure, pb, trace};
 use trawl_telemetry::metrics::catalogue::coordinator::{
     REFUSALS, Refusal, SCAN_DURATION, SCAN_WAIT, SCANS_ENDED, ScanEnd,
 };
 use trawl_telemetry::metrics::current_trace;
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
+use trawl_wire::error::{status_of, text_of};
+use trawl_wire::limits::bounded_reason;
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{ErrorKind, Failure, pb, trace};
 
 use super::record::{self, Accepting, Archive, Recorder, StoredSteps, end_of, header_of};
 use super::running::{Answered, RunningScan, Stopped};

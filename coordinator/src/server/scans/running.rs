@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use trawl_protocol::pb::scan_event::Event;
-use trawl_protocol::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_telemetry::names::{attribute, span as name};
 use trawl_telemetry::spans;
+use trawl_wire::pb::scan_event::Event;
+use trawl_wire::{ErrorKind, Failure, SegmentResultV2, envelope, pb, segment_digest};
 use trawl_worker::ScanStep;
 
 use super::record::{Recorder, event_of, result_of};
 use super::{ANSWER_BYTES_MAX, Scan};
-use crate::bisection_join::{Glue, Part};
+use crate::bisection_join::{Glue, PieceResult};
 use crate::durable::Outcome;
 use crate::merge::{FailedSegment, Placed};
 use crate::prepare::PreparedScan;
@@ -301,7 +301,7 @@ impl RunningScan {
     }
 
     /// A segment that is whole. `came`: its envelope and digest, if it came in one piece.
-    fn segment(&mut self, segment: u32, part: Part, came: Option<(pb::Envelope, Digest)>) -> (u32, Outcome) {
+    fn segment(&mut self, segment: u32, part: PieceResult, came: Option<(pb::Envelope, Digest)>) -> (u32, Outcome) {
         let encoded = part.and_then(|result| match came {
             Some((envelope, digest)) => Ok((result, envelope, digest)),
             None => {

@@ -230,7 +230,7 @@ fn the_groups_of_the_catalogue_are_found() {
     let gate = FusedOp::Op(Op::Binary(Binary::Gate));
     assert_eq!(found(&["stoch(14,3,3).k", "stoch(14,3,3).d"]), [min, max, FusedOp::Within, mean.clone(), mean, gate]);
     assert_eq!(found(&["adx(14)"]), [FusedOp::Directional(14)]);
-    let standing = FusedOp::Standing(0.015.into());
+    let standing = FusedOp::ZScore(0.015.into());
     let deviation = FusedOp::Op(Op::MeanDeviation(20));
     assert_eq!(found(&["cci(20)"]), [typical.clone(), FusedOp::Op(Op::Mean(20)), deviation, standing]);
     assert_eq!(found(&["obv()"]), [FusedOp::Op(Op::OnBalance)]);

@@ -5,14 +5,14 @@
 
 use crate::cpu::lower::fused_op::FusedOp;
 use crate::cpu::lower::schedule::{SeriesPlace, Slot, TaskInput, Tasks, least_common_multiple};
-use crate::cpu::lower::steps::{UNLIMITED, step_for};
+use crate::cpu::lower::steps::step_for;
 use crate::cpu::primitives::trend::Tables;
 use crate::cpu::run::resume::carried;
 use crate::cpu::run::strips::{INPUTS_MAX, INPUTS_USUAL, OUTPUTS_MAX, OUTPUTS_USUAL, Workspace};
 use crate::cpu::run::tile::PADDING;
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::state_io::Carrier;
-use crate::cpu::simd::vector::{AnyStep, Isa, LANES, Out, RowOf, View};
+use crate::cpu::simd::vector::{AnyStep, Isa, LANES, Out, RowOf, UNLIMITED, View};
 
 /// Where a series lies.
 #[derive(Debug, Clone, Copy)]

@@ -9,6 +9,8 @@ use crate::cpu::simd::state_io::Carrier;
 /// Symbols evaluated side by side: two AVX-512 registers of `f64`, so that a recurrence has two chains in flight; one
 /// of `f32`.
 pub(crate) const LANES: usize = 16;
+/// Histories that nothing limits.
+pub(crate) const UNLIMITED: usize = usize::MAX;
 
 /// One bar of every lane.
 #[derive(Debug, Clone, Copy)]

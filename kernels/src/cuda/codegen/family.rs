@@ -211,8 +211,7 @@ fn arranged(steps: &KernelSteps) -> KernelSteps {
         mark(all, &mut wanted, at);
     }
     let follows = |at: usize| {
-        let (Op::SignalEquity { .. }, Some(StepInput::KernelStep(signal))) = (all[at].op, all[at].inputs.first())
-        else {
+        let (Op::SignalEquity { .. }, Some(StepInput::Step(signal))) = (all[at].op, all[at].inputs.first()) else {
             return None;
         };
         // What it reads beside is read by the signal too.
@@ -230,7 +229,7 @@ fn arranged(steps: &KernelSteps) -> KernelSteps {
     let mut place = vec![0; all.len()];
     order.iter().enumerate().for_each(|(to, from)| place[*from] = to);
     let moved = |source: &StepInput| match *source {
-        StepInput::KernelStep(step) => StepInput::KernelStep(place[step]),
+        StepInput::Step(step) => StepInput::Step(place[step]),
         other => other,
     };
     let step = |at: &usize| {

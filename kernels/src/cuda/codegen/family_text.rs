@@ -38,7 +38,7 @@ impl Writer<'_> {
         }
         for (source, bars, low, high) in found {
             let below = |part: &WarpPart| match source {
-                StepInput::KernelStep(step) => part.holds(step),
+                StepInput::Step(step) => part.holds(step),
                 _ => part.level < low,
             };
             let Some(writer) = parts.parts.iter().position(below) else { continue };

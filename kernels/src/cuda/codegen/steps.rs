@@ -13,13 +13,13 @@ pub(crate) enum StepInput {
     Column(usize),
     Constant(f64),
     /// An earlier step.
-    KernelStep(usize),
+    Step(usize),
 }
 
 impl StepInput {
     pub fn step(self) -> Option<usize> {
         match self {
-            Self::KernelStep(step) => Some(step),
+            Self::Step(step) => Some(step),
             Self::Column(_) | Self::Constant(_) => None,
         }
     }
@@ -71,7 +71,7 @@ impl KernelSteps {
             }
             let node = &nodes[id.index()];
             if inputs_done {
-                place[id.index()] = Some(StepInput::KernelStep(steps.len()));
+                place[id.index()] = Some(StepInput::Step(steps.len()));
                 let inputs = node.inputs.iter().filter_map(|input| place[input.index()]).collect();
                 steps.push(KernelStep { op: node.op, inputs, averages: None });
             } else {

@@ -226,12 +226,12 @@ impl Writer<'_> {
                 self.values.doubles.push(value);
                 return format!("a.f[{}]", self.values.doubles.len() - 1);
             }
-            StepInput::KernelStep(step) if part.holds(step) => return format!("v{step}"),
+            StepInput::Step(step) if part.holds(step) => return format!("v{step}"),
             _ => {}
         }
         let (name, from) = match source {
             StepInput::Column(column) => (format!("x{column}"), format!("c{column}")),
-            StepInput::KernelStep(step) => (format!("v{step}"), format!("e{step}")),
+            StepInput::Step(step) => (format!("v{step}"), format!("e{step}")),
             StepInput::Constant(_) => return String::new(),
         };
         // What was loaded at every bar is there in the tail too.
@@ -263,7 +263,7 @@ impl Writer<'_> {
             let _ = writeln!(body.starts, "h{number}.start(0);");
             body.histories.push((source, whole));
             // A series of this part is pushed when it is made.
-            if !matches!(source, StepInput::KernelStep(step) if part.holds(step)) {
+            if !matches!(source, StepInput::Step(step) if part.holds(step)) {
                 let value = self.value(part, source, whole, body);
                 body.push(whole, Statement::past(0, format!("h{number}.push({value}, k{number});")));
             }
@@ -369,7 +369,7 @@ impl Writer<'_> {
         if self.passed_buffer(at).is_some() {
             body.push(whole, Statement::of(after, format!("e{at}[at] = v{at};")));
         }
-        let mine = |(source, _): &(StepInput, bool)| *source == StepInput::KernelStep(at);
+        let mine = |(source, _): &(StepInput, bool)| *source == StepInput::Step(at);
         if let Some(number) = body.histories.iter().position(mine) {
             let every = body.histories[number].1;
             body.push(every, Statement::past(after, format!("h{number}.push(v{at}, k{number});")));
@@ -380,7 +380,7 @@ impl Writer<'_> {
     fn outputs(&mut self, number: usize, part: &WarpPart, body: &mut Body) {
         for (output, source) in self.steps.outputs.clone().into_iter().enumerate() {
             let mine = match source {
-                StepInput::KernelStep(step) => part.holds(step),
+                StepInput::Step(step) => part.holds(step),
                 _ => number == 0,
             };
             if mine {
@@ -397,7 +397,7 @@ impl Writer<'_> {
         for (source, _) in &body.read {
             let buffer = match *source {
                 StepInput::Column(column) => Some((format!("c{column}"), self.column_buffer(column))),
-                StepInput::KernelStep(step) => self.passed_buffer(step).map(|buffer| (format!("e{step}"), buffer)),
+                StepInput::Step(step) => self.passed_buffer(step).map(|buffer| (format!("e{step}"), buffer)),
                 StepInput::Constant(_) => None,
             };
             if let Some((name, (base, depth))) = buffer
@@ -409,7 +409,7 @@ impl Writer<'_> {
         for passed in self.parts.passed.iter().filter(|p| part.holds(p.step)) {
             let (base, depth) = self.passed_buffer(passed.step).unwrap_or_default();
             sources.push((
-                StepInput::KernelStep(passed.step),
+                StepInput::Step(passed.step),
                 format!("double* e{}", passed.step),
                 format!("{base}, {depth}"),
             ));

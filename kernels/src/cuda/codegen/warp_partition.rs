@@ -98,7 +98,7 @@ impl WarpPartition {
             let end = cut(first, steps, forms, &last_reader, registers_max, loads, load_max);
             let inputs = steps.steps[first..end].iter().flat_map(|step| &step.inputs);
             let below = inputs.filter_map(|input| match input {
-                StepInput::KernelStep(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
+                StepInput::Step(step) => parts.iter().find(|part| part.holds(*step)).map(|part| part.level + 1),
                 _ => None,
             });
             let level = below.max().unwrap_or(0);
@@ -141,7 +141,7 @@ fn last_readers(steps: &KernelSteps) -> Vec<usize> {
     let mut last: Vec<usize> = (0..steps.steps.len()).collect();
     for (reader, step) in steps.steps.iter().enumerate() {
         for input in &step.inputs {
-            if let StepInput::KernelStep(read) = input {
+            if let StepInput::Step(read) = input {
                 last[*read] = reader;
             }
         }
@@ -177,7 +177,7 @@ fn cut(
 ) -> usize {
     if forms[first].means.is_some() {
         let follows = |step: &&KernelStep| {
-            matches!(step.op, Op::SignalEquity { .. }) && step.inputs.first() == Some(&StepInput::KernelStep(first))
+            matches!(step.op, Op::SignalEquity { .. }) && step.inputs.first() == Some(&StepInput::Step(first))
         };
         let more = steps.steps[first + 1..].iter().take_while(follows).count();
         return first + 1 + more.min(FOLLOWERS_MAX);
@@ -204,7 +204,7 @@ fn passed(steps: &KernelSteps, parts: &[WarpPart]) -> Vec<Passed> {
     let mut passed: Vec<Passed> = Vec::new();
     for reader in parts {
         for input in steps.steps[reader.first..reader.end].iter().flat_map(|step| &step.inputs) {
-            let StepInput::KernelStep(step) = *input else { continue };
+            let StepInput::Step(step) = *input else { continue };
             let Some(maker) = part_of(step).filter(|maker| *maker != reader) else { continue };
             let depth = reader.level - maker.level + 1;
             match passed.iter_mut().find(|p| p.step == step) {
@@ -230,7 +230,7 @@ fn mark(steps: &KernelSteps, whole: &mut [bool], step: usize) {
     let mut open = vec![step];
     while let Some(at) = open.pop() {
         for input in &steps.steps[at].inputs {
-            if let StepInput::KernelStep(read) = *input
+            if let StepInput::Step(read) = *input
                 && !std::mem::replace(&mut whole[read], true)
             {
                 open.push(read);
@@ -250,7 +250,7 @@ pub(crate) fn reach(steps: &KernelSteps, forms: &[Form], whole: &[bool]) -> usiz
         let from = needed[at].saturating_add(forms[at].back);
         reach = reach.max(from);
         for input in &step.inputs {
-            if let StepInput::KernelStep(read) = *input {
+            if let StepInput::Step(read) = *input {
                 needed[read] = needed[read].max(from);
             }
         }

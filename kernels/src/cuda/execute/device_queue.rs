@@ -203,7 +203,7 @@ impl Executor {
         let mut came = Err(Fault::Failed("a call told nothing".to_owned()));
         self.evaluate(program, std::slice::from_ref(part), cancel, fetch, &mut |told| match told {
             RequestEvent::Stages(batch) => stages.extend(batch),
-            RequestEvent::RequestPart { values, .. } => came = values,
+            RequestEvent::Part { values, .. } => came = values,
         });
         came
     }
@@ -230,9 +230,8 @@ impl Executor {
         told: &mut dyn FnMut(RequestEvent<'_>),
     ) {
         let all_fail = |fault: &Fault, told: &mut dyn FnMut(RequestEvent<'_>)| {
-            (0..parts.len()).for_each(|part| {
-                told(RequestEvent::RequestPart { part, values: Err(fault.clone()), took: Duration::ZERO })
-            });
+            (0..parts.len())
+                .for_each(|part| told(RequestEvent::Part { part, values: Err(fault.clone()), took: Duration::ZERO }));
         };
         if let Some(why) = self.lost() {
             return all_fail(&Fault::Lost(why.to_owned()), told);

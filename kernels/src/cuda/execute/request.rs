@@ -45,7 +45,7 @@ pub enum RequestEvent<'a> {
     /// Where the time of one batch went, whatever parts it was of.
     Stages(&'a Stages),
     /// A part has ended; each does so once.
-    RequestPart {
+    Part {
         /// Its place among the call's.
         part: usize,
         /// `[symbol][output][bar - from]`.
@@ -202,7 +202,7 @@ impl<'a> Request<'a> {
     fn end(&mut self, part: usize, told: &mut dyn FnMut(RequestEvent<'_>)) {
         let state = &mut self.states[part];
         if !std::mem::replace(&mut state.ended, true) {
-            told(RequestEvent::RequestPart { part, values: Ok(std::mem::take(&mut state.values)), took: state.took });
+            told(RequestEvent::Part { part, values: Ok(std::mem::take(&mut state.values)), took: state.took });
         }
     }
 
@@ -213,7 +213,7 @@ impl<'a> Request<'a> {
             let state = &mut self.states[part];
             if !std::mem::replace(&mut state.ended, true) {
                 state.values = Vec::new();
-                told(RequestEvent::RequestPart { part, values: Err(fault.clone()), took: state.took });
+                told(RequestEvent::Part { part, values: Err(fault.clone()), took: state.took });
             }
         }
     }

@@ -313,7 +313,7 @@ fn series(source: StepInput, place: &[Series]) -> Series {
     match source {
         StepInput::Column(column) => Series::Column(column),
         StepInput::Constant(value) => Series::Constant(value),
-        StepInput::KernelStep(step) => place[step],
+        StepInput::Step(step) => place[step],
     }
 }
 
@@ -325,7 +325,7 @@ fn piece(steps: &KernelSteps, cut: &Range<usize>, place: &[Series]) -> (KernelSt
     for step in &steps.steps[cut.clone()] {
         let input = |source: &StepInput| match *source {
             StepInput::Constant(value) => StepInput::Constant(value),
-            StepInput::KernelStep(step) if cut.contains(&step) => StepInput::KernelStep(step - cut.start),
+            StepInput::Step(step) if cut.contains(&step) => StepInput::Step(step - cut.start),
             outside => {
                 let series = series(outside, place);
                 let known = reads.iter().position(|read| *read == series);
@@ -342,6 +342,6 @@ fn piece(steps: &KernelSteps, cut: &Range<usize>, place: &[Series]) -> (KernelSt
     let mut told: Vec<usize> = later.filter_map(|source| source.step()).filter(|step| cut.contains(step)).collect();
     told.sort_unstable();
     told.dedup();
-    let outputs = told.iter().map(|step| StepInput::KernelStep(step - cut.start)).collect();
+    let outputs = told.iter().map(|step| StepInput::Step(step - cut.start)).collect();
     (KernelSteps { columns: reads.len(), steps: inner, outputs }, reads, told)
 }

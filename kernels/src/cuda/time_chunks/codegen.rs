@@ -96,7 +96,7 @@ fn step(given: Given<'_>, values: &mut Values) -> String {
                 values.doubles.push(value);
             }
             // Recursive steps of one level read none of each other.
-            StepInput::KernelStep(_) => inputs.push("na()".to_owned()),
+            StepInput::Step(_) => inputs.push("na()".to_owned()),
         }
     }
     let row = values.ints.len();
@@ -130,7 +130,7 @@ fn step(given: Given<'_>, values: &mut Values) -> String {
     }
     let first = if form.ints.is_empty() { "0".to_owned() } else { format!("a.p[{first_int}]") };
     let carry = [vec!["s".to_owned()], numbers].concat().join(", ");
-    let output = steps.outputs.iter().position(|source| *source == StepInput::KernelStep(at)).unwrap_or(0);
+    let output = steps.outputs.iter().position(|source| *source == StepInput::Step(at)).unwrap_or(0);
     let _ = write!(
         text,
         "    const double* const words[] = {{{}}};\n    {name} s;\n    s.start(0, {first});\n    for (int of = b.first(); of < b.lane; \

@@ -174,7 +174,7 @@ impl Levels {
         let mut place = vec![0; order.len()];
         order.iter().enumerate().for_each(|(new, old)| place[*old] = new);
         let moved = |source: &StepInput| match *source {
-            StepInput::KernelStep(step) => StepInput::KernelStep(place[step]),
+            StepInput::Step(step) => StepInput::Step(place[step]),
             other => other,
         };
         let step = |old: &usize| {

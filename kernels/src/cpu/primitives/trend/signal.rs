@@ -7,13 +7,12 @@ use std::sync::Arc;
 use trawl_plan::elementary;
 use trawl_plan::graph::Bits;
 
-use crate::cpu::lower::steps::UNLIMITED;
 use crate::cpu::primitives::elementwise::Function;
 use crate::cpu::primitives::recurrence::Recurrence;
 use crate::cpu::simd::float::Real;
 use crate::cpu::simd::pack::{Mask, Pack};
 use crate::cpu::simd::state_io::{Carrier, carries_nothing, carry_lane};
-use crate::cpu::simd::vector::{Kernel, LANES, Out, RowOf, View};
+use crate::cpu::simd::vector::{Kernel, LANES, Out, RowOf, UNLIMITED, View};
 
 /// No equity falls below it.
 const FLOOR: f64 = 0.25;

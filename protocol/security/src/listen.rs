@@ -1,0 +1,245 @@
+//! The side that is called: accepts connections, shakes hands, and knows who is there.
+//!
+//! Handshakes run beside each other, bounded in number and time, so that one that says nothing holds up nobody. Who is
+//! refused is told why by an alert of TLS, and the log says which certificate it was and what to do.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+use trawl_telemetry::metrics::catalogue::process::{AUTH_FAILURES, AuthFailure};
+
+use crate::identity::Identity;
+use crate::tls::{Credentials, Reason};
+
+/// Handshakes that run at once; further connections wait in the operating system.
+pub const HANDSHAKES_MAX: usize = 64;
+/// Longest that a handshake may take.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that wait to be served.
+const ACCEPTED_MAX: usize = 64;
+/// Wait after the operating system had no connection to give, for instance for want of file descriptors.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
+/// How long a refused side is listened to, so that it reads why before the connection is reset.
+const LINGER: Duration = Duration::from_millis(500);
+/// Bytes read meanwhile, at most.
+const LINGER_BYTES_MAX: usize = 64 * 1024;
+/// So many refusals are told as warnings in each [`REFUSALS_WINDOW`]: a scanner of ports must not fill the log.
+const REFUSALS_TOLD_MAX: u32 = 20;
+/// See [`REFUSALS_TOLD_MAX`].
+const REFUSALS_WINDOW: Duration = Duration::from_secs(10);
+
+/// Who is at the other end of a connection; in the extensions of each of its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// What is known of it.
+    pub identity: PeerIdentity,
+}
+
+/// What a connection says about its other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerIdentity {
+    /// Nothing.
+    PlainText,
+    /// A verified certificate's identity, or why it has none.
+    Certificate(Result<Identity, String>),
+}
+
+/// A connection, encrypted or not.
+pub struct Accepted {
+    io: Io,
+    peer: Peer,
+}
+
+enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connected for Accepted {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_read(cx, buf),
+            Io::Tls(io) => Pin::new(io).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_write(cx, buf),
+            Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_flush(cx),
+            Io::Tls(io) => Pin::new(io).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(io) => Pin::new(io).poll_shutdown(cx),
+            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
+        }
+    }
+}
+
+/// Connections as they are ready to be served. Call it inside a runtime; it ends when the stream is dropped.
+pub fn incoming(listener: TcpListener, tls: Option<Arc<Credentials>>) -> ReceiverStream<io::Result<Accepted>> {
+    let (ready, accepted) = mpsc::channel(ACCEPTED_MAX);
+    tokio::spawn(async move {
+        let shaking = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let refusals = Arc::new(Refusals(Mutex::new((Instant::now(), 0))));
+        loop {
+            let next = tokio::select! {
+                next = listener.accept() => next,
+                () = ready.closed() => return,
+            };
+            let (io, address) = match next {
+                Ok(next) => next,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection, trying again");
+                    tokio::time::sleep(ACCEPT_BACK_OFF).await;
+                    continue;
+                }
+            };
+            // Without it small replies wait 40 ms for an ACK. Refused only by a connection that is gone.
+            let _ = io.set_nodelay(true);
+            let Some(tls) = tls.clone() else {
+                let peer = Peer { address, identity: PeerIdentity::PlainText };
+                if ready.send(Ok(Accepted { io: Io::Plain(io), peer })).await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            // Never closed.
+            let Ok(permit) = Arc::clone(&shaking).acquire_owned().await else { return };
+            let (ready, refusals) = (ready.clone(), Arc::clone(&refusals));
+            tokio::spawn(async move {
+                let _permit = permit;
+                match tokio::time::timeout(HANDSHAKE_TIMEOUT, shake_hands(&tls, io, address)).await {
+                    Ok(Ok(accepted)) => {
+                        // Refused only when the server is ending.
+                        let _ = ready.send(Ok(accepted)).await;
+                    }
+                    Ok(Err(why)) => refusals.tell(address, &why),
+                    Err(_) => refusals.tell(address, "it did not finish the handshake of TLS in time"),
+                }
+            });
+        }
+    });
+    ReceiverStream::new(accepted)
+}
+
+async fn shake_hands(tls: &Credentials, io: TcpStream, address: SocketAddr) -> Result<Accepted, String> {
+    let reason = Reason::default();
+    let config = tls.server_config(&reason).map_err(|error| error.to_string())?;
+    let mut stream = match TlsAcceptor::from(config).accept(io).into_fallible().await {
+        Ok(stream) => stream,
+        Err((error, io)) => {
+            linger(io).await;
+            return Err(why_refused(tls, &error, reason.take()));
+        }
+    };
+    // Nothing waits here: it is there once hands are shaken.
+    let certificate = stream.get_mut().1.peer_certificates().and_then(|chain| chain.first().cloned());
+    let identity = match certificate {
+        Some(certificate) => Identity::of_certificate(&certificate),
+        None => Err("no certificate was shown".to_owned()),
+    };
+    let peer = Peer { address, identity: PeerIdentity::Certificate(identity) };
+    Ok(Accepted { io: Io::Tls(Box::new(stream)), peer })
+}
+
+/// A connection with unread bytes is reset when it is closed, and the reset would overtake the alert.
+async fn linger(mut io: TcpStream) {
+    let _ = io.shutdown().await;
+    let drained = async {
+        let (mut ignored, mut total) = ([0; 1024], 0);
+        while let Ok(n @ 1..) = io.read(&mut ignored).await {
+            total += n;
+            if total > LINGER_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, drained).await;
+}
+
+fn why_refused(tls: &Credentials, error: &io::Error, reason: Option<String>) -> String {
+    if let Some(reason) = reason {
+        return reason;
+    }
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::NoCertificatesPresented) => {
+            "it showed no certificate; it needs --tls-cert and --tls-key".to_owned()
+        }
+        Some(rustls::Error::AlertReceived(alert)) => tls.explain_alert(*alert),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "it does not speak TLS; it has to use https:// and --tls-ca".to_owned()
+        }
+        Some(other) => other.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// Tells refusals, not too many: since when it counts, and how many it has told.
+struct Refusals(Mutex<(Instant, u32)>);
+
+impl Refusals {
+    fn tell(&self, address: SocketAddr, why: &str) {
+        AUTH_FAILURES.of(AuthFailure::Handshake).inc();
+        if self.is_told(Instant::now()) {
+            tracing::warn!(target: "trawl::audit", peer = %address, outcome = "refused", why, "connection");
+        } else {
+            tracing::debug!(target: "trawl::audit", peer = %address, outcome = "refused", why, "connection");
+        }
+    }
+
+    fn is_told(&self, now: Instant) -> bool {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(counted.0) >= REFUSALS_WINDOW {
+            *counted = (now, 0);
+        }
+        counted.1 = counted.1.saturating_add(1);
+        counted.1 <= REFUSALS_TOLD_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_refusals_is_told_in_part_and_the_next_window_begins_anew() {
+        let start = Instant::now();
+        let refusals = Refusals(Mutex::new((start, 0)));
+        let told = (0..1000).filter(|_| refusals.is_told(start)).count();
+        assert_eq!(told, REFUSALS_TOLD_MAX as usize);
+        assert!(refusals.is_told(start + REFUSALS_WINDOW));
+    }
+}

@@ -1,0 +1,282 @@
+//! Tokens of users: 256 random bits each, of which a server keeps the SHA-256.
+//!
+//! A file of lines `NAME ROLES SHA256HEX`; `#` begins a comment. A name may stand on several lines, so that a user has an
+//! old and a new token while they change. A token itself is never shown, logged or written by a server.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::files::{self, FileError, Watched};
+use trawl_wire::record::checked_name;
+
+/// How a token begins, so that scanners of leaked secrets know one.
+const PREFIX: &str = "trawl_";
+/// Bytes of randomness in a token.
+const RANDOM_BYTES: usize = 32;
+/// Lines of a file of tokens.
+const TOKENS_MAX: usize = 4096;
+
+/// What a token allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Right {
+    /// To run scans.
+    Submit,
+    /// To see one's own scans, and the cluster's workers.
+    Read,
+    /// To see everybody's scans.
+    ReadAll,
+    /// All of it.
+    Admin,
+}
+
+impl Right {
+    /// Every right.
+    pub const ALL: [Self; 4] = [Self::Submit, Self::Read, Self::ReadAll, Self::Admin];
+
+    /// As written in a file of tokens.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Read => "read",
+            Self::ReadAll => "read-all",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Whether whoever has this right may do what asks for `wanted`.
+    pub fn covers(self, wanted: Self) -> bool {
+        self == wanted || self == Self::Admin || (self == Self::ReadAll && wanted == Self::Read)
+    }
+}
+
+/// Names of rights separated by commas, sorted, without duplicates.
+///
+/// # Errors
+/// Which word is none, and which there are.
+pub fn parse_rights(text: &str) -> Result<Vec<Right>, String> {
+    let mut rights = Vec::new();
+    for word in text.split(',') {
+        let right = Right::ALL.into_iter().find(|r| r.name() == word);
+        rights.push(right.ok_or_else(|| format!("'{word}' is no role; there are submit, read, read-all and admin"))?);
+    }
+    rights.sort_unstable();
+    rights.dedup();
+    Ok(rights)
+}
+
+/// As [`parse_rights`] reads them.
+pub fn rights_text(rights: &[Right]) -> String {
+    rights.iter().map(|r| r.name()).collect::<Vec<_>>().join(",")
+}
+
+/// A user's secret. It is never shown.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// A new one out of the operating system's randomness.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn fresh() -> Result<Self, String> {
+        let mut bytes = [0; RANDOM_BYTES];
+        SysRng.try_fill_bytes(&mut bytes).map_err(|error| error.to_string())?;
+        Ok(Self(format!("{PREFIX}{}", hex(&bytes))))
+    }
+
+    /// From a text that looks like one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(PREFIX)?;
+        let shaped = digits.len() == 2 * RANDOM_BYTES && digits.bytes().all(|b| b.is_ascii_hexdigit());
+        shaped.then(|| Self(text.to_owned()))
+    }
+
+    /// From a file that holds it and nothing else.
+    ///
+    /// # Errors
+    /// That the file cannot be read, or holds no token; never what it holds.
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let bytes = files::read(path)?;
+        std::str::from_utf8(&bytes).ok().and_then(|text| Self::parse(text.trim())).ok_or_else(|| {
+            FileError::new(path, "it holds no token", "write the one line that 'trawl tokens new' printed into it")
+        })
+    }
+
+    /// The token itself: to be sent, or shown once by the one who made it.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+
+    /// What a server keeps.
+    pub fn digest(&self) -> [u8; 32] {
+        Sha256::digest(self.0.as_bytes()).into()
+    }
+
+    /// The line of a file of tokens.
+    pub fn line(&self, name: &str, rights: &[Right]) -> String {
+        format!("{name} {} {}", rights_text(rights), hex(&self.digest()))
+    }
+}
+
+/// A user's name and what the token allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// See [`checked_name`].
+    pub name: String,
+    /// Sorted.
+    pub rights: Vec<Right>,
+}
+
+/// Who has which token.
+#[derive(Debug, Default)]
+pub struct TokenTable {
+    entries: Vec<([u8; 32], User)>,
+}
+
+impl TokenTable {
+    /// From a file, which is read again when it changes.
+    ///
+    /// # Errors
+    /// What is wrong with which line.
+    pub fn load(path: PathBuf) -> Result<Arc<Watched<Self>>, FileError> {
+        let place = path.clone();
+        let watched = Watched::load("tokens", vec![path], move |bytes| {
+            let bytes = bytes.first().map_or(&[][..], Vec::as_slice);
+            Self::parse(bytes).map_err(|what| {
+                FileError::new(&place, what, "a line is NAME ROLES SHA256HEX, as 'trawl tokens new' prints it")
+            })
+        })?;
+        Ok(Arc::new(watched))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text in UTF-8".to_owned())?;
+        let mut entries = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            // Not the line itself: someone may have put a token there.
+            let entry = Self::entry(line).map_err(|what| format!("line {}: {what}", number + 1))?;
+            entries.push(entry);
+            if entries.len() > TOKENS_MAX {
+                return Err(format!("it has more than {TOKENS_MAX} tokens"));
+            }
+        }
+        Ok(Self { entries })
+    }
+
+    fn entry(line: &str) -> Result<([u8; 32], User), String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, rights, digest] = words[..] else {
+            return Err(format!("three words are expected, there are {}", words.len()));
+        };
+        let name = checked_name(name).map_err(|what| format!("the name: {what}"))?;
+        let rights = parse_rights(rights)?;
+        let digest = unhex(digest).ok_or_else(|| "the third word is no SHA-256 of 64 hex digits".to_owned())?;
+        Ok((digest, User { name, rights }))
+    }
+
+    /// Whose token it is. Every entry is compared, each in constant time: the time tells nothing of what is kept.
+    pub fn user_of(&self, token: &Token) -> Option<&User> {
+        let digest = token.digest();
+        let mut found = None;
+        for (kept, user) in &self.entries {
+            if bool::from(kept.ct_eq(&digest)) {
+                found = Some(user);
+            }
+        }
+        found
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_known_by_its_digest_alone_and_is_never_shown() {
+        let (alice, other) = (Token::fresh().unwrap(), Token::fresh().unwrap());
+        assert_ne!(alice.secret(), other.secret());
+        assert_eq!(alice.secret().len(), PREFIX.len() + 64);
+        let line = alice.line("alice", &[Right::Submit, Right::Read]);
+        assert!(line.starts_with("alice submit,read ") && !line.contains(alice.secret()), "{line}");
+        let table = TokenTable::parse(format!("# users\n\n{line} # since May\n").as_bytes()).unwrap();
+        let user = table.user_of(&Token::parse(alice.secret()).unwrap()).unwrap();
+        assert_eq!((user.name.as_str(), &user.rights[..]), ("alice", &[Right::Submit, Right::Read][..]));
+        assert!(table.user_of(&other).is_none());
+        assert_eq!(format!("{alice:?}"), "Token");
+        assert!(!format!("{table:?}").contains(alice.secret()));
+    }
+
+    #[test]
+    fn the_digest_is_the_one_that_other_programs_compute() {
+        let token = Token::parse(&format!("trawl_{}", "0".repeat(64))).unwrap();
+        // printf 'trawl_%064d' 0 | sha256sum
+        let wanted = "c5e75fb325670d868797626a7d52673858eafc6d02ff2e8dac9f7d3ec92458e5";
+        assert_eq!(token.line("a", &[Right::Admin]), format!("a admin {wanted}"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_told_without_showing_it() {
+        let good = Token::fresh().unwrap();
+        let secret = good.secret();
+        for (line, told) in [
+            (format!("alice submit {secret}"), "no SHA-256"),
+            (secret.to_owned(), "three words"),
+            (format!("alice root {}", "0".repeat(64)), "'root' is no role"),
+            (format!("al/ice submit {}", "0".repeat(64)), "the name"),
+        ] {
+            let error = TokenTable::parse(format!("\n{line}").as_bytes()).unwrap_err();
+            assert!(error.contains("line 2") && error.contains(told) && !error.contains(secret), "{error}");
+        }
+        assert!(TokenTable::parse(&[0xff]).is_err());
+        for bad in ["", "trawl_", "trawl_zz", &secret[1..], &format!("{secret}0")] {
+            assert!(Token::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rights_cover_what_they_say() {
+        let covered = |right: Right| Right::ALL.into_iter().filter(|w| right.covers(*w)).collect::<Vec<_>>();
+        assert_eq!(covered(Right::Submit), [Right::Submit]);
+        assert_eq!(covered(Right::Read), [Right::Read]);
+        assert_eq!(covered(Right::ReadAll), [Right::Read, Right::ReadAll]);
+        assert_eq!(covered(Right::Admin), Right::ALL);
+        assert_eq!(parse_rights("read,submit,read").unwrap(), [Right::Submit, Right::Read]);
+        assert!(parse_rights("").unwrap_err().contains("submit, read"));
+    }
+}

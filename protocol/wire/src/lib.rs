@@ -1,0 +1,34 @@
+//! The words the processes share: services, envelope, records, error kinds, limits, digests, trace context.
+//!
+//! It does no I/O and decides nothing about scans; `worker` and `coordinator` do.
+
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod envelope;
+pub mod error;
+pub mod limits;
+pub mod loopback;
+pub mod record;
+pub mod result;
+pub mod result_v1;
+pub mod trace;
+
+/// Generated from `proto/trawl.proto`.
+#[allow(clippy::all, clippy::pedantic, missing_docs)]
+pub mod pb {
+    tonic::include_proto!("trawl.v1");
+}
+
+/// Generated from `proto/externalscaler.proto`: what KEDA asks.
+#[allow(clippy::all, clippy::pedantic, missing_docs)]
+pub mod keda {
+    tonic::include_proto!("externalscaler");
+}
+
+pub use digest::{answer_digest, request_digest, segment_digest};
+pub use envelope::EnvelopeError;
+pub use error::{ErrorKind, Failure};
+pub use record::{LeaderRecord, WorkerRecord};
+pub use result::*;
+pub use result_v1::{SegmentResultV1, SymbolRowV1};

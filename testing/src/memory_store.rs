@@ -1,0 +1,430 @@
+//! The control store in memory, for tests: it does what etcd does, refuses what etcd refuses, and fails as a test says.
+//!
+//! It keeps etcd's limits: bytes of an answer and of a request, operations of a transaction, revisions that were
+//! compacted, the quota of its disk. Leases end when a test says so; those of [`MemoryStore::timed`] also when their time
+//! is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+use trawl_cluster_store::{
+    ANSWER_BYTES_MAX, Change, Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest,
+    WATCH_BACKLOG_MAX, Watch, Write, after, checked,
+};
+
+/// Longest that a try waits for a store that stands still.
+pub const MEMORY_CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Tries of one call; only answers that are lost cost one.
+const CALL_TRIES_MAX: u32 = 2;
+/// How often a timed store looks for leases that are over.
+const LEASE_CHECK: Duration = Duration::from_millis(5);
+/// Bytes of an answer, or of the disk, that a key takes beside its name and its value.
+const KEY_OVERHEAD_BYTES: usize = 32;
+
+/// What the store refuses; the defaults are etcd's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Bytes of one answer; see [`ANSWER_BYTES_MAX`].
+    pub answer_bytes: usize,
+    /// Bytes that keys, values and their history may take before nothing more is put; compaction frees the history.
+    pub quota_bytes: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        // etcd's own default quota.
+        Self { answer_bytes: ANSWER_BYTES_MAX, quota_bytes: 2 << 30 }
+    }
+}
+
+/// The store; everything behind one lock.
+#[derive(Debug)]
+pub struct MemoryStore {
+    state: Arc<Mutex<State>>,
+    /// Whether calls hang and watches say nothing.
+    stalled: watch::Sender<bool>,
+}
+
+#[derive(Debug, Clone)]
+struct Value {
+    value: Vec<u8>,
+    lease: Option<LeaseId>,
+    created: i64,
+}
+
+/// A change, and what it replaced, so that an earlier revision can be read.
+#[derive(Debug)]
+struct Past {
+    revision: i64,
+    change: Change,
+    before: Option<Value>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    ttl: Duration,
+    /// Looked at by timed stores only.
+    ends: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    revision: i64,
+    keys: BTreeMap<String, Value>,
+    leases: BTreeMap<LeaseId, Lease>,
+    next_lease: LeaseId,
+    /// Every change since the last compaction, for watches that begin in the past and for reads of an earlier revision.
+    history: Vec<Past>,
+    /// Revisions before the one after this are forgotten.
+    compacted: i64,
+    watchers: Vec<(String, mpsc::Sender<Change>)>,
+    /// While true every call fails, as if the store were away.
+    away: bool,
+    /// While true watches say nothing; what they would say.
+    stalled: bool,
+    withheld: Vec<Change>,
+    /// Tries whose answer does not arrive.
+    answers_to_lose: u32,
+    limits: MemoryLimits,
+    /// Bytes of keys, values and history.
+    used_bytes: usize,
+    /// The quota was exceeded: nothing is put until somebody lifts the alarm.
+    no_space: bool,
+}
+
+impl State {
+    /// Puts and deletes in one transaction, which has one revision; none when nothing changes.
+    fn apply(&mut self, writes: Vec<Write>) {
+        let revision = self.revision + 1;
+        for write in writes {
+            self.used_bytes += size_of_write(&write);
+            let (change, before) = match write {
+                Write::Put { key, value, lease } => {
+                    let created = self.keys.get(&key).map_or(revision, |there| there.created);
+                    let before = self.keys.insert(key.clone(), Value { value: value.clone(), lease, created });
+                    (Change::Put(Entry { key, value, created }), before)
+                }
+                Write::Delete { key } => match self.keys.remove(&key) {
+                    Some(before) => (Change::Deleted { key, revision }, Some(before)),
+                    None => continue,
+                },
+            };
+            self.revision = revision;
+            self.history.push(Past { revision, change: change.clone(), before });
+            if self.stalled {
+                self.withheld.push(change);
+            } else {
+                self.tell(&change);
+            }
+        }
+    }
+
+    fn tell(&mut self, change: &Change) {
+        self.watchers
+            .retain(|(prefix, sender)| !change.key().starts_with(prefix) || sender.try_send(change.clone()).is_ok());
+    }
+
+    fn end(&mut self, lease: LeaseId) {
+        self.leases.remove(&lease);
+        let its = self.keys.iter().filter(|(_, value)| value.lease == Some(lease));
+        let gone = its.map(|(key, _)| Write::Delete { key: key.clone() }).collect();
+        self.apply(gone);
+    }
+
+    fn holds(&self, guard: &Guard) -> bool {
+        match guard {
+            Guard::Absent { key } => !self.keys.contains_key(key),
+            Guard::Created { key, revision } => self.keys.get(key).is_some_and(|there| there.created == *revision),
+        }
+    }
+
+    /// Refuses what needs more space than the quota leaves, and from then on everything that needs any.
+    fn check_space(&mut self, bytes: usize) -> Result<(), ControlError> {
+        if self.no_space || self.used_bytes.saturating_add(bytes) > self.limits.quota_bytes {
+            self.no_space = true;
+            return Err(ControlError::NoSpace("etcdserver: mvcc: database space exceeded".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, guards: &[Guard], writes: &[Write]) -> Result<Committed, ControlError> {
+        // As etcd does: before it looks at the guards, and only for transactions that put something.
+        if writes.iter().any(|write| matches!(write, Write::Put { .. })) {
+            self.check_space(writes.iter().map(size_of_write).sum())?;
+        }
+        let applied = guards.iter().all(|guard| self.holds(guard));
+        if applied {
+            let lease_of = |write: &Write| if let Write::Put { lease, .. } = write { *lease } else { None };
+            if writes.iter().filter_map(lease_of).any(|lease| !self.leases.contains_key(&lease)) {
+                return Err(ControlError::LeaseOver);
+            }
+            self.apply(writes.to_vec());
+        }
+        Ok(Committed { applied, revision: self.revision })
+    }
+
+    fn entry(&self, key: &str) -> Option<Entry> {
+        let there = self.keys.get(key)?;
+        Some(Entry { key: key.to_owned(), value: there.value.clone(), created: there.created })
+    }
+
+    /// What changes after `revision` replaced, by key; `None` where no key was.
+    fn before(&self, revision: i64) -> BTreeMap<&str, Option<&Value>> {
+        let later = self.history.iter().rev().take_while(|past| past.revision > revision);
+        // The earliest of them comes last, and counts.
+        later.map(|past| (past.change.key(), past.before.as_ref())).collect()
+    }
+
+    fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        let revision = asked.revision.unwrap_or(self.revision);
+        if revision < self.compacted {
+            return Err(ControlError::Compacted);
+        }
+        if revision > self.revision {
+            return Err(ControlError::Refused("etcdserver: mvcc: required revision is a future revision".to_owned()));
+        }
+        let before = self.before(revision);
+        let there = |key: &str| before.get(key).copied().unwrap_or_else(|| self.keys.get(key));
+        let from = String::from_utf8_lossy(&asked.from).into_owned();
+        let present = self.keys.range(from.clone()..).map(|(key, _)| key.as_str());
+        let present = present.take_while(|key| key.starts_with(&asked.prefix));
+        let past = before.range(from.as_str()..).map(|(key, _)| *key).filter(|key| key.starts_with(&asked.prefix));
+        // So many are enough, whichever of them were not there at that revision.
+        let keys: BTreeSet<&str> = present.take(asked.limit.saturating_add(before.len() + 1)).chain(past).collect();
+        let mut found = keys.into_iter().filter_map(|key| Some((key, there(key)?)));
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for (key, value) in found.by_ref().take(asked.limit) {
+            let value = Value { value: if asked.keys_only { Vec::new() } else { value.value.clone() }, ..*value };
+            bytes += key.len() + value.value.len() + KEY_OVERHEAD_BYTES;
+            entries.push(Entry { key: key.to_owned(), value: value.value, created: value.created });
+        }
+        if bytes > self.limits.answer_bytes {
+            let limit = self.limits.answer_bytes;
+            let message = format!("decoded message length too large: found {bytes} bytes, the limit is: {limit} bytes");
+            return Err(ControlError::TooLarge(message));
+        }
+        let next = found.next().and(entries.last()).map(|last| after(last.key.as_bytes()));
+        Ok(Page { entries, revision, next })
+    }
+}
+
+/// Bytes that a write adds to the store's disk.
+fn size_of_write(write: &Write) -> usize {
+    let value = if let Write::Put { value, .. } = write { value.len() } else { 0 };
+    write.key().len() + value + KEY_OVERHEAD_BYTES
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { state: Arc::default(), stalled: watch::channel(false).0 }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unreachable(cause: &str) -> ControlError {
+    ControlError::Unreachable { endpoints: "memory".to_owned(), cause: cause.to_owned() }
+}
+
+/// Ends leases whose time is over until the store is gone. A thread, so that no runtime that stands still stops it.
+fn end_by_time(state: &Weak<Mutex<State>>) {
+    while let Some(state) = state.upgrade() {
+        {
+            let mut state = lock(&state);
+            let now = Instant::now();
+            let over: Vec<LeaseId> = state.leases.iter().filter(|(_, l)| l.ends <= now).map(|(&id, _)| id).collect();
+            // A store that stands still ends nothing; it has seen the time pass once it goes on.
+            if !state.stalled {
+                over.into_iter().for_each(|lease| state.end(lease));
+            }
+        }
+        drop(state);
+        std::thread::sleep(LEASE_CHECK);
+    }
+}
+
+impl MemoryStore {
+    /// A store with other limits than etcd's, so that a test need not fill those.
+    pub fn with_limits(limits: MemoryLimits) -> Self {
+        let store = Self::default();
+        lock(&store.state).limits = limits;
+        store
+    }
+
+    /// Lifts the alarm that an exceeded quota set, as an operator does after a compaction; `quota_bytes` holds from then on.
+    pub fn lift_alarm(&self, quota_bytes: usize) {
+        let mut state = lock(&self.state);
+        (state.no_space, state.limits.quota_bytes) = (false, quota_bytes);
+    }
+
+    /// A store whose leases end by themselves.
+    pub fn timed() -> Self {
+        let store = Self::default();
+        let state = Arc::downgrade(&store.state);
+        // Without the thread leases would never end, and the test that asked for it fails.
+        let _ = std::thread::Builder::new().name("memory-leases".to_owned()).spawn(move || end_by_time(&state));
+        store
+    }
+
+    /// Ends every lease, as if nobody had kept it alive.
+    pub fn expire_leases(&self) {
+        let mut state = lock(&self.state);
+        let all: Vec<LeaseId> = state.leases.keys().copied().collect();
+        all.into_iter().for_each(|lease| state.end(lease));
+    }
+
+    /// Ends one lease.
+    pub fn expire(&self, lease: LeaseId) {
+        lock(&self.state).end(lease);
+    }
+
+    /// Ends the lease that keeps `key`, if one does.
+    pub fn expire_lease_of(&self, key: &str) {
+        let mut state = lock(&self.state);
+        if let Some(lease) = state.keys.get(key).and_then(|value| value.lease) {
+            state.end(lease);
+        }
+    }
+
+    /// A key, read past every fault.
+    pub fn peek(&self, key: &str) -> Option<Entry> {
+        lock(&self.state).entry(key)
+    }
+
+    /// Breaks every watch.
+    pub fn break_watches(&self) {
+        lock(&self.state).watchers.clear();
+    }
+
+    /// Forgets every change so far: a watch that begins before ends at once.
+    pub fn compact(&self) {
+        let mut state = lock(&self.state);
+        state.compacted = state.revision;
+        state.history.clear();
+        state.used_bytes =
+            state.keys.iter().map(|(key, there)| key.len() + there.value.len() + KEY_OVERHEAD_BYTES).sum();
+    }
+
+    /// Makes every call fail, or work again.
+    pub fn set_away(&self, away: bool) {
+        lock(&self.state).away = away;
+    }
+
+    /// Makes every call hang and every watch silent, or go on. A try waits [`MEMORY_CALL_TIMEOUT`] at most.
+    pub fn set_stalled(&self, stalled: bool) {
+        {
+            let mut state = lock(&self.state);
+            state.stalled = stalled;
+            if !stalled {
+                let withheld = std::mem::take(&mut state.withheld);
+                withheld.iter().for_each(|change| state.tell(change));
+            }
+        }
+        self.stalled.send_replace(stalled);
+    }
+
+    /// The next `tries` are made and their answers lost: the call is made again, or fails although it was made.
+    pub fn lose_answers(&self, tries: u32) {
+        lock(&self.state).answers_to_lose = tries;
+    }
+
+    async fn call<T>(&self, operation: impl Fn(&mut State) -> Result<T, ControlError>) -> Result<T, ControlError> {
+        for _ in 0..CALL_TRIES_MAX {
+            let mut stalled = self.stalled.subscribe();
+            // Only then a runtime is needed.
+            let stands_still = *stalled.borrow();
+            if stands_still
+                && tokio::time::timeout(MEMORY_CALL_TIMEOUT, stalled.wait_for(|stalled| !*stalled)).await.is_err()
+            {
+                return Err(unreachable("no answer in time"));
+            }
+            let mut state = lock(&self.state);
+            if state.away {
+                return Err(unreachable("away"));
+            }
+            let answer = operation(&mut state);
+            if state.answers_to_lose == 0 {
+                return answer;
+            }
+            state.answers_to_lose -= 1;
+        }
+        Err(unreachable("no answer in time"))
+    }
+}
+
+#[tonic::async_trait]
+impl ControlStore for MemoryStore {
+    async fn put(&self, key: &str, value: Vec<u8>, lease: Option<LeaseId>) -> Result<(), ControlError> {
+        self.commit(&[], vec![Write::Put { key: key.to_owned(), value, lease }]).await.map(|_| ())
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), ControlError> {
+        self.commit(&[], vec![Write::Delete { key: key.to_owned() }]).await.map(|_| ())
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Entry>, ControlError> {
+        self.call(|state| Ok(state.entry(key))).await
+    }
+
+    async fn commit(&self, guards: &[Guard], writes: Vec<Write>) -> Result<Committed, ControlError> {
+        checked(guards, &writes)?;
+        self.call(|state| state.commit(guards, &writes)).await
+    }
+
+    async fn page(&self, asked: &PageRequest) -> Result<Page, ControlError> {
+        self.call(|state| state.page(asked)).await
+    }
+
+    async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, ControlError> {
+        self.call(|state| {
+            let (sender, receiver) = mpsc::channel(WATCH_BACKLOG_MAX);
+            let withheld = state.history.len().saturating_sub(state.withheld.len());
+            let told = state.history.get(..withheld).unwrap_or_default();
+            let missed = told.iter().filter(|past| past.revision > revision && past.change.key().starts_with(prefix));
+            let delivered = missed.into_iter().all(|past| sender.try_send(past.change.clone()).is_ok());
+            if delivered && revision >= state.compacted {
+                state.watchers.push((prefix.to_owned(), sender));
+            }
+            Ok(receiver)
+        })
+        .await
+    }
+
+    async fn grant(&self, ttl: Duration) -> Result<LeaseId, ControlError> {
+        self.call(|state| {
+            // etcd refuses leases too.
+            state.check_space(0)?;
+            state.next_lease += 1;
+            let lease = state.next_lease;
+            state.leases.insert(lease, Lease { ttl, ends: Instant::now() + ttl });
+            Ok(lease)
+        })
+        .await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<(), ControlError> {
+        self.call(|state| {
+            let lease = state.leases.get_mut(&lease).ok_or(ControlError::LeaseOver)?;
+            lease.ends = Instant::now() + lease.ttl;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), ControlError> {
+        self.call(|state| {
+            state.end(lease);
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_store_tests.rs"]
+mod tests;
