@@ -1,13 +1,13 @@
 //! Every indicator equals its reference output, TA-Lib's or that of an independent program: within 1e-9 relative, defined
 //! exactly where the reference is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
-use trawl_plan::catalogue::{Function, functions};
+use trawl_plan::catalogue::{Function, Reference, functions};
 use trawl_plan::{Schema, compile_expressions};
 
 const TOLERANCE: f64 = 1e-9;
@@ -74,7 +74,7 @@ fn cases() -> Vec<Case> {
     for function in root["functions"].as_array().expect("functions") {
         let name = function["name"].as_str().expect("a name");
         let found = trawl_plan::catalogue::find(&name.to_lowercase());
-        assert!(found.is_some_and(|f| f.reference.starts_with("TA-Lib")), "the catalogue has no {name} of TA-Lib's");
+        assert!(found.is_some_and(|f| f.source == Reference::TaLib), "the catalogue has no {name} of TA-Lib's");
         for (number, case) in function["cases"].as_object().expect("cases") {
             let params = case["params"].as_object().expect("params");
             let outputs = strings(&function["outputs"]);
@@ -96,7 +96,7 @@ fn cases() -> Vec<Case> {
 fn every_indicator_equals_talib_on_every_golden_column() {
     let mut failures = Vec::new();
     let mut columns = 0;
-    let mut names = std::collections::BTreeSet::new();
+    let mut names = BTreeSet::new();
     let mut worst = (0.0, String::new());
     for series in ["AAPL", "IBM", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"] {
         let input = read(&format!("{series}.input.csv.gz"));
@@ -206,14 +206,69 @@ fn differences(function: &Function, file: &str) -> Vec<String> {
     wrong
 }
 
+/// The functions that bring a file of reference values.
+fn with_values() -> impl Iterator<Item = (&'static Function, &'static str)> {
+    functions().filter_map(|function| match function.source {
+        Reference::Values(_, file) => Some((function, file)),
+        Reference::TaLib | Reference::Language | Reference::Source(_) => None,
+    })
+}
+
 #[test]
 fn every_indicator_with_reference_values_of_its_own_equals_them() {
-    let with_values = || functions().filter_map(|f| f.values.map(|file| (f, file)));
     let wrong: Vec<String> = with_values().flat_map(|(function, file)| differences(function, file)).collect();
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
     let names: Vec<&str> = with_values().map(|(function, _)| function.name).collect();
     println!("reference values of {names:?} agree");
-    assert!(!names.is_empty(), "no function names a file");
+    assert!(names.contains(&"cks"), "{names:?}");
+}
+
+#[test]
+fn every_indicator_of_another_source_has_values_to_be_compared_with() {
+    let talib: BTreeSet<String> = cases().into_iter().map(|case| case.function.to_lowercase()).collect();
+    let compared = |function: &&Function| match function.source {
+        Reference::TaLib => [&[function.name], function.aliases].concat().iter().any(|name| talib.contains(*name)),
+        // Defined by the oracle, and by `families`.
+        Reference::Language => true,
+        Reference::Source(_) => function.name == "atc",
+        Reference::Values(..) => true,
+    };
+    let without: Vec<&str> = functions().filter(|function| !compared(function)).map(|f| f.name).collect();
+    assert!(without.is_empty(), "no reference values: {without:?}");
+}
+
+/// Rust files below a folder of the repository.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// What CONTRIBUTING.md says: an indicator is a declaration and its reference values, and no other file has to know it.
+#[test]
+fn an_indicator_is_one_declaration_and_its_reference_values() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut all = Vec::new();
+    for folder in ["plan/src", "plan/tests", "kernels/src", "kernels/tests"] {
+        sources(&root.join(folder), &mut all);
+    }
+    for (function, _) in with_values() {
+        let word = |text: &str| {
+            let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            words.any(|word| word == function.name)
+        };
+        let is_naming =
+            |path: &&PathBuf| !path.ends_with(file!()) && word(&std::fs::read_to_string(path).expect("text"));
+        let naming: Vec<&PathBuf> = all.iter().filter(is_naming).collect();
+        let declared =
+            naming.iter().all(|path| path.parent().is_some_and(|folder| folder.ends_with("plan/src/catalogue")));
+        assert!(naming.len() == 1 && declared, "{} is named in {naming:?}", function.name);
+    }
 }
 
 /// TA-Lib 0.8.2 takes a range for none up to 1e-14 of the sizes of its two ends, and in CCI a deviation up

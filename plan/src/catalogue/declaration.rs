@@ -1,4 +1,4 @@
-//! How a function of the language is declared: [`Function::new`], what differs from the usual, and its formula last.
+//! How a function of the language is declared: [`Function::new`], what differs from the usual, and its formula, which ends it.
 //!
 //! What is true of one function is in its declaration and nowhere else: engine, documentation and tests read it here.
 
@@ -20,10 +20,10 @@ pub struct Function {
     pub summary: &'static str,
     /// The formula in words and symbols.
     pub formula: &'static str,
-    /// Where the definition is from.
+    /// Where the definition is from, as it is shown.
     pub reference: &'static str,
-    /// File of reference values under `tests/golden`, where it has one of its own.
-    pub values: Option<&'static str>,
+    /// Where the definition is from, and what its values are compared with.
+    pub source: Reference,
     /// Series arguments, in order.
     pub series: &'static [SeriesArg],
     /// Parameters, in order.
@@ -57,6 +57,16 @@ pub enum Reference {
     Source(&'static str),
     /// A source, and values by an independent program: a file under `tests/golden`, described in its README.
     Values(&'static str, &'static str),
+}
+
+impl Reference {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::TaLib => "TA-Lib 0.8",
+            Self::Language => "scan language",
+            Self::Source(source) | Self::Values(source, _) => source,
+        }
+    }
 }
 
 /// What factors of all prices, or of all volumes, do to a function's outputs.
@@ -201,8 +211,6 @@ enum Build {
     Pattern(u32, for<'c> fn(&'c Candles<'c>) -> Num<'c>),
 }
 
-/// Where TA-Lib's definitions are from.
-const TALIB: &str = "TA-Lib 0.8";
 /// The single output of most functions.
 const ONE: &[OutputDecl] = &[output("real", &[])];
 /// The single output of candle patterns and other whole numbers.
@@ -222,18 +230,20 @@ impl OutputDecl {
     }
 }
 
-// A declaration: what is usual is left out.
+/// A function that has no formula yet; what is usual is left out.
+pub(super) struct Declaration(Function);
+
 impl Function {
     /// A function of TA-Lib with one output, which scales as prices do.
-    pub(super) const fn new(name: &'static str, group: &'static str) -> Self {
-        Self {
+    pub(super) const fn new(name: &'static str, group: &'static str) -> Declaration {
+        Declaration(Self {
             name,
             aliases: &[],
             group,
             summary: "",
             formula: "",
-            reference: TALIB,
-            values: None,
+            reference: Reference::TaLib.text(),
+            source: Reference::TaLib,
             series: &[],
             params: &[],
             outputs: ONE,
@@ -245,100 +255,97 @@ impl Function {
             watches_condition: false,
             check: None,
             build: Build::Number(|f| f.x()),
-        }
+        })
     }
+}
 
+impl Declaration {
     pub(super) const fn aliases(self, aliases: &'static [&'static str]) -> Self {
-        Self { aliases, ..self }
+        Self(Function { aliases, ..self.0 })
     }
 
     pub(super) const fn summary(self, summary: &'static str) -> Self {
-        Self { summary, ..self }
+        Self(Function { summary, ..self.0 })
     }
 
     pub(super) const fn formula(self, formula: &'static str) -> Self {
-        Self { formula, ..self }
+        Self(Function { formula, ..self.0 })
     }
 
-    pub(super) const fn reference(self, reference: Reference) -> Self {
-        let (reference, values) = match reference {
-            Reference::TaLib => (TALIB, None),
-            Reference::Language => ("scan language", None),
-            Reference::Source(source) => (source, None),
-            Reference::Values(source, file) => (source, Some(file)),
-        };
-        Self { reference, values, ..self }
+    pub(super) const fn reference(self, source: Reference) -> Self {
+        Self(Function { reference: source.text(), source, ..self.0 })
     }
 
     pub(super) const fn series(self, series: &'static [SeriesArg]) -> Self {
-        Self { series, ..self }
+        Self(Function { series, ..self.0 })
     }
 
     pub(super) const fn params(self, params: &'static [Param]) -> Self {
-        Self { params, ..self }
+        Self(Function { params, ..self.0 })
     }
 
     pub(super) const fn outputs(self, outputs: &'static [OutputDecl]) -> Self {
-        Self { outputs, ..self }
+        Self(Function { outputs, ..self.0 })
     }
 
     /// The output is a whole number.
     pub(super) const fn integer(self) -> Self {
-        Self { outputs: INTEGER, ..self }
+        Self(Function { outputs: INTEGER, ..self.0 })
     }
 
     pub(super) const fn at_most(self, at_most: &'static [(&'static str, &'static str)]) -> Self {
-        Self { at_most, ..self }
+        Self(Function { at_most, ..self.0 })
     }
 
     /// What finds conflicts among the parameters that no range tells.
     pub(super) const fn check(self, check: Check) -> Self {
-        Self { check: Some(check), ..self }
+        Self(Function { check: Some(check), ..self.0 })
     }
 
     pub(super) const fn fused(self, fused: &'static [Fused]) -> Self {
-        Self { fused, ..self }
+        Self(Function { fused, ..self.0 })
     }
 
     pub(super) const fn scaling(self, scaling: Scaling) -> Self {
-        Self { scaling, ..self }
+        Self(Function { scaling, ..self.0 })
     }
 
     pub(super) const fn scales_from(self, exponent: i32, why: &'static str) -> Self {
-        Self { scales_from: Some((exponent, why)), ..self }
+        Self(Function { scales_from: Some((exponent, why)), ..self.0 })
     }
 
     pub(super) const fn sums_signed(self) -> Self {
-        Self { sums_signed: true, ..self }
+        Self(Function { sums_signed: true, ..self.0 })
     }
 
     pub(super) const fn watches_condition(self) -> Self {
-        Self { watches_condition: true, ..self }
+        Self(Function { watches_condition: true, ..self.0 })
     }
 
     /// The formula of one number.
-    pub(super) const fn number(self, build: for<'f> fn(&'f Formula) -> Num<'f>) -> Self {
+    pub(super) const fn number(self, build: for<'f> fn(&'f Formula) -> Num<'f>) -> Function {
         self.built(Build::Number(build))
     }
 
     /// The formula of a condition.
-    pub(super) const fn condition(self, build: for<'f> fn(&'f Formula) -> Truth<'f>) -> Self {
-        Self { outputs: TRUTH, ..self.built(Build::Condition(build)) }
+    pub(super) const fn condition(self, build: for<'f> fn(&'f Formula) -> Truth<'f>) -> Function {
+        Function { outputs: TRUTH, ..self.built(Build::Condition(build)) }
     }
 
     /// The formula of several numbers, in the order of the outputs.
-    pub(super) const fn numbers(self, build: for<'f> fn(&'f Formula) -> Vec<Num<'f>>) -> Self {
+    pub(super) const fn numbers(self, build: for<'f> fn(&'f Formula) -> Vec<Num<'f>>) -> Function {
         self.built(Build::Numbers(build))
     }
 
     /// The formula of a candle pattern of the current bar and `look_back` bars before it.
-    pub(super) const fn pattern(self, look_back: u32, build: for<'c> fn(&'c Candles<'c>) -> Num<'c>) -> Self {
+    pub(super) const fn pattern(self, look_back: u32, build: for<'c> fn(&'c Candles<'c>) -> Num<'c>) -> Function {
         self.built(Build::Pattern(look_back, build))
     }
 
-    const fn built(self, build: Build) -> Self {
-        assert!(!self.summary.is_empty() && !self.formula.is_empty() && !self.series.is_empty());
-        Self { build, ..self }
+    const fn built(self, build: Build) -> Function {
+        let declared = self.0;
+        assert!(!declared.summary.is_empty() && !declared.formula.is_empty() && !declared.series.is_empty());
+        Function { build, ..declared }
     }
 }
 
@@ -356,11 +363,13 @@ impl Function {
 
     /// Adds the formula's nodes; one node per output.
     pub(crate) fn nodes(&self, formula: &Formula) -> Vec<NodeId> {
-        match self.build {
+        let nodes = match self.build {
             Build::Number(build) => vec![build(formula).id],
             Build::Condition(build) => vec![build(formula).id],
             Build::Numbers(build) => build(formula).into_iter().map(|x| x.id).collect(),
             Build::Pattern(look_back, build) => vec![shape(formula, look_back, build)],
-        }
+        };
+        debug_assert_eq!(nodes.len(), self.outputs.len(), "outputs of {}", self.name);
+        nodes
     }
 }

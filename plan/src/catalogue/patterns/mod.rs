@@ -10,7 +10,8 @@ pub(super) mod triples;
 
 pub(super) use candle::{Candles, shape};
 
-use super::{CLOSE, Function, Fused, HIGH, LOW, OPEN, NON_NEGATIVE, Param, Scaling, param};
+use super::declaration::Declaration;
+use super::{CLOSE, Function, Fused, HIGH, LOW, NON_NEGATIVE, OPEN, Param, Scaling, param};
 
 /// Heading of the patterns.
 pub(super) const GROUP: &str = "Pattern recognition";
@@ -19,7 +20,7 @@ pub(super) const GROUP: &str = "Pattern recognition";
 pub(super) const NOTE: &str = "The 1st bar of a pattern is the oldest; \"the mean\" is that of the ten bars before. A body is long above the mean body, short below it, small at most as long, a doji's at most a tenth of the mean range. A shadow is short below the mean shadow (half of both), there is none below a tenth of the mean range. Equal, near and far are distances of 5%, 20% and 60% of the mean range of the five bars before. A bar is white when it closes at its open or above, else black. A pattern is NA where a price is missing on one of its bars or of those that it is measured by.";
 
 /// The start of a pattern's declaration.
-const fn pattern(name: &'static str, summary: &'static str, formula: &'static str) -> Function {
+const fn pattern(name: &'static str, summary: &'static str, formula: &'static str) -> Declaration {
     Function::new(name, GROUP)
         .summary(summary)
         .formula(formula)
