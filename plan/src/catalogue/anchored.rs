@@ -11,7 +11,7 @@ const ANCHORS: &[&str] =
 const ANCHOR: Param = param("anchor", ParamType::Choice(ANCHORS), 0.0);
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("avwap", GROUP)
+    declare("avwap", GROUP)
         .summary("anchored volume-weighted average price")
         .formula(
             "sum of t*volume / sum of volume since the anchor, t = (high + low + close)/3; NA where no volume \
@@ -25,7 +25,7 @@ pub(super) const LIST: &[Function] = &[
         .params(&[ANCHOR])
         .fused(&[Fused::SumOver])
         .number(anchored),
-    Function::new("avwap_bands", GROUP)
+    declare("avwap_bands", GROUP)
         .summary("bands around an anchored volume-weighted average price")
         .formula(
             "b = avwap(anchor); un, ln = b +- n*sqrt(sum of volume*(t - b)^2 / sum of volume) over timeperiod \

@@ -5,25 +5,25 @@ use super::*;
 const GROUP: &str = "Overlap studies";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("sma", GROUP)
+    declare("sma", GROUP)
         .summary("simple moving average")
         .formula("mean of the last timeperiod values")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(SMA, f.bars(0))),
-    Function::new("ema", GROUP)
+    declare("ema", GROUP)
         .summary("exponential moving average")
         .formula("m + (x - m)*2/(timeperiod+1), seeded with the mean of the first timeperiod values")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(EMA, f.bars(0))),
-    Function::new("wma", GROUP)
+    declare("wma", GROUP)
         .summary("linearly weighted moving average")
         .formula("sum of k*x over the window, k = 1 (oldest) .. timeperiod, divided by the sum of k")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(WMA, f.bars(0))),
-    Function::new("kama", GROUP)
+    declare("kama", GROUP)
         .summary("Kaufman's adaptive moving average")
         .formula(
             "k + c*(x - k), c = (e*(2/3 - 2/31) + 2/31)^2, e = |change over timeperiod| / sum of |changes|; \
@@ -33,25 +33,25 @@ pub(super) const LIST: &[Function] = &[
         .params(&[period(30, 1)])
         .fused(&[Fused::Apart])
         .number(|f| f.x().average(KAMA, f.bars(0))),
-    Function::new("dema", GROUP)
+    declare("dema", GROUP)
         .summary("double exponential moving average")
         .formula("2e - ema(e), e = ema(x)")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(DEMA, f.bars(0))),
-    Function::new("tema", GROUP)
+    declare("tema", GROUP)
         .summary("triple exponential moving average")
         .formula("3e - 3*ema(e) + ema(ema(e)), e = ema(x)")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(TEMA, f.bars(0))),
-    Function::new("trima", GROUP)
+    declare("trima", GROUP)
         .summary("triangular moving average")
         .formula("weights rise by one to the middle of the window and fall again")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(TRIMA, f.bars(0))),
-    Function::new("t3", GROUP)
+    declare("t3", GROUP)
         .summary("Tillson's T3 moving average")
         .formula(
             "c1*e6 + c2*e5 + c3*e4 + c4*e3, en being n exponential means over each other; c1 = -v^3, c2 = \
@@ -61,7 +61,7 @@ pub(super) const LIST: &[Function] = &[
         .params(&[period(5, 1), param("vfactor", ParamType::Real { min: 0.0, max: 1.0 }, T3_FACTOR)])
         .fused(&[Fused::PlusScaled])
         .number(|f| f.x().t3(f.bars(0), f.real(1))),
-    Function::new("hma", GROUP)
+    declare("hma", GROUP)
         .summary("Hull's moving average")
         .formula(
             "wma over sqrt(timeperiod) of 2*wma(timeperiod/2) - wma(timeperiod), both periods cut off to \
@@ -70,25 +70,25 @@ pub(super) const LIST: &[Function] = &[
         .series(&[REAL])
         .params(&[period(20, 1)])
         .number(|f| f.x().average(HMA, f.bars(0))),
-    Function::new("zlema", GROUP)
+    declare("zlema", GROUP)
         .summary("exponential moving average without lag")
         .formula("ema of 2x - x[(timeperiod-1)/2], the offset cut off to a whole number")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(ZLEMA, f.bars(0))),
-    Function::new("rma", GROUP)
+    declare("rma", GROUP)
         .summary("Wilder's moving average")
         .formula("(m*(timeperiod-1) + x)/timeperiod, seeded with the mean of the first timeperiod values")
         .series(&[REAL])
         .params(&[period(30, 1)])
         .number(|f| f.x().average(RMA, f.bars(0))),
-    Function::new("ma", GROUP)
+    declare("ma", GROUP)
         .summary("moving average of a chosen type")
         .formula("the average that matype names; default is sma")
         .series(&[REAL])
         .params(&[period(30, 1), average("matype")])
         .number(|f| f.x().average(f.bars(1), f.bars(0))),
-    Function::new("mama", GROUP)
+    declare("mama", GROUP)
         .summary("Ehlers' adaptive moving average and the average that follows it")
         .formula(
             "mama = a*x + (1-a)*mama, a = fastlimit / degrees that the phase of the cycle fell by, between \
@@ -101,7 +101,7 @@ pub(super) const LIST: &[Function] = &[
         ])
         .outputs(&[output("mama", &[]), output("fama", &[])])
         .numbers(|f| [Mesa::Mama, Mesa::Fama].map(|result| f.x().mesa(f.real(0), f.real(1), result)).to_vec()),
-    Function::new("mavp", GROUP)
+    declare("mavp", GROUP)
         .summary("moving average with a period of each bar's own")
         .formula(
             "the average of matype over as many bars as periods says, cut off to a whole number and held \

@@ -5,7 +5,7 @@ use super::*;
 const OVERLAP: &str = "Overlap studies";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("bbands", OVERLAP)
+    declare("bbands", OVERLAP)
         .summary("Bollinger bands")
         .formula(
             "middleband = average; upperband = middle + nbdevup * population deviation; lowerband = middle - \
@@ -28,7 +28,7 @@ pub(super) const LIST: &[Function] = &[
             let lower = middle - f.real(2) * deviation;
             vec![upper, middle.where_finite(upper), lower]
         }),
-    Function::new("donchian", OVERLAP)
+    declare("donchian", OVERLAP)
         .summary("Donchian channel")
         .formula("upperband = highest high, lowerband = lowest low over timeperiod; middleband = their mean")
         .series(&[HIGH, LOW])

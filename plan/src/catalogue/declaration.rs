@@ -1,4 +1,4 @@
-//! How a function of the language is declared: [`Function::new`], what differs from the usual, and its formula, which ends it.
+//! How a function of the language is declared: [`declare`], what differs from the usual, and its formula, which ends it.
 //!
 //! What is true of one function is in its declaration and nowhere else: engine, documentation and tests read it here.
 
@@ -233,30 +233,28 @@ impl OutputDecl {
 /// A function that has no formula yet; what is usual is left out.
 pub(super) struct Declaration(Function);
 
-impl Function {
-    /// A function of TA-Lib with one output, which scales as prices do.
-    pub(super) const fn new(name: &'static str, group: &'static str) -> Declaration {
-        Declaration(Self {
-            name,
-            aliases: &[],
-            group,
-            summary: "",
-            formula: "",
-            reference: Reference::TaLib.text(),
-            source: Reference::TaLib,
-            series: &[],
-            params: &[],
-            outputs: ONE,
-            at_most: &[],
-            fused: &[],
-            scaling: Scaling::PRICES,
-            scales_from: None,
-            sums_signed: false,
-            watches_condition: false,
-            check: None,
-            build: Build::Number(|f| f.x()),
-        })
-    }
+/// Begins the declaration of a function of TA-Lib with one output that scales as prices do.
+pub(super) const fn declare(name: &'static str, group: &'static str) -> Declaration {
+    Declaration(Function {
+        name,
+        aliases: &[],
+        group,
+        summary: "",
+        formula: "",
+        reference: Reference::TaLib.text(),
+        source: Reference::TaLib,
+        series: &[],
+        params: &[],
+        outputs: ONE,
+        at_most: &[],
+        fused: &[],
+        scaling: Scaling::PRICES,
+        scales_from: None,
+        sums_signed: false,
+        watches_condition: false,
+        check: None,
+        build: Build::Number(|f| f.x()),
+    })
 }
 
 impl Declaration {

@@ -8,19 +8,19 @@ const BAR: &[SeriesArg] = &[HIGH, LOW, CLOSE];
 const RANGE: &[SeriesArg] = &[HIGH, LOW];
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("plus_dm", GROUP)
+    declare("plus_dm", GROUP)
         .summary("plus directional movement")
         .formula("Wilder's sum of high - high[1] where that is positive and exceeds low[1] - low, else of 0")
         .series(RANGE)
         .params(&[period(14, 1)])
         .number(|f| movement(f, PLUS)),
-    Function::new("minus_dm", GROUP)
+    declare("minus_dm", GROUP)
         .summary("minus directional movement")
         .formula("Wilder's sum of low[1] - low where that is positive and exceeds high - high[1], else of 0")
         .series(RANGE)
         .params(&[period(14, 1)])
         .number(|f| movement(f, MINUS)),
-    Function::new("plus_di", GROUP)
+    declare("plus_di", GROUP)
         .summary("plus directional indicator, 0 to 100")
         .formula(
             "100 * Wilder's sum of the plus directional movement / Wilder's sum of the true range; for one \
@@ -31,7 +31,7 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::PURE)
         .fused(&[Fused::TrueRange])
         .number(|f| indicator(f, PLUS)),
-    Function::new("minus_di", GROUP)
+    declare("minus_di", GROUP)
         .summary("minus directional indicator, 0 to 100")
         .formula(
             "100 * Wilder's sum of the minus directional movement / Wilder's sum of the true range; for one \
@@ -42,7 +42,7 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::PURE)
         .fused(&[Fused::TrueRange])
         .number(|f| indicator(f, MINUS)),
-    Function::new("dx", GROUP)
+    declare("dx", GROUP)
         .summary("directional movement index, 0 to 100")
         .formula("100*|+DI - -DI|/(+DI + -DI); 0 where both are 0")
         .series(BAR)
@@ -53,7 +53,7 @@ pub(super) const LIST: &[Function] = &[
             let [apart, total] = apart(f);
             100.0 * apart.ratio_or_zero(total)
         }),
-    Function::new("adx", GROUP)
+    declare("adx", GROUP)
         .summary("average directional index, 0 to 100: strength of a trend whatever its direction")
         .formula(
             "Wilder's mean of 100*|+DI - -DI|/(+DI + -DI); each DI is 100 * Wilder's sum of the directional \
@@ -64,7 +64,7 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::PURE)
         .fused(&[Fused::Directional])
         .number(adx),
-    Function::new("adxr", GROUP)
+    declare("adxr", GROUP)
         .summary("average directional index rating")
         .formula("(adx + adx[timeperiod-1])/2")
         .series(BAR)
@@ -75,7 +75,7 @@ pub(super) const LIST: &[Function] = &[
             let now = adx(f);
             (now + now.lag(f.bars(0) - 1)) / 2.0
         }),
-    Function::new("aroon", GROUP)
+    declare("aroon", GROUP)
         .summary("how lately the extremes of a window were reached, 0 to 100")
         .formula("100*(timeperiod - bars since the lowest low (highest high) of timeperiod+1 bars)/timeperiod")
         .series(RANGE)
@@ -86,7 +86,7 @@ pub(super) const LIST: &[Function] = &[
             let [down, up] = aroon(f);
             vec![down.where_finite(up), up.where_finite(down)]
         }),
-    Function::new("aroonosc", GROUP)
+    declare("aroonosc", GROUP)
         .summary("Aroon oscillator, -100 to 100")
         .formula("aroonup - aroondown")
         .series(RANGE)
@@ -96,7 +96,7 @@ pub(super) const LIST: &[Function] = &[
             let [down, up] = aroon(f);
             up - down
         }),
-    Function::new("vortex", GROUP)
+    declare("vortex", GROUP)
         .summary("vortex indicator")
         .formula(
             "plusvi = sum of |high - low[1]| / sum of the true range over timeperiod; minusvi = sum of |low - \
@@ -114,7 +114,7 @@ pub(super) const LIST: &[Function] = &[
             let minus = (low - high.lag(1)).abs().sum(p);
             vec![plus.ratio_or_zero(range), minus.ratio_or_zero(range)]
         }),
-    Function::new("fractal", GROUP)
+    declare("fractal", GROUP)
         .summary("swing highs and lows: 100 on the bar that confirms one, else 0")
         .formula(
             "the high (low) of rightbars ago is above (below) those of the leftbars before it and of the \

@@ -5,21 +5,21 @@ use super::*;
 const GROUP: &str = "Helpers";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("highest", GROUP)
+    declare("highest", GROUP)
         .summary("highest value of the last n bars")
         .formula("max of the last n values")
         .reference(Reference::Language)
         .series(&[num("x", Some("close"))])
         .params(&[count_of_bars(1)])
         .number(|f| f.x().highest(f.bars(0))),
-    Function::new("lowest", GROUP)
+    declare("lowest", GROUP)
         .summary("lowest value of the last n bars")
         .formula("min of the last n values")
         .reference(Reference::Language)
         .series(&[num("x", Some("close"))])
         .params(&[count_of_bars(1)])
         .number(|f| f.x().lowest(f.bars(0))),
-    Function::new("highestbars", GROUP)
+    declare("highestbars", GROUP)
         .summary("bars since the highest value of the last n bars")
         .formula("0 when it is this bar's; of equal values the latest counts")
         .reference(Reference::Language)
@@ -27,7 +27,7 @@ pub(super) const LIST: &[Function] = &[
         .params(&[count_of_bars(1)])
         .scaling(Scaling::PURE)
         .number(|f| f.x().step(Op::SinceMax(f.bars(0)))),
-    Function::new("lowestbars", GROUP)
+    declare("lowestbars", GROUP)
         .summary("bars since the lowest value of the last n bars")
         .formula("0 when it is this bar's; of equal values the latest counts")
         .reference(Reference::Language)
@@ -35,34 +35,34 @@ pub(super) const LIST: &[Function] = &[
         .params(&[count_of_bars(1)])
         .scaling(Scaling::PURE)
         .number(|f| f.x().step(Op::SinceMin(f.bars(0)))),
-    Function::new("abs", GROUP)
+    declare("abs", GROUP)
         .summary("absolute value")
         .formula("|x|")
         .reference(Reference::Language)
         .series(&[num("x", None)])
         .number(|f| f.x().abs()),
-    Function::new("log", GROUP)
+    declare("log", GROUP)
         .summary("natural logarithm")
         .formula("NA at 0 and below")
         .reference(Reference::Language)
         .series(&[num("x", None)])
         .scaling(Scaling::Lawless("a factor becomes a term"))
         .number(|f| f.x().unary(Unary::Log)),
-    Function::new("sign", GROUP)
+    declare("sign", GROUP)
         .summary("sign")
         .formula("-1, 0 or 1")
         .reference(Reference::Language)
         .series(&[num("x", None)])
         .scaling(Scaling::PURE)
         .number(|f| f.x().sign()),
-    Function::new("round", GROUP)
+    declare("round", GROUP)
         .summary("nearest whole number")
         .formula("half to even")
         .reference(Reference::Language)
         .series(&[num("x", None)])
         .scaling(Scaling::Lawless("whole numbers are spaced absolutely"))
         .number(|f| f.x().unary(Unary::Round)),
-    Function::new("maximum", GROUP)
+    declare("maximum", GROUP)
         .summary("the larger of two values")
         .formula("NA when one is NA")
         .reference(Reference::Language)
@@ -71,7 +71,7 @@ pub(super) const LIST: &[Function] = &[
             let [a, b] = f.series();
             a.maximum(b)
         }),
-    Function::new("minimum", GROUP)
+    declare("minimum", GROUP)
         .summary("the smaller of two values")
         .formula("NA when one is NA")
         .reference(Reference::Language)
@@ -80,7 +80,7 @@ pub(super) const LIST: &[Function] = &[
             let [a, b] = f.series();
             a.minimum(b)
         }),
-    Function::new("pow", GROUP)
+    declare("pow", GROUP)
         .summary("power")
         .formula("a^b, NA where undefined")
         .reference(Reference::Language)
@@ -90,7 +90,7 @@ pub(super) const LIST: &[Function] = &[
             let [a, b] = f.series();
             a.binary(Binary::Power, b)
         }),
-    Function::new("clamp", GROUP)
+    declare("clamp", GROUP)
         .summary("x kept between two bounds")
         .formula("minimum(maximum(x, low), high)")
         .reference(Reference::Language)
@@ -99,7 +99,7 @@ pub(super) const LIST: &[Function] = &[
             let [x, low, high] = f.series();
             x.maximum(low).minimum(high)
         }),
-    Function::new("iff", GROUP)
+    declare("iff", GROUP)
         .summary("one of two values")
         .formula("a where c is true, b where it is false, NA where it is NA")
         .reference(Reference::Language)
@@ -108,14 +108,14 @@ pub(super) const LIST: &[Function] = &[
             let [_, a, b] = f.series();
             f.condition().choose(a, b)
         }),
-    Function::new("nz", GROUP)
+    declare("nz", GROUP)
         .summary("x, or a constant where it is NA")
         .formula("x unless it is NA, then value")
         .reference(Reference::Language)
         .series(&[num("x", None)])
         .params(&[param("value", ANY_NUMBER, 0.0)])
         .number(|f| f.x().or_else(f.real(0))),
-    Function::new("zscore", GROUP)
+    declare("zscore", GROUP)
         .summary("distance from the window's mean in deviations")
         .formula("(x - mean) / population standard deviation of the last n values; NA when that is 0")
         .reference(Reference::Language)

@@ -43,7 +43,7 @@ pub use sample::{sample, samples};
 pub use sets::{NamedSet, SETS, find_set};
 
 // What declarations and their formulas are written in: the lists begin with `use super::*`.
-use declaration::output;
+use declaration::{declare, output};
 use expression::{Num, Truth};
 use moving::{
     DEFAULT, DEMA, DISABLED, EMA, HMA, KAMA, MAMA, MESA_FAST, MESA_SLOW, RMA, SMA, T3, T3_FACTOR, TEMA, TRIMA, WMA,

@@ -7,7 +7,7 @@ const MOMENTUM: &str = "Momentum indicators";
 const VOLATILITY: &str = "Volatility indicators";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("rsi", MOMENTUM)
+    declare("rsi", MOMENTUM)
         .summary("relative strength index, 0 to 100")
         .formula("100*g/(g + l), g and l being Wilder's means of the gains and of the losses; 0 when both are 0")
         .series(&[REAL])
@@ -15,7 +15,7 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::PURE)
         .fused(&[Fused::Strength])
         .number(|f| f.x().relative_strength(f.bars(0))),
-    Function::new("macd", MOMENTUM)
+    declare("macd", MOMENTUM)
         .summary("moving average convergence/divergence")
         .formula(
             "macd = ema(fast) - ema(slow), both seeded at the slow one's first bar; macdsignal = ema(macd, \
@@ -32,7 +32,7 @@ pub(super) const LIST: &[Function] = &[
             let signal = line.step(Op::Exponential { p: f.bars(2), delay: 0 });
             with_signal(line, signal)
         }),
-    Function::new("cci", MOMENTUM)
+    declare("cci", MOMENTUM)
         .summary("commodity channel index")
         .formula(
             "(t - sma(t))/(0.015 * mean of |t - sma(t)|), t = (high + low + close)/3; 0 where the deviation \
@@ -51,7 +51,7 @@ pub(super) const LIST: &[Function] = &[
             // What is left of a flat window's deviation is rounding.
             deviation.above(TALIB_EPSILON * mean.abs()).choose(index, 0.0)
         }),
-    Function::new("mfi", MOMENTUM)
+    declare("mfi", MOMENTUM)
         .summary("money flow index, 0 to 100: an RSI weighted by volume")
         .formula(
             "100*p/(p + n), p and n being the sums of t*volume on bars where t = (high + low + close)/3 rose \
@@ -72,7 +72,7 @@ pub(super) const LIST: &[Function] = &[
             });
             100.0 * positive.ratio_or_zero(positive + negative)
         }),
-    Function::new("atr", VOLATILITY)
+    declare("atr", VOLATILITY)
         .summary("average true range")
         .formula("Wilder's mean of max(high - low, |high - close[1]|, |low - close[1]|)")
         .series(&[HIGH, LOW, CLOSE])

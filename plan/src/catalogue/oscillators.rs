@@ -10,14 +10,14 @@ const PRICE: &[SeriesArg] = &[REAL];
 const TWO_AVERAGES: &[Param] = &[bars("fastperiod", 12, 2), bars("slowperiod", 26, 2), average_or("matype", EMA)];
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("ao", MOMENTUM)
+    declare("ao", MOMENTUM)
         .summary("awesome oscillator")
         .formula("sma(fastperiod) - sma(slowperiod) of (high + low)/2")
         .series(RANGE)
         .params(&[bars("fastperiod", 5, 2), bars("slowperiod", 34, 2)])
         .fused(&[Fused::PairOver])
         .number(awesome),
-    Function::new("ac", MOMENTUM)
+    declare("ac", MOMENTUM)
         .summary("accelerator oscillator")
         .formula("ao - sma(ao, signalperiod)")
         .series(RANGE)
@@ -27,7 +27,7 @@ pub(super) const LIST: &[Function] = &[
             let oscillator = awesome(f);
             oscillator - oscillator.mean(f.bars(2))
         }),
-    Function::new("apo", MOMENTUM)
+    declare("apo", MOMENTUM)
         .summary("absolute price oscillator")
         .formula("average(shorter period) - average(longer period)")
         .series(PRICE)
@@ -36,7 +36,7 @@ pub(super) const LIST: &[Function] = &[
             let [fast, slow] = averages(f);
             fast - slow
         }),
-    Function::new("ppo", MOMENTUM)
+    declare("ppo", MOMENTUM)
         .summary("percentage price oscillator")
         .formula(
             "100*(average(shorter period) - average(longer period))/average(longer period); 0 where that is \
@@ -47,7 +47,7 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::PURE)
         .scales_from(-6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14")
         .number(percentage),
-    Function::new("pvo", "Volume indicators")
+    declare("pvo", "Volume indicators")
         .summary("percentage volume oscillator")
         .formula(
             "100*(average(shorter period) - average(longer period))/average(longer period) of the volume; 0 \
@@ -58,7 +58,7 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::PURE)
         .scales_from(-6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14")
         .number(percentage),
-    Function::new("macdext", MOMENTUM)
+    declare("macdext", MOMENTUM)
         .summary("moving average convergence/divergence with averages of choice")
         .formula(
             "macd = average(shorter period) - average(longer period), each over the values it needs for the \
@@ -86,7 +86,7 @@ pub(super) const LIST: &[Function] = &[
             let line = fast - slow;
             with_signal(line, line.average(f.bars(5), f.bars(4)))
         }),
-    Function::new("macdfix", MOMENTUM)
+    declare("macdfix", MOMENTUM)
         .summary("moving average convergence/divergence of 12 and 26 bars")
         .formula("as macd(12, 26), with factors 0.15 and 0.075")
         .series(PRICE)
@@ -99,7 +99,7 @@ pub(super) const LIST: &[Function] = &[
             let line = fast - slow;
             with_signal(line, line.ema(f.bars(0)))
         }),
-    Function::new("dpo", MOMENTUM)
+    declare("dpo", MOMENTUM)
         .summary("detrended price oscillator")
         .formula("x[timeperiod/2 + 1] - sma(timeperiod), the half cut off to a whole number")
         .series(PRICE)
@@ -108,7 +108,7 @@ pub(super) const LIST: &[Function] = &[
             let (x, p) = (f.x(), f.bars(0));
             x.lag(p / 2 + 1) - x.mean(p)
         }),
-    Function::new("eri", MOMENTUM)
+    declare("eri", MOMENTUM)
         .summary("Elder ray: bull and bear power")
         .formula("bullpower = high - ema(close); bearpower = low - ema(close)")
         .series(&[HIGH, LOW, CLOSE])
@@ -119,7 +119,7 @@ pub(super) const LIST: &[Function] = &[
             let mean = close.ema(f.bars(0));
             vec![high - mean, low - mean]
         }),
-    Function::new("fosc", MOMENTUM)
+    declare("fosc", MOMENTUM)
         .summary("forecast oscillator in percent")
         .formula("100*(x - tsf[1])/x; 0 where x is 0")
         .series(PRICE)
@@ -131,7 +131,7 @@ pub(super) const LIST: &[Function] = &[
             let forecast = x.regression(p, (f64::from(p) + 1.0) / 2.0).lag(1);
             100.0 * (x - forecast).ratio_or_zero(x)
         }),
-    Function::new("qstick", MOMENTUM)
+    declare("qstick", MOMENTUM)
         .summary("mean of the bodies")
         .formula("sma of close - open")
         .series(BODY)
@@ -140,7 +140,7 @@ pub(super) const LIST: &[Function] = &[
             let [open, close] = f.series();
             (close - open).mean(f.bars(0))
         }),
-    Function::new("imi", MOMENTUM)
+    declare("imi", MOMENTUM)
         .summary("intraday momentum index, 0 to 100")
         .formula(
             "100*g/(g + l), g and l being the sums of close - open where it is positive and of open - close \
@@ -155,7 +155,7 @@ pub(super) const LIST: &[Function] = &[
             let [g, l] = (close - open).rises_and_falls().map(|part| part.sum(f.bars(0)));
             (g + l).equals(0.0).choose(50.0, 100.0 * g.ratio_or_zero(g + l))
         }),
-    Function::new("bop", MOMENTUM)
+    declare("bop", MOMENTUM)
         .summary("balance of power, -1 to 1")
         .formula("(close - open)/(high - low); 0 where high is not above low")
         .series(&[OPEN, HIGH, LOW, CLOSE])
@@ -165,7 +165,7 @@ pub(super) const LIST: &[Function] = &[
             let (body, range) = (close - open, high - low);
             range.above(0.0).choose(body.ratio_or_zero(range), 0.0).where_finite(body)
         }),
-    Function::new("ultosc", MOMENTUM)
+    declare("ultosc", MOMENTUM)
         .summary("ultimate oscillator, 0 to 100")
         .formula(
             "100*(4a + 2b + c)/7; a, b, c for the shortest, middle and longest period: sum of close - \

@@ -5,7 +5,7 @@ use super::*;
 const GROUP: &str = "Overlap studies";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("accbands", GROUP)
+    declare("accbands", GROUP)
         .summary("acceleration bands")
         .formula(
             "upperband = sma of high*(1 + w), lowerband = sma of low*(1 - w), w = 4(high - low)/(high + low); \
@@ -23,7 +23,7 @@ pub(super) const LIST: &[Function] = &[
             let whole = high + low + close;
             [upper, close, lower].map(|x| x.where_finite(whole).mean(p)).to_vec()
         }),
-    Function::new("kc", GROUP)
+    declare("kc", GROUP)
         .summary("Keltner channel")
         .formula(
             "middleband = ema of (high + low + close)/3; upperband and lowerband = middleband +- nbdev * \
@@ -46,7 +46,7 @@ pub(super) const LIST: &[Function] = &[
             let band = f.real(2) * range;
             vec![middle + band, middle.where_finite(band), middle - band]
         }),
-    Function::new("cks", GROUP)
+    declare("cks", GROUP)
         .summary("Chande Kroll stop: stops of longs and shorts off the extremes by a multiple of the range")
         .formula(
             "long = lowest over q of lowest low over p + x*atr(p); short = highest over q of highest high over p - x*atr(p)",
@@ -66,14 +66,14 @@ pub(super) const LIST: &[Function] = &[
             let (long, short) = (low.lowest(p) + room, high.highest(p) - room);
             vec![long.lowest(q), short.highest(q)]
         }),
-    Function::new("midpoint", GROUP)
+    declare("midpoint", GROUP)
         .summary("middle of the range of a window")
         .formula("(highest value + lowest value)/2")
         .series(&[REAL])
         .params(&[period(14, 2)])
         .fused(&[Fused::PairOver])
         .number(|f| middle(f.x(), f.x(), f.bars(0))),
-    Function::new("midprice", GROUP)
+    declare("midprice", GROUP)
         .summary("middle of the price range of a window")
         .formula("(highest high + lowest low)/2")
         .series(&[HIGH, LOW])
@@ -83,7 +83,7 @@ pub(super) const LIST: &[Function] = &[
             let [high, low] = f.series();
             middle(high, low, f.bars(0))
         }),
-    Function::new("vwma", GROUP)
+    declare("vwma", GROUP)
         .summary("moving average weighted by volume")
         .formula("sum of x*volume / sum of volume over the window; NA where no volume is")
         .series(&[REAL, VOLUME])
@@ -96,7 +96,7 @@ pub(super) const LIST: &[Function] = &[
             let value = x * volume;
             value.sum(p) / volume.where_finite(value).sum(p)
         }),
-    Function::new("supertrend", GROUP)
+    declare("supertrend", GROUP)
         .summary("stop of a trend at a multiple of the average true range")
         .formula(
             "bands (high + low)/2 +- multiplier * atr, each moving only towards the price until a close \
@@ -116,7 +116,7 @@ pub(super) const LIST: &[Function] = &[
             let bands = [median + band, median - band, close];
             [SuperTrend::Line, SuperTrend::Trend].map(|result| f.step(Op::SuperTrend(result), &bands)).to_vec()
         }),
-    Function::new("sar", GROUP)
+    declare("sar", GROUP)
         .summary("Wilder's parabolic stop and reverse")
         .formula(
             "stop + af*(extreme - stop), never inside the last two bars; af rises by acceleration with each \
@@ -128,7 +128,7 @@ pub(super) const LIST: &[Function] = &[
             param("maximum", NON_NEGATIVE, 0.2),
         ])
         .number(parabolic),
-    Function::new("sarext", GROUP)
+    declare("sarext", GROUP)
         .summary("parabolic stop and reverse with an acceleration of its own in each direction")
         .formula(
             "as sar, negative while short; startvalue > 0 begins long at it, < 0 short at its magnitude; a \

@@ -5,7 +5,7 @@ use super::*;
 const GROUP: &str = "Price transform";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("avgdev", GROUP)
+    declare("avgdev", GROUP)
         .summary("average deviation of a window")
         .formula("mean of |x - mean of the window|")
         .series(&[REAL])
@@ -14,7 +14,7 @@ pub(super) const LIST: &[Function] = &[
             let (x, p) = (f.x(), f.bars(0));
             x.mean_deviation(p, x.mean(p))
         }),
-    Function::new("avgprice", GROUP)
+    declare("avgprice", GROUP)
         .summary("average price of the bar")
         .formula("(open + high + low + close)/4")
         .series(&[OPEN, HIGH, LOW, CLOSE])
@@ -23,7 +23,7 @@ pub(super) const LIST: &[Function] = &[
             let [open, high, low, close] = f.series();
             (high + low + close + open) / 4.0
         }),
-    Function::new("ha", GROUP)
+    declare("ha", GROUP)
         .summary("Heikin-Ashi candles")
         .formula(
             "haclose = (open + high + low + close)/4; haopen = (haopen[1] + haclose[1])/2, the first (open + \
@@ -45,7 +45,7 @@ pub(super) const LIST: &[Function] = &[
             let bottom = low.minimum(candle_open.minimum(candle_close));
             vec![candle_open, top, bottom, candle_close]
         }),
-    Function::new("medprice", GROUP)
+    declare("medprice", GROUP)
         .summary("median price of the bar")
         .formula("(high + low)/2")
         .series(&[HIGH, LOW])
@@ -54,7 +54,7 @@ pub(super) const LIST: &[Function] = &[
             let [high, low] = f.series();
             (high + low) / 2.0
         }),
-    Function::new("typprice", GROUP)
+    declare("typprice", GROUP)
         .summary("typical price of the bar")
         .formula("(high + low + close)/3")
         .series(&[HIGH, LOW, CLOSE])
@@ -63,7 +63,7 @@ pub(super) const LIST: &[Function] = &[
             let [high, low, close] = f.series();
             typical(high, low, close)
         }),
-    Function::new("wclprice", GROUP)
+    declare("wclprice", GROUP)
         .summary("price of the bar weighted to the close")
         .formula("(high + low + 2*close)/4")
         .series(&[HIGH, LOW, CLOSE])

@@ -5,7 +5,7 @@ use super::*;
 const GROUP: &str = "Momentum indicators";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("stoch", GROUP)
+    declare("stoch", GROUP)
         .summary("slow stochastic, 0 to 100")
         .formula(
             "slowk = average of 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 \
@@ -27,7 +27,7 @@ pub(super) const LIST: &[Function] = &[
             let [k, d] = slow(f);
             vec![k.where_finite(d), d]
         }),
-    Function::new("stochf", GROUP)
+    declare("stochf", GROUP)
         .summary("fast stochastic, 0 to 100")
         .formula(
             "fastk = 100*(close - lowest low)/(highest high - lowest low) over fastk_period, 0 where the \
@@ -44,7 +44,7 @@ pub(super) const LIST: &[Function] = &[
             let d = k.average(f.bars(2), f.bars(1));
             vec![k.where_finite(d), d]
         }),
-    Function::new("stochrsi", GROUP)
+    declare("stochrsi", GROUP)
         .summary("fast stochastic of the relative strength index, 0 to 100")
         .formula("stochf of rsi(timeperiod) in the places of high, low and close")
         .series(&[REAL])
@@ -58,7 +58,7 @@ pub(super) const LIST: &[Function] = &[
             let d = k.average(f.bars(3), f.bars(2));
             vec![k.where_finite(d), d]
         }),
-    Function::new("kdj", GROUP)
+    declare("kdj", GROUP)
         .summary("slow stochastic with a third line")
         .formula("k = average of stochf's fastk; d = average of k; j = 3k - 2d; all three start together")
         .series(&[HIGH, LOW, CLOSE])
@@ -77,7 +77,7 @@ pub(super) const LIST: &[Function] = &[
             let k = k.where_finite(d);
             vec![k, d, 3.0 * k - 2.0 * d]
         }),
-    Function::new("willr", GROUP)
+    declare("willr", GROUP)
         .summary("Williams' %R, -100 to 0")
         .formula(
             "-100*(highest high - close)/(highest high - lowest low); 0 where the range is below 1e-14 of its \
@@ -91,7 +91,7 @@ pub(super) const LIST: &[Function] = &[
             let (highest, lowest) = (high.highest(p), low.lowest(p));
             share_of_range(close - highest, highest, lowest)
         }),
-    Function::new("smi", GROUP)
+    declare("smi", GROUP)
         .summary("Blau's stochastic momentum index")
         .formula(
             "smi = 200*m/r; m the exponential mean over fastperiod of that over slowperiod of close - \

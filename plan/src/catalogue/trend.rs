@@ -39,7 +39,7 @@ const fn weight(name: &'static str) -> Param {
 const SRC: SeriesArg = num("src", Some("close"));
 const PRICE: SeriesArg = always("close");
 
-pub(super) const LIST: &[Function] = &[Function::new("atc", GROUP)
+pub(super) const LIST: &[Function] = &[declare("atc", GROUP)
     .summary(
         "adaptive trend classification: what six families of averages say, weighed by what following them \
          earned",

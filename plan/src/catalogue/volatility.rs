@@ -5,7 +5,7 @@ use super::*;
 const GROUP: &str = "Volatility indicators";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("adr", GROUP)
+    declare("adr", GROUP)
         .summary("average range of the bars")
         .formula("sma of high - low")
         .series(&[HIGH, LOW])
@@ -14,7 +14,7 @@ pub(super) const LIST: &[Function] = &[
             let [high, low] = f.series();
             (high - low).mean(f.bars(0))
         }),
-    Function::new("cvi", GROUP)
+    declare("cvi", GROUP)
         .summary("Chaikin's volatility")
         .formula("100*(e/e[rocperiod] - 1), e = ema of high - low; 0 where e[rocperiod] is 0")
         .series(&[HIGH, LOW])
@@ -26,7 +26,7 @@ pub(super) const LIST: &[Function] = &[
             let before = e.lag(f.bars(1));
             100.0 * (e - before).ratio_or_zero(before)
         }),
-    Function::new("massi", GROUP)
+    declare("massi", GROUP)
         .summary("mass index")
         .formula(
             "sum over slowperiod of ema(r)/ema(ema(r)), r = high - low, both over fastperiod; 1 where the \
@@ -41,7 +41,7 @@ pub(super) const LIST: &[Function] = &[
             let twice = once.ema(p);
             twice.equals(0.0).choose(1.0, once / twice).sum(f.bars(1))
         }),
-    Function::new("natr", GROUP)
+    declare("natr", GROUP)
         .summary("average true range in percent of the close")
         .formula("100*atr/close; 0 where the close is 0; the true range itself when timeperiod is 1")
         .series(&[HIGH, LOW, CLOSE])
@@ -57,7 +57,7 @@ pub(super) const LIST: &[Function] = &[
             // A quotient by an infinity would be defined.
             100.0 * range.wilder(p).ratio_or_zero(close).where_finite(close)
         }),
-    Function::new("rvi", GROUP)
+    declare("rvi", GROUP)
         .summary("relative volatility index, 0 to 100")
         .formula(
             "100*u/(u + d), u and d being Wilder's means of the deviation over stddevperiod on bars that rose \
@@ -73,7 +73,7 @@ pub(super) const LIST: &[Function] = &[
                 .map(|moved| moved.decides().choose(deviation, 0.0).where_finite(deviation).wilder(p));
             (u + d).equals(0.0).choose(50.0, 100.0 * (u / (u + d)))
         }),
-    Function::new("trange", GROUP)
+    declare("trange", GROUP)
         .summary("true range")
         .formula("max(high - low, |high - close[1]|, |low - close[1]|)")
         .series(&[HIGH, LOW, CLOSE])

@@ -5,7 +5,7 @@ use super::*;
 const GROUP: &str = "Volume indicators";
 
 pub(super) const LIST: &[Function] = &[
-    Function::new("obv", GROUP)
+    declare("obv", GROUP)
         .summary("on-balance volume")
         .formula(
             "starts at the first bar's volume; adds the volume of bars that close higher, takes away that of \
@@ -15,7 +15,7 @@ pub(super) const LIST: &[Function] = &[
         .scaling(Scaling::VOLUMES)
         .sums_signed()
         .number(|f| f.step(Op::OnBalance, &f.series::<2>())),
-    Function::new("vwap", GROUP)
+    declare("vwap", GROUP)
         .summary("volume-weighted average price over the whole history")
         .formula("running sum of t*volume / running sum of volume, t = (high + low + close)/3")
         .series(&[HIGH, LOW, CLOSE, VOLUME])
@@ -24,7 +24,7 @@ pub(super) const LIST: &[Function] = &[
             let [high, low, close, volume] = f.series();
             running(typical(high, low, close), volume)
         }),
-    Function::new("ad", GROUP)
+    declare("ad", GROUP)
         .summary("Chaikin's accumulation/distribution line")
         .formula(
             "running sum of volume*((close - low) - (high - close))/(high - low); a bar whose high is not \
@@ -33,7 +33,7 @@ pub(super) const LIST: &[Function] = &[
         .series(&[HIGH, LOW, CLOSE, VOLUME])
         .scaling(Scaling::VOLUMES)
         .number(accumulation),
-    Function::new("adosc", GROUP)
+    declare("adosc", GROUP)
         .summary("Chaikin's oscillator")
         .formula(
             "exponential mean of ad over fastperiod - that over slowperiod, both starting from ad's first \
@@ -50,7 +50,7 @@ pub(super) const LIST: &[Function] = &[
             });
             (fast - slow).skip(f.bars(0).max(f.bars(1)) - 1)
         }),
-    Function::new("cmf", GROUP)
+    declare("cmf", GROUP)
         .summary("Chaikin's money flow, -1 to 1")
         .formula(
             "sum of volume*((close - low) - (high - close))/(high - low) / sum of volume over timeperiod; a \
@@ -64,7 +64,7 @@ pub(super) const LIST: &[Function] = &[
             let flow = money_flow(f);
             flow.sum(p).ratio_or_zero(volume.where_finite(flow).sum(p))
         }),
-    Function::new("efi", GROUP)
+    declare("efi", GROUP)
         .summary("Elder's force index")
         .formula("exponential mean of (close - close[1])*volume")
         .series(&[CLOSE, VOLUME])
@@ -75,7 +75,7 @@ pub(super) const LIST: &[Function] = &[
             let [close, volume] = f.series();
             (close.change(1) * volume).ema(f.bars(0))
         }),
-    Function::new("marketfi", GROUP)
+    declare("marketfi", GROUP)
         .summary("market facilitation index")
         .formula("(high - low)/volume; 0 where nothing is traded")
         .series(&[HIGH, LOW, VOLUME])
@@ -86,19 +86,19 @@ pub(super) const LIST: &[Function] = &[
             // What an infinity takes part in is no 0.
             range.ratio_or_zero(volume).where_finite(range + volume)
         }),
-    Function::new("nvi", GROUP)
+    declare("nvi", GROUP)
         .summary("negative volume index")
         .formula("starts at 1000; on bars with less volume than the one before it is multiplied by close/close[1]")
         .series(&[CLOSE, VOLUME])
         .scaling(Scaling::PURE)
         .number(|f| volume_index(f, |volume, before| volume.below(before))),
-    Function::new("pvi", GROUP)
+    declare("pvi", GROUP)
         .summary("positive volume index")
         .formula("starts at 1000; on bars with more volume than the one before it is multiplied by close/close[1]")
         .series(&[CLOSE, VOLUME])
         .scaling(Scaling::PURE)
         .number(|f| volume_index(f, |volume, before| volume.above(before))),
-    Function::new("pvt", GROUP)
+    declare("pvt", GROUP)
         .summary("price volume trend")
         .formula(
             "running sum of volume*(close - close[1])/close[1], 0 on the first bar; where close[1] is 0 \
@@ -111,7 +111,7 @@ pub(super) const LIST: &[Function] = &[
             let before = close.previous();
             ((close - before).ratio_or_zero(before) * volume).cumulative()
         }),
-    Function::new("wad", "Momentum indicators")
+    declare("wad", "Momentum indicators")
         .summary("Williams' accumulation/distribution")
         .formula(
             "running sum, 0 on the first bar: close - min(low, close[1]) where the close rose, close - \
@@ -127,7 +127,7 @@ pub(super) const LIST: &[Function] = &[
             let (rose, fell) = (close.above(before).decides(), before.above(close).decides());
             rose.choose(bought, fell.choose(sold, 0.0)).cumulative()
         }),
-    Function::new("rvol", GROUP)
+    declare("rvol", GROUP)
         .summary("relative volume")
         .formula("volume / mean volume of the timeperiod bars before, IEEE: an infinity where that alone is 0")
         .series(&[VOLUME])

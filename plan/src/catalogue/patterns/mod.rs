@@ -11,7 +11,7 @@ pub(super) mod triples;
 pub(super) use candle::{Candles, shape};
 
 use super::declaration::Declaration;
-use super::{CLOSE, Function, Fused, HIGH, LOW, NON_NEGATIVE, OPEN, Param, Scaling, param};
+use super::{CLOSE, Fused, HIGH, LOW, NON_NEGATIVE, OPEN, Param, Scaling, declare, param};
 
 /// Heading of the patterns.
 pub(super) const GROUP: &str = "Pattern recognition";
@@ -21,7 +21,7 @@ pub(super) const NOTE: &str = "The 1st bar of a pattern is the oldest; \"the mea
 
 /// The start of a pattern's declaration.
 const fn pattern(name: &'static str, summary: &'static str, formula: &'static str) -> Declaration {
-    Function::new(name, GROUP)
+    declare(name, GROUP)
         .summary(summary)
         .formula(formula)
         .series(&[OPEN, HIGH, LOW, CLOSE])
