@@ -139,7 +139,7 @@ async fn an_answer_that_is_too_large_is_refused_and_a_listing_reads_smaller_page
 #[tokio::test]
 async fn all_pages_are_of_the_revision_that_the_first_was_read_at() {
     let store = narrow().await;
-    let mut pages = super::super::Pages::new(&store, PageRequest { limit: 1, ..PageRequest::new("k/") });
+    let mut pages = trawl_cluster_store::Pages::new(&store, PageRequest { limit: 1, ..PageRequest::new("k/") });
     let first = pages.next().await.unwrap().unwrap();
     assert_eq!((first.entries[0].key.as_str(), first.revision), ("k/a", 3));
     store.delete("k/b").await.unwrap();

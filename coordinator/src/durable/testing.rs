@@ -17,8 +17,9 @@ use object_store::{
 };
 
 use trawl_cluster_store::{
-    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, MemoryStore, Page, PageRequest, Watch, Write,
+    Committed, ControlError, ControlStore, Entry, Guard, LeaseId, Page, PageRequest, Watch, Write,
 };
+use trawl_testing::MemoryStore;
 
 /// What happens to one put.
 #[derive(Debug, Clone, Copy)]

@@ -30,7 +30,7 @@ use trawl_wire::{
     Answer, ErrorKind, Failure, SegmentOutput, SegmentResultV1, StepInputV1, SymbolRow, SymbolRowV1, WorkerRecord,
     envelope, pb,
 };
-use trawl_worker::{References, Step, StepKind, execution_class};
+use trawl_worker::{References, ScanStep, StepKind, execution_class};
 
 /// Longest that anything here may take.
 pub const BOUND: Duration = Duration::from_secs(30);
@@ -379,7 +379,7 @@ struct OddWorker {
 impl OddWorker {
     fn reply(&self, segment: u32, part: Option<Range<usize>>) -> Result<pb::SegmentReply, Status> {
         let execute = |segment| {
-            let (step, input) = (Step { stage: 0, kind: StepKind::Values }, StepInputV1::default());
+            let (step, input) = (ScanStep { stage: 0, kind: StepKind::Values }, StepInputV1::default());
             let bars = self.scan.source().load_segment(segment).unwrap();
             let bars = part.clone().map_or(&bars[..], |part| &bars[part]);
             self.scan

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_cluster_store::{Guard, Write};
-use trawl_coordinator::durable::records::{Closed, End, EndOutcome, Header, Keys, Part, Record as _};
+use trawl_coordinator::durable::records::{Closed, End, EndOutcome, Header, KeyKind, Keys, Record as _};
 use trawl_coordinator::scheduler::ScanId;
 
 use crate::control::Control;
@@ -81,7 +81,7 @@ impl Laws {
         let keys = Keys::new(CLUSTER);
         for write in writes {
             let Write::Put { key, value, .. } = write else { continue };
-            if let Some((name, Part::Header)) = keys.parse(key) {
+            if let Some((name, KeyKind::Header)) = keys.parse(key) {
                 let header = Header::from_bytes(name, value).expect("a header");
                 let scan = asked_in(&header);
                 let names = self.accepted.entry(scan).or_default();
@@ -92,7 +92,7 @@ impl Laws {
             }
             if let Some(name) = keys.parse_ended(key) {
                 let Closed { header, end } = Closed::from_bytes(name, value).expect("a closed record");
-                let open = control.store.peek(&keys.part(name, Part::Header));
+                let open = control.store.peek(&keys.part(name, KeyKind::Header));
                 ensure(open.is_none(), Invariant::RecordedAnswer, || format!("{name} is open and has ended"))?;
                 self.end(asked_in(&header), end, results.contents(name), facts)?;
             }

@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use trawl_kernels::cuda::{
-    BarsSource, Call, ExecutorOptions, Fault, Limits, Market, Part, Pointers, Sequence, Simulation, Told, Wanted,
+    BarsSource, ExecutorOptions, Fault, KernelCall, Limits, Market, Pointers, RequestEvent, RequestPart, Sequence,
+    Simulation, Wanted,
 };
 use trawl_kernels::stages::{EngineStage, Stages};
 use trawl_kernels::{Cancel, NoCancel, SymbolInput, evaluate_from};
@@ -74,19 +75,19 @@ impl Shard {
     fn run(&self, world: &World, program: &Program, parts: Range<usize>, cancel: &dyn Cancel) -> Came {
         let names: Vec<Vec<&str>> =
             parts.clone().map(|part| self.names[part].iter().map(String::as_str).collect()).collect();
-        let given: Vec<Part<'_>> = parts
+        let given: Vec<RequestPart<'_>> = parts
             .clone()
             .zip(&names)
             .map(|(part, names)| {
                 let symbols = self.inputs(program, part);
                 let source = BarsSource { bars: Arc::from("m@1"), group: 0, symbols: names };
-                Part { from: last_of(&symbols), symbols, source: Some(source) }
+                RequestPart { from: last_of(&symbols), symbols, source: Some(source) }
             })
             .collect();
         let mut came = Came::default();
         world.executor.evaluate_parts(&lowered(program), &given, cancel, &mut |told| match told {
-            Told::Stages(stages) => came.stages.extend(stages),
-            Told::Part { part, values, took } => {
+            RequestEvent::Stages(stages) => came.stages.extend(stages),
+            RequestEvent::Part { part, values, took } => {
                 came.took += took;
                 came.launches.push(world.device.counts().launches);
                 assert!(came.parts.insert(parts.start + part, values).is_none(), "part {part} was told twice");
@@ -279,7 +280,7 @@ fn a_plan_of_more_numbers_than_a_kernel_takes_is_several_kernels_that_each_take_
     let symbols = shard.inputs(&program, 3);
     let market = Market::new(program.inputs.len(), &symbols);
     let fused = Sequence::fused(&program).expect("every primitive");
-    let bytes = |call: &Call| {
+    let bytes = |call: &KernelCall| {
         let pointers = Pointers { columns: vec![0; call.lowered.kernel.columns], ..Pointers::default() };
         call.lowered.launch(&market, Wanted::Last, Limits::default()).arguments(&pointers).len()
     };

@@ -372,7 +372,8 @@ mod tests {
 
     #[test]
     fn every_rpc_of_every_service_has_one_rule() {
-        let protos = [include_str!("../../proto/trawl.proto"), include_str!("../../proto/externalscaler.proto")];
+        let protos =
+            [include_str!("../../wire/proto/trawl.proto"), include_str!("../../wire/proto/externalscaler.proto")];
         let (mut package, mut service, mut declared) = (String::new(), String::new(), Vec::new());
         for line in protos.into_iter().flat_map(str::lines).map(str::trim) {
             let word = |keyword: &str| {
