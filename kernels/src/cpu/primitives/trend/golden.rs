@@ -1,5 +1,5 @@
-//! Every golden case of Adaptive Trend Classification, made with another implementation: all columns, down to the
-//! averages, their crossings and their equities. `just atc-golden` prints what is said at the end.
+//! Every golden case of Adaptive Trend Classification, computed by another implementation: all columns, including the
+//! averages, their crossings and their equities. `just atc-golden` prints the errors found.
 
 use std::collections::BTreeMap;
 use std::fs::File;
