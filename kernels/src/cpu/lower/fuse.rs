@@ -329,7 +329,7 @@ impl<'a> Shapes<'a> {
         fits.then(|| FusedTask { work: FusedOp::Bands { up, down }, inputs: base.to_vec(), outputs })
     }
 
-    /// The task that computes `id` with the other averages of the same series and pass, at most [`TOGETHER_MAX`] at a
+    /// The task that computes `id` with the other averages of the same series and pass, at most `TOGETHER_MAX` at a
     /// time.
     fn trend_means(&self, id: NodeId) -> Option<FusedTask> {
         let Op::TrendMean { family, .. } = self.op(id) else { return None };
