@@ -1,7 +1,7 @@
-//! The words the processes share: services, envelope, records, error kinds, limits, digests, trace context.
+//! The protocol between processes: services, envelope, records, error kinds, limits, digests, trace context.
 //!
-//! It decides nothing of scans: what is done with these words stands in `worker` and `coordinator`. The modules that do
-//! I/O are `control`, the store that the processes share, and `security`: who is on the other end, and what they may do.
+//! It makes no decisions about scans; `worker` and `coordinator` implement the behaviour. The modules that do I/O are
+//! `control`, the store shared by the processes, and `security`: authentication and authorisation of peers.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,7 @@ pub mod pb {
     tonic::include_proto!("trawl.v1");
 }
 
-/// Generated from `proto/externalscaler.proto`: what KEDA asks.
+/// Generated from `proto/externalscaler.proto`: the requests of KEDA.
 #[allow(clippy::all, clippy::pedantic, missing_docs)]
 pub mod keda {
     tonic::include_proto!("externalscaler");
