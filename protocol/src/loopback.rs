@@ -41,7 +41,7 @@ pub fn check_listen(address: SocketAddr) -> Result<SocketAddr, AddressError> {
     if address.ip().is_loopback() { Ok(address) } else { Err(AddressError::NotLoopback(address)) }
 }
 
-/// Whether `HOST:PORT` certainly is this machine; names other than `localhost` are not.
+/// Whether `HOST:PORT` certainly is this machine: `localhost` or a loopback IP address.
 pub fn is_loopback(host_and_port: &str) -> bool {
     let host = host_and_port.rsplit_once(':').map_or(host_and_port, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

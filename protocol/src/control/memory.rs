@@ -77,12 +77,12 @@ struct State {
     next_lease: LeaseId,
     /// Every change since the last compaction, for watches that start in the past and reads of earlier revisions.
     history: Vec<Past>,
-    /// Revisions up to this one are compacted.
+    /// Changes up to this revision are compacted; the state at it can still be read.
     compacted: i64,
     watchers: Vec<(String, mpsc::Sender<Change>)>,
     /// While true every call fails, as if the store were unavailable.
     away: bool,
-    /// While true watches are silent; `held` buffers their changes.
+    /// While true watches are silent; `withheld` buffers their changes.
     stalled: bool,
     withheld: Vec<Change>,
     /// Number of tries whose reply is lost.
