@@ -1,4 +1,5 @@
-//! What the static model of machine code (`tools/gpu_model`) walks: kernels' code, and the memory that a launch of each reads.
+//! Inputs of the static model of machine code (`tools/gpu_model`): kernels' code, and the memory that each launch
+//! reads.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,34 +28,34 @@ const MANY_SYMBOLS: usize = 10_016;
 const MANY_BARS: usize = 2_000;
 const REACH_MAX: usize = 400;
 
-/// Chunks of the model's long symbol: the first, which differs, and two to see by what a chunk before costs.
+/// Chunks of the model's long symbol: the first, which differs, and two to measure the cost of a preceding chunk.
 const CHUNKS_WALKED: usize = 3;
 
 /// Functions whose kernels are compiled as one text.
 const BATCH_PLANS: usize = 14;
 
-/// Where the first buffer of a launch lies, and how far apart buffers begin, in the model's address space.
+/// Address of the first buffer of a launch, and distance between buffers, in the model's address space.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 const ADDRESS_STEP: u64 = 0x1000_0000;
 
-/// What the model exits with where there is no disassembler.
+/// Exit code of the model when there is no disassembler.
 const NVDISASM_MISSING: i32 = 77;
 
-/// Writes what each launch reads instead of running it.
+/// Records what each launch reads, instead of running it.
 #[derive(Debug)]
 struct Recorder {
     folder: PathBuf,
     plan: String,
     /// Call, output of it, and the CPU's value at the last bar of the model's symbol, which is in lane 0.
     expected: Vec<(usize, usize, f64)>,
-    /// Of each call the shared memory of a block over many bars, where it differs from the model's.
+    /// Per call: the shared memory of a block over many bars, where it differs from the model's.
     shared_bytes: Vec<usize>,
-    /// The lanes that are walked one after another.
+    /// The lanes that are walked in order.
     lanes: Vec<usize>,
     written: Mutex<Vec<Value>>,
 }
 
-/// Buffers of a launch: what they hold lies one after another in a file.
+/// Buffers of a launch: their contents are concatenated in a file.
 #[derive(Default)]
 struct Buffers {
     bytes: Vec<u8>,
@@ -163,7 +164,7 @@ fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted, constants
         lanes: vec![0],
         written: Mutex::default(),
     };
-    // Rings lie where they lie over many symbols, whose blocks share a multiprocessor.
+    // Rings are placed as for many symbols, whose blocks share a multiprocessor.
     let shared_bytes = launches.iter().map(|launch| launch.shared_bytes).max().unwrap_or(0);
     sequence.run(&recorder, &market, wanted, Limits { shared_bytes, ..Limits::default() }).expect("files are written");
     let kernels = sequence.calls.iter().map(|call| (call.lowered.kernel.name.clone(), call.lowered.kernel.clone()));
@@ -202,7 +203,7 @@ fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
     (written, kernels.collect())
 }
 
-/// Compute capability of the code: 90 in CI, `just gpu-model 80` and `100` look at others'.
+/// Compute capability of the code: 90 in CI; `just gpu-model 80` and `100` select others.
 fn architecture() -> u32 {
     std::env::var("TRAWL_MODEL_ARCHITECTURE")
         .map_or(ARCHITECTURE, |number| number.parse().expect("a number such as 90"))
@@ -235,10 +236,10 @@ fn batches(folder: &Path) -> Vec<Batch> {
     batches
 }
 
-/// Writes launches, code and what ptxas says of it for the model.
+/// Writes launches, code and the report of ptxas for the model.
 fn write(folder: &Path, batches: Vec<Batch>, architecture: u32) {
     let name = |number: usize| format!("batch_{number:02}");
-    // As `Compiler::compile`: for fewer blocks, until no register of a kernel lies in memory.
+    // As `Compiler::compile`: for fewer blocks, until no register of a kernel spills to memory.
     let mut blocks: BTreeMap<String, usize> = BTreeMap::new();
     for kernel in batches.iter().flat_map(|(_, kernels)| kernels.values()) {
         blocks.insert(kernel.name.clone(), kernel.blocks.max(1));
@@ -291,7 +292,7 @@ fn write(folder: &Path, batches: Vec<Batch>, architecture: u32) {
     std::fs::write(folder.join("launches.json"), text).expect("a file");
 }
 
-/// What ptxas says of each function of a text.
+/// The report of ptxas, per function of a text.
 fn of_functions(log: &str) -> BTreeMap<&str, Resources> {
     log.split("Compiling entry function '")
         .skip(1)
@@ -308,7 +309,7 @@ fn fresh(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs the tool over a folder. Its exit code, what it printed and what it complained about.
+/// Runs the tool over a folder. Returns its exit code, stdout and stderr.
 fn model(folder: &Path, arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/gpu_model");
     let run = Command::new(python()).arg(tool).arg(folder).args(arguments).output().expect("Python runs");

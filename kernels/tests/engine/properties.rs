@@ -113,7 +113,7 @@ fn talib(x: BoxedStrategy<String>, period: impl Strategy<Value = u32> + 'static)
     prop_oneof![
         2 => (prop::sample::select(averages), x.clone(), period)
             .prop_map(|(f, x, p)| format!("{f}(real={x}, timeperiod={p})")),
-        // The phase of a price that stands still is the rounding of its sums alone: see EDGE_FLAT's golden vectors.
+        // The phase of a constant price is determined by rounding errors of its sums: see EDGE_FLAT's golden vectors.
         3 => (prop::sample::select(cycles), x).prop_map(|(f, x)| f.replace('X', &format!("({x}) + close"))),
         3 => prop::sample::select(bars).prop_map(str::to_owned),
     ]

@@ -317,8 +317,8 @@ fn series(source: StepInput, place: &[Series]) -> Series {
     }
 }
 
-/// Steps `cut` as steps of their own: what they read from outside becomes columns, what is read from outside outputs.
-/// Also what the columns are, and which steps the outputs are.
+/// Extracts steps `cut` as separate steps: what they read from outside becomes columns, what is read from outside
+/// outputs. Also returns the series of the columns, and the steps of the outputs.
 fn piece(steps: &KernelSteps, cut: &Range<usize>, place: &[Series]) -> (KernelSteps, Vec<Series>, Vec<usize>) {
     let mut reads: Vec<Series> = Vec::new();
     let mut inner = Vec::with_capacity(cut.len());
