@@ -53,7 +53,7 @@ impl Chunks {
     }
 }
 
-/// Widths with which symbols are cut into chunks.
+/// How symbols are cut into chunks: width of a chunk and lead, in bars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     pub width: usize,
