@@ -1,9 +1,9 @@
 //! A scan at every bar: the answer at each time of the dataset up to the as-of, in chunks of times.
 //!
-//! Each time's answer is the one that a scan as of that time gives, prices adjusted as of that time: history is cut where
-//! a split or a dividend becomes known, and each part computed from bars adjusted as of it (`trawl_market::Vintage`).
-//! `@last` adjusts all of it as of the last bar instead. Memory holds one chunk of rows and the bars of as many segments
-//! as there are threads.
+//! Each time's answer is the one that a scan as of that time gives, prices adjusted as of that time: history is cut
+//! where a split or a dividend becomes known, and each part computed from bars adjusted as of it
+//! (`trawl_market::Vintage`). `@last` adjusts all of it as of the last bar instead. Memory holds one chunk of rows and
+//! the bars of as many segments as there are threads.
 
 use std::collections::BTreeMap;
 

@@ -46,7 +46,7 @@ pub struct LocalOptions {
     pub threads: usize,
     /// How long it may take.
     pub deadline: Option<Duration>,
-    /// Symbols that fail for reasons beyond the snapshot are left out, and the identity says so.
+    /// Symbols that fail for reasons beyond the snapshot are left out, which the identity records.
     pub allow_partial: bool,
 }
 

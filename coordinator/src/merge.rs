@@ -97,7 +97,7 @@ fn rows_in(result: SegmentResultV2) -> Vec<SymbolRow> {
 pub(crate) struct Placed {
     /// Digest of the answer.
     pub digest: String,
-    /// Symbols whose row says failed, once for each point.
+    /// Number of rows with status `failed`; a symbol counts once per point.
     pub failed: u64,
     order: Vec<RowPlace>,
 }

@@ -156,8 +156,8 @@ pub struct Answer {
     pub points: Vec<Vec<(String, Setting)>>,
     /// Whether each symbol has rows at its best points only.
     pub best: bool,
-    /// Point by point (with `best` all together): matches first, in rank order; then all others by symbol. At each point one
-    /// row for every symbol of the dataset; with `best` at least one in all.
+    /// Point by point (with `best` all together): matches first, in rank order; then all others by symbol. At each
+    /// point one row for every symbol of the dataset; with `best` at least one in all.
     pub rows: Vec<AnswerRow>,
 }
 

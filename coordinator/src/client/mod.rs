@@ -51,7 +51,7 @@ pub struct ScanCall {
     pub deadline: Option<Duration>,
     /// Not recorded: faster, but lost with its coordinator or this connection.
     pub ephemeral: bool,
-    /// Symbols that fail for reasons beyond the snapshot are left out, and the identity says so.
+    /// Symbols that fail for reasons beyond the snapshot are left out, which the identity records.
     pub allow_partial: bool,
     /// Requests with the same key are the same scan; `None` generates a key.
     pub idempotency_key: Option<String>,

@@ -1,4 +1,5 @@
-//! The HTTP client of the object store: HTTP/1.1 over rustls with ring, as everywhere in Trawl, or plain text on loopback.
+//! The HTTP client of the object store: HTTP/1.1 over rustls with ring, as everywhere in Trawl, or plain text on
+//! loopback.
 //!
 //! The object store's crate would bring a second client and a second library of cryptography; this one is used instead.
 //! Answers are bounded in bytes and in time, and read whole. There is no proxy.

@@ -336,7 +336,7 @@ pub enum EndOutcome {
     Complete {
         /// Digest of the answer, 64 hex digits.
         answer_digest: String,
-        /// Symbols whose row says `failed`.
+        /// Number of symbols with status `failed`.
         failed_symbols: u64,
         /// Whether two workers returned different results and it could not be settled which is right.
         #[serde(default)]

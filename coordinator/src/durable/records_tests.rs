@@ -38,7 +38,7 @@ fn golden<R: Record + PartialEq + std::fmt::Debug>(record: &R, json: &str) {
     let expected: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(written, expected);
     assert_eq!(R::from_bytes("s-1", json.as_bytes()).unwrap(), *record);
-    // A later program says more.
+    // A later program adds fields.
     let mut more = expected;
     more["later"] = serde_json::json!({"a": [1]});
     assert_eq!(R::from_bytes("s-1", more.to_string().as_bytes()).unwrap(), *record);

@@ -62,8 +62,8 @@ pub fn missing(segments: &[u32], stored: Option<&BTreeSet<u32>>) -> Vec<u32> {
 
 /// Decides what to do with one scan.
 ///
-/// `stored`: the segments of the header's generation that are whole in the result store, by stage. `now_us`: microseconds since
-/// 1970.
+/// `stored`: the segments of the header's generation that are whole in the result store, by stage. `now_us`:
+/// microseconds since 1970.
 pub fn decide(
     recorded: &Recorded,
     stored: &BTreeMap<u32, BTreeSet<u32>>,

@@ -125,7 +125,8 @@ impl ResultStore {
         }
     }
 
-    /// A directory of this machine, or one that is mounted. Files and their directories are synced before a put returns.
+    /// A directory of this machine, or one that is mounted. Files and their directories are synced before a put
+    /// returns.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot be made or opened.

@@ -1,9 +1,10 @@
 //! A coordinator process: bind, read the registered workers, serve, shut down.
 //!
 //! - `leadership` runs for leadership, `leader_term` is one term of a leader, `registry` lists the other candidates;
-//! - `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one worker;
-//! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget` decides
-//!   whether another record fits;
+//! - `membership` follows the workers' records, `dispatcher` drives the scheduler, `attempt` is one shard at one
+//!   worker;
+//! - `scans` takes each scan from its request to its end, `upkeep` recovers and deletes recorded scans, `record_budget`
+//!   decides whether another record fits;
 //! - `service` is the API of clients, `proxy` forwards their calls to the leader, `quota` limits each caller;
 //! - `work` estimates the remaining work, `scaler` answers autoscalers.
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use trawl_telemetry::metrics::catalogue::coordinator::WORK_REMAINING;
 
-/// Estimated time of one core for all scans that run or wait at this coordinator; the metric `trawl_work_remaining_seconds`.
-/// 0 where it does not lead.
+/// Estimated time of one core for all scans that run or wait at this coordinator; the metric
+/// `trawl_work_remaining_seconds`. 0 where it does not lead.
 pub fn work_remaining() -> Duration {
     Duration::from_nanos(u64::try_from(WORK_REMAINING.get()).unwrap_or_default())
 }

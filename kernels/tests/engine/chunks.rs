@@ -21,8 +21,8 @@ use crate::fused::{inputs, lowered, market, program};
 /// Guaranteed tolerance of recursive steps, relative to the value.
 const TOLERANCE: f64 = 1e-12;
 
-/// Functions that add up values of both signs: to these, and to differences of recursive values, the tolerance is relative to
-/// the largest value.
+/// Functions that add up values of both signs: to these, and to differences of recursive values, the tolerance is
+/// relative to the largest value.
 const SIGNED: &[&str] = &["efi", "kvo", "obv", "smi", "trix", "tsi"];
 
 /// The entry of a function in the page on parity, over chunks.
@@ -95,7 +95,8 @@ impl Plan {
         Cut { width: width.max(lead), lead }
     }
 
-    /// Each output's worst difference at all bars, and at the last ones. `of_largest`: relative to the output's largest value.
+    /// Each output's worst difference at all bars, and at the last ones. `of_largest`: relative to the output's largest
+    /// value.
     fn compare(&self, device: &Emulator, cut: Cut, symbols: &[SymbolInput<'_>], of_largest: bool) -> Vec<Worst> {
         let lanes = cut.lanes(symbols.iter().map(|s| s.visible));
         let heads = cut.heads(symbols);

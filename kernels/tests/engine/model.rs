@@ -139,7 +139,8 @@ impl Launcher for Recorder {
 fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted, constants: Constants) -> Batch {
     let program = program(items);
     let sequence = Sequence::fused_with(&program, constants).unwrap_or_else(|e| panic!("{items:?}: {e}"));
-    // Of many long histories: how far before the last bar a launch begins to want finite windows, and its shared memory.
+    // Of many long histories: how far before the last bar a launch begins to want finite windows, and its shared
+    // memory.
     let long = vec![0.0; MANY_BARS];
     let far = SymbolInput { columns: vec![&long; program.inputs.len()], visible: MANY_BARS };
     let places = Market::places(&vec![far; MANY_SYMBOLS]);
@@ -212,7 +213,8 @@ fn architecture() -> u32 {
 /// Launches of one or more plans, and their kernels by name.
 type Batch = (Vec<Value>, BTreeMap<String, Kernel>);
 
-/// Every plan that is modelled. Neighbours share a text: then headers are compiled, and code is disassembled, once for all.
+/// Every plan that is modelled. Neighbours share a text: then headers are compiled, and code is disassembled, once for
+/// all.
 fn batches(folder: &Path) -> Vec<Batch> {
     let owned = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect::<Vec<String>>();
     let named = vec![
@@ -317,8 +319,9 @@ fn model(folder: &Path, arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String,
     (run.status.code(), text(&run.stdout), text(&run.stderr))
 }
 
-/// The model walks the machine code of W1, of Adaptive Trend Classification and of every function alone: its outputs are the CPU's
-/// to the bit, it has no contraction and no spill, and no figure has grown by a tenth. `TRAWL_BLESS_MODEL=1` keeps the figures.
+/// The model walks the machine code of W1, of Adaptive Trend Classification and of every function alone: its outputs
+/// are the CPU's to the bit, it has no contraction and no spill, and no figure has grown by a tenth.
+/// `TRAWL_BLESS_MODEL=1` keeps the figures.
 #[test]
 fn the_static_model_of_machine_code() {
     let architecture = architecture();
@@ -350,7 +353,8 @@ fn the_static_model_reports_what_it_forbids() {
     let (launches, mut kernels) =
         record(&folder, "only_ema", &["ema(close,20)".to_owned()], Wanted::Last, Constants::None);
     for kernel in kernels.values_mut() {
-        // `0.5*x` rounds by itself, `x*x + x` in one step only as an fma: neither a division nor the error of a product.
+        // `0.5*x` rounds by itself, `x*x + x` in one step only as an fma: neither a division nor the error of a
+        // product.
         let whole = kernel.source.replace("const double v0 = ", "const double v0 = 0.5 * fma(x0, x0, x0) + ");
         assert_ne!(whole, kernel.source, "the text of an average");
         kernel.source = whole;

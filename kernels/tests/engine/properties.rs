@@ -200,8 +200,8 @@ fn close(a: f64, b: f64) -> bool {
     same(a, b) || a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
 }
 
-/// Each primitive of the plan, given the ENGINE's own inputs, equals its definition: decisions exactly, numbers to 1e-9.
-/// Feeding the engine's inputs keeps a near-tie upstream from excusing or spoiling anything downstream.
+/// Each primitive of the plan, given the ENGINE's own inputs, equals its definition: decisions exactly, numbers to
+/// 1e-9. Feeding the engine's inputs keeps a near-tie upstream from excusing or spoiling anything downstream.
 fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(), TestCaseError> {
     let plan =
         compile_expressions(expressions, "test", &schema()).map_err(|d| TestCaseError::fail(d[0].to_string()))?;

@@ -1,7 +1,8 @@
 //! The shell around the scheduler: turns what happens into events, and commands into work. One task owns everything.
 //!
 //! `workers`: the registered workers; `check`: reads this process's own copy of the data; `send`: requests to workers;
-//! `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives as long as its coordinator's term.
+//! `tracked`: spans and log lines of attempts; `measure`: metrics. A dispatcher lives as long as its coordinator's
+//! term.
 
 mod check;
 mod measure;
@@ -489,7 +490,8 @@ impl State {
                 Command::End { scan, outcome } => {
                     let Some(over) = self.scans.remove(&scan) else { continue };
                     let (name, news) = (over.submission.scan_name.clone(), over.submission.news.clone());
-                    // Before the end is reported: the task that continues with the scan's tables is then their only owner and need not copy them.
+                    // Before the end is reported: the task that continues with the scan's tables is then their only
+                    // owner and need not copy them.
                     drop(over);
                     let _ = news.send(News::End(outcome));
                     if self.ended.len() == DELIVERED_KEPT {

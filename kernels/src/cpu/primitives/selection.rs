@@ -6,7 +6,7 @@ use crate::cpu::primitives::scalar_step::ScalarStep;
 use crate::cpu::simd::state_io::carries_nothing;
 use crate::cpu::simd::vector::{Out, Row, Step, View};
 
-/// NA for the first defined values (as many as the field says), then the input.
+/// NA for the first `self.0` defined values, then the input.
 pub(crate) struct Skip(pub u32);
 
 impl ScalarStep<1> for Skip {

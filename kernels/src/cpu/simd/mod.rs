@@ -1,5 +1,5 @@
-//! Sixteen symbols side by side: the two number types, one row of values in the registers of each instruction set, and how
-//! the state of a step is saved.
+//! Sixteen symbols side by side: the two number types, one row of values in the registers of each instruction set, and
+//! how the state of a step is saved.
 //!
 //! These files refer to one another: a number type names its packs, a pack is a row of a number type, and both are
 //! loaded and saved. The cycle is deliberate; everything above sees one vocabulary.

@@ -161,7 +161,8 @@ impl Loop {
         text
     }
 
-    /// The bars of a tile where every step is past its seed: first those before finite windows are wanted, then the others.
+    /// The bars of a tile where every step is past its seed: first those before finite windows are wanted, then the
+    /// others.
     fn short(&self, body: &Body) -> String {
         let every = joined(&body.every, "next_settled");
         let bar = format!("const int t = tile * {} + i, at = i * LANES + b.lane;\n", self.tile);

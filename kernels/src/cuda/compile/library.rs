@@ -42,8 +42,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// The folders that the environment names ([`LIBRARIES_VARIABLE`], the toolkit's, those of an active Python environment), then
-    /// the usual ones.
+    /// The folders that the environment names ([`LIBRARIES_VARIABLE`], the toolkit's, those of an active Python
+    /// environment), then the usual ones.
     pub fn of_environment() -> Self {
         let mut folders: Vec<PathBuf> = Vec::new();
         if let Some(list) = std::env::var_os(LIBRARIES_VARIABLE) {

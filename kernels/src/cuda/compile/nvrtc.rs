@@ -155,8 +155,8 @@ impl Compiler {
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let functions = self.functions;
         let mut program = Program { handle: ptr::null_mut(), functions };
-        // SAFETY: every pointer is to a text or a list of texts that lives until the program is destroyed; the counts are
-        // the lists' lengths.
+        // SAFETY: every pointer is to a text or a list of texts that lives until the program is destroyed; the counts
+        // are the lists' lengths.
         let code = unsafe {
             let count = names.len() as c_int;
             let (texts, names) = (texts.as_ptr(), names.as_ptr());

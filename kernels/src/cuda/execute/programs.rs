@@ -3,8 +3,8 @@
 //! A fused kernel is compiled in the background by one thread; callers wait for it only on request. Kernels of single
 //! primitives are few, shared by all programs, and compiled on demand.
 //!
-//! A program with families of averages has a third form, with their lengths as constants. It is compiled in the background
-//! once the program runs a second time, so that a sweep over lengths compiles nothing.
+//! A program with families of averages has a third form, with their lengths as constants. It is compiled in the
+//! background once the program runs a second time, so that a sweep over lengths compiles nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
