@@ -152,7 +152,7 @@ impl<'a> Parts<'a> {
         Ok(Self { prepared, cuts })
     }
 
-    /// Runs of the times, none of them empty.
+    /// Splits the times into non-empty runs that may be computed together.
     fn of<'t>(&'t self, times: &'t [TimeMicros]) -> impl Iterator<Item = &'t [TimeMicros]> {
         times.chunk_by(|before, after| {
             let next = self.cuts.partition_point(|cut| cut <= before);

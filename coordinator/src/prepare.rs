@@ -71,7 +71,7 @@ type SegmentIndex = BTreeMap<u32, Vec<usize>>;
 /// A scan ready to be cut into shards. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct PreparedScan {
-    /// What the user wrote; `dataset` is set.
+    /// The user's document; `dataset` is set.
     pub document: Arc<ScanDocument>,
     /// The opened snapshot.
     pub dataset: Dataset,
@@ -275,7 +275,7 @@ impl PreparedScan {
         }
     }
 
-    /// `NAME@SNAPSHOT`, the snapshot in full: what every worker opens.
+    /// `NAME@SNAPSHOT`, with the full snapshot id, as opened by every worker.
     pub fn dataset_reference(&self) -> String {
         format!("{}@{}", self.identity.dataset, self.identity.snapshot)
     }
@@ -358,7 +358,7 @@ impl PreparedScan {
     /// plan's number of values.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that states what is wrong with it.
     pub fn check_result(&self, result: &SegmentResultV2) -> Result<(), String> {
         self.check_rows(self.whole(result.segment), result)
     }
@@ -405,7 +405,7 @@ impl PreparedScan {
     /// Checks that a result has the shape of `step` for its segment.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that states what is wrong with it.
     pub fn check_step(&self, step: ScanStep, result: &SegmentResultV2) -> Result<(), String> {
         self.check_piece(step, self.whole(result.segment), result)
     }

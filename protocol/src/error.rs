@@ -7,7 +7,7 @@ use crate::pb;
 /// Metadata key that marks a gRPC status as returned deliberately by a Trawl server, not created by the transport.
 pub const KIND_METADATA_KEY: &str = "trawl-error-kind";
 
-/// What a failure means for the work that failed.
+/// The kind of a failure, which decides what happens to the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {

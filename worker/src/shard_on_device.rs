@@ -252,7 +252,7 @@ mod tests {
         let calls = |bytes: &[u64], max| cut(bytes.iter().copied(), max);
         assert_eq!(calls(&[3, 3, 3, 3], 6), [0..2, 2..4]);
         assert_eq!(calls(&[3, 3, 3, 3], 100), vec![0..4; 1]);
-        // What is too large alone is a call all the same.
+        // A segment larger than the limit still makes a call.
         assert_eq!(calls(&[3, 9, 3, 0, u64::MAX, u64::MAX], 6), [0..1, 1..2, 2..4, 4..5, 5..6]);
         assert!(calls(&[], 6).is_empty());
     }

@@ -11,7 +11,7 @@ pub enum ClientError {
     Url {
         /// The URL as given.
         url: String,
-        /// What is wrong.
+        /// Why it is not valid.
         why: String,
     },
     /// The user's mistake: nothing was sent.
@@ -19,7 +19,7 @@ pub enum ClientError {
     Insecure {
         /// The URL as given.
         url: String,
-        /// What is wrong and what to do.
+        /// Why it is insecure, and what to do.
         why: String,
     },
     /// One side rejected the other's certificate, or does not speak TLS.

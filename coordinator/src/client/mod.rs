@@ -37,7 +37,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A scan to be submitted.
 #[derive(Debug, Clone, Default)]
 pub struct ScanCall {
-    /// What the user wrote.
+    /// The user's document.
     pub document: ScanDocument,
     /// The bar to evaluate; resolved by the coordinator when it accepts the scan.
     pub as_of: AsOf,

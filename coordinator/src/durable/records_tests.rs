@@ -32,7 +32,7 @@ fn header() -> Header {
     }
 }
 
-/// What this build writes is what is written here, and what is written here is read, for as long as the version lasts.
+/// Asserts that this build writes exactly this text and reads it back. The text must not change within a version.
 fn golden<R: Record + PartialEq + std::fmt::Debug>(record: &R, json: &str) {
     let written: serde_json::Value = serde_json::from_slice(&record.to_bytes("s-1").unwrap()).unwrap();
     let expected: serde_json::Value = serde_json::from_str(json).unwrap();

@@ -29,7 +29,7 @@ pub enum Situation {
     Refused(Failure),
 }
 
-/// What is to be done with a scan.
+/// The decision about a scan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     /// Nothing: it ended, or is being deleted.

@@ -54,7 +54,7 @@ impl Named {
 pub struct Damage {
     /// Its path.
     pub object: String,
-    /// What was found.
+    /// Why it counts as damaged.
     pub why: String,
 }
 

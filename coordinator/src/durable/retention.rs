@@ -52,7 +52,7 @@ impl Default for RetentionPolicy {
     }
 }
 
-/// What a sweep does with a scan.
+/// The action of a sweep on a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepAction {
     /// Write a tombstone.

@@ -36,7 +36,7 @@ pub enum StoreError {
     Damaged {
         /// Its path.
         object: String,
-        /// What was found.
+        /// Why it counts as damaged.
         why: String,
     },
     /// Another object of the same name exists, and is intact.
@@ -60,7 +60,7 @@ pub enum StoreError {
     Address {
         /// The address as given, without credentials.
         address: String,
-        /// What is expected instead.
+        /// The expected form.
         expected: String,
     },
 }

@@ -267,7 +267,7 @@ pub(crate) fn class(numerics: &str) -> trawl_protocol::record::ExecutionClass {
     trawl_protocol::record::ExecutionClass { engine, numerics: numerics.to_owned(), backend, precision }
 }
 
-/// What a segment gives: a pure function of it, as every result is.
+/// A segment's outcome: a pure function of the segment, like every result.
 pub(crate) fn stored(segment: u32, bytes: usize) -> super::group::Stored {
     let payload = segment.to_le_bytes().into_iter().cycle().take(bytes).collect();
     let envelope = trawl_protocol::pb::Envelope { version: 2, schema: 7, length: 3, checksum: segment, payload };

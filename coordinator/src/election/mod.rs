@@ -1,4 +1,4 @@
-//! Which coordinator leads: `step(event, now) -> commands`, one of these in each coordinator.
+//! The election of the leading coordinator: `step(event, now) -> commands`, one instance in each coordinator.
 //!
 //! Pure: no I/O, no clock, no randomness. `server::leadership` runs it around a control store, the simulator around a
 //! simulated one. For the required properties see `README.md` of this crate.
@@ -190,7 +190,7 @@ enum Phase {
     Resigned,
 }
 
-/// What is known about the key.
+/// The known state of the key.
 #[derive(Debug, Clone)]
 enum Seen {
     Nothing,
@@ -447,7 +447,7 @@ impl Election {
         };
     }
 
-    /// Does what is due at `now_ms`.
+    /// Performs the actions due at `now_ms`.
     fn act(&mut self, now_ms: u64, out: &mut Vec<Command>) {
         match &mut self.phase {
             Phase::Standby { retry_ms } if matches!(self.seen, Seen::Vacant) && now_ms >= *retry_ms => {

@@ -35,7 +35,7 @@ pub struct Sample {
     pub work_s: f64,
     /// Seconds of one core that workers have computed since the coordinator began to lead; never decreases.
     pub done_s: f64,
-    /// What was estimated for the same results, in seconds of one core.
+    /// Estimated time of the same results, in seconds of one core.
     pub expected_s: f64,
     /// Number of scans that run or wait.
     pub scans: usize,

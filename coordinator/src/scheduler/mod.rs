@@ -107,7 +107,7 @@ impl Priority {
 /// A scan as submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {
-    /// Each segment of the scan is in one of them.
+    /// Shards; each segment of the scan is in exactly one.
     pub shards: Vec<Shard>,
     /// Symbols of each segment; a segment that is not listed counts as one symbol and is never bisected.
     pub symbols: BTreeMap<u32, u32>,

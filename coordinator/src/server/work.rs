@@ -1,4 +1,4 @@
-//! How much work is left, in estimated seconds of one core: what an autoscaler reads.
+//! The remaining work, in estimated seconds of one core, for autoscalers.
 //!
 //! Work is counted in two places: scans that wait for admission, and the scheduler. Each holds a share of the total,
 //! and removes it when dropped.

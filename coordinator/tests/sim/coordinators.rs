@@ -49,7 +49,7 @@ pub enum Done {
 
 pub type Job = Pin<Box<dyn Future<Output = Done>>>;
 
-/// What a follower observed.
+/// An observation of a follower.
 pub enum View {
     Leader(Event),
     Workers(membership::Event),

@@ -1,5 +1,5 @@
-//! What a coordinator does while it leads: the real planner and scheduler, the real records of scans, and a simulated
-//! result store. A new term takes over scans from the records and the listed objects, by the real decision.
+//! One term of a leader: the real planner and scheduler, the real records of scans, and a simulated result store. A new
+//! term takes over scans from the records and the listed objects, by the real decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -117,7 +117,7 @@ fn on_cpu(program: &Program, symbols: &[SymbolInput<'_>]) -> Vec<Vec<Vec<f64>>> 
     symbols.iter().map(|symbol| evaluate_all(program, symbol, &NoCancel).expect("not cancelled")).collect()
 }
 
-/// Compares what a device gave with the CPU; only the first difference per output and symbol is recorded.
+/// Compares a device's values with the CPU's; only the first difference per output and symbol is recorded.
 fn compare(market: &Market, wanted: Wanted, cpu: &[Vec<Vec<f64>>], value: impl Fn(usize, usize) -> f64) -> Comparison {
     let mut comparison = Comparison { differs: Vec::new(), values: 0 };
     for (symbol, outputs) in cpu.iter().enumerate() {
@@ -281,7 +281,7 @@ fn order(plan: usize) -> Order {
     }
 }
 
-/// Random expressions: what the properties of the CPU engine use.
+/// Random expressions, from the generators of the CPU engine's property tests.
 fn random_plans(count: usize, depth: u32) -> Vec<(String, Program)> {
     let seed = told("TRAWL_EMULATOR_SEED").unwrap_or(0);
     let mut bytes = [0u8; 32];

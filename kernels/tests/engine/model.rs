@@ -172,7 +172,7 @@ fn record(folder: &Path, plan: &str, items: &[String], wanted: Wanted, constants
     (recorder.written.into_inner().expect("no test died with it"), kernels.collect())
 }
 
-/// As [`record`], of a plan over chunks of one symbol; what one kernel reads of another is named by call and output.
+/// As [`record`], for a plan over chunks of one symbol; series passed between kernels are named by call and output.
 fn record_chunks(folder: &Path, plan: &str, items: &[String]) -> Batch {
     let program = program(items);
     let sequence = Sequence::in_chunks(&program, false).unwrap_or_else(|e| panic!("{items:?}: {e}"));

@@ -220,7 +220,7 @@ fn check_against_oracle(expressions: &[String], bars: &[Vec<f64>]) -> Result<(),
             let (g, w) = (got[i][t], want[t]);
             let agree = match node.kind {
                 Kind::Bool => same(g, w),
-                // Sums of mixed signs cancel: their error is relative to what was summed.
+                // Sums of mixed signs cancel: their error is relative to the terms.
                 Kind::Num => close(g, w) || (g - w).abs() <= 1e-12 * scale,
             };
             prop_assert!(agree, "{:?} of {:?} at bar {t}: engine {g:?}, oracle {w:?}", node.op, expressions);

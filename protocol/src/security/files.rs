@@ -22,7 +22,7 @@ pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 pub struct FileError {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong.
+    /// The error.
     pub what: String,
     /// What to do.
     pub help: String,

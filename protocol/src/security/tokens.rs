@@ -23,7 +23,7 @@ const RANDOM_BYTES: usize = 32;
 /// Maximum lines of a token file.
 const TOKENS_MAX: usize = 4096;
 
-/// What a token allows.
+/// A right granted by a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
     /// To run scans.

@@ -172,8 +172,8 @@ impl ScanSource {
         self.run_along(&shared, &axes, bars.len(), begun, cancel, stages)
     }
 
-    /// As [`Self::run`], each time adjusted as of itself: `vintages` cover the times. What they read of the references'
-    /// bars and of cross-sections must be the same at all of `times`; see [`reads_earlier_crosses`].
+    /// As [`Self::run`], each time adjusted as of itself: `vintages` cover the times. The values they read of the
+    /// references' bars and of cross-sections must be the same at all of `times`; see [`reads_earlier_crosses`].
     ///
     /// # Errors
     /// As [`Self::evaluate`].

@@ -42,7 +42,7 @@ fn parts<'p>(
 ) -> Vec<FusedTask> {
     let mut made = vec![false; shapes.nodes.len()];
     let mut parts = Vec::new();
-    // Depth first with a stack of its own: graphs can be deeper than a thread's stack.
+    // Depth first with an explicit stack: graphs can be deeper than a thread's stack.
     let mut open: Vec<(NodeId, Option<FusedTask>)> = program.outputs.iter().rev().map(|id| (*id, None)).collect();
     while let Some((id, part)) = open.pop() {
         if let Some(part) = part {

@@ -1,4 +1,4 @@
-//! From a program to steps: which nodes run as one group, in which order, over which rows, and where their series are
+//! Lowers programs to tasks: which nodes run as one group, in which order, over which rows, and where their series are
 //! kept.
 
 pub(super) mod fuse;

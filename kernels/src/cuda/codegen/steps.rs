@@ -64,7 +64,7 @@ impl KernelSteps {
             })
             .collect();
         let mut steps = Vec::new();
-        // Depth first with a stack of its own: graphs can be deeper than a thread's stack.
+        // Depth first with an explicit stack: graphs can be deeper than a thread's stack.
         let mut open: Vec<(NodeId, bool)> = program.outputs.iter().rev().map(|id| (*id, false)).collect();
         while let Some((id, inputs_done)) = open.pop() {
             if place[id.index()].is_some() {

@@ -317,8 +317,8 @@ fn series(source: StepInput, place: &[Series]) -> Series {
     }
 }
 
-/// Extracts steps `cut` as separate steps: what they read from outside becomes columns, what is read from outside
-/// outputs. Also returns the series of the columns, and the steps of the outputs.
+/// Extracts steps `cut` as separate steps: series read from other steps become columns, and series read by other steps
+/// become outputs. Also returns the series of the columns, and the steps of the outputs.
 fn piece(steps: &KernelSteps, cut: &Range<usize>, place: &[Series]) -> (KernelSteps, Vec<Series>, Vec<usize>) {
     let mut reads: Vec<Series> = Vec::new();
     let mut inner = Vec::with_capacity(cut.len());
