@@ -91,7 +91,7 @@ impl Executable {
     }
 
     /// The latest bar, at or before `bar`, from which histories may be given without changing a bit of any value: the
-    /// last bar number that is a multiple of every window whose sums are cut into blocks. Bars between the two are
+    /// last bar number that is a multiple of every window whose sums are cut into blocks. Bars between it and `bar` are
     /// given as NA.
     pub fn aligned_begin(&self, bar: usize) -> usize {
         self.0.schedule.blocks_begin(bar)

@@ -232,7 +232,8 @@ impl Checkpoints {
         self.before.get(&(stage as u32, piece as u32, symbol.to_owned()))
     }
 
-    /// Records the outcome of a symbol. Of several states in one run the earliest is kept, from which all can resume.
+    /// Records the outcome of a symbol in one piece; the worst over all pieces counts. Of several states in one run the
+    /// earliest is kept, from which all can resume.
     pub(crate) fn keep(&self, stage: usize, piece: usize, symbol: &str, outcome: Outcome, kept: Option<Checkpoint>) {
         let mut outcomes = held(&self.outcomes);
         let known = outcomes.entry(symbol.to_owned()).or_insert(outcome);

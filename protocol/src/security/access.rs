@@ -263,8 +263,8 @@ pub fn authorise(token: Option<&Token>, metadata: &mut tonic::metadata::Metadata
     }
 }
 
-/// Writes one line of the audit log. Calls between processes are frequent and expected, and are logged at debug level
-/// only.
+/// Writes one line of the audit log. Allowed submissions are logged at info level, other allowed calls at debug level,
+/// rejections as warnings.
 fn audit(path: &str, peer: Option<&Peer>, outcome: Result<&Caller, &Status>) {
     let (action, from) = (printable(path), peer.map_or_else(String::new, |p| p.address.to_string()));
     match outcome {

@@ -104,7 +104,7 @@ impl Tasks {
             }
             let source = |id: &NodeId| source(nodes, &slot_of, *id);
             let inputs = part.inputs.iter().map(source).collect();
-            // Slots are freed after their last use, unless later tasks still need their history.
+            // Release slots after their last use. Slots with history are kept: the next strip still needs their rows.
             let mut read: Vec<NodeId> =
                 part.inputs.iter().chain(&part.outputs).map(|id| origin(nodes, *id).0).collect();
             read.sort_unstable();
