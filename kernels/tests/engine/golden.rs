@@ -10,7 +10,7 @@ use trawl_plan::{Schema, compile_expressions};
 
 const TOLERANCE: f64 = 1e-9;
 
-/// Functions of TA-Lib that there are reference columns of.
+/// Number of TA-Lib functions with reference columns.
 const FUNCTIONS: usize = 201;
 /// Reference columns: an output of a function with some parameters on one of the series.
 const COLUMNS: usize = 1604;
@@ -33,7 +33,7 @@ pub fn read(name: &str) -> Table {
     let mut columns: Vec<Vec<Option<f64>>> = vec![Vec::new(); headers.len()];
     for record in reader.records() {
         for (column, cell) in columns.iter_mut().zip(&record.expect("a row")) {
-            // The date is opaque text and no series.
+            // The date is opaque text, not a series.
             column.push(cell.parse().ok());
         }
     }
@@ -151,8 +151,8 @@ fn every_indicator_equals_talib_on_every_golden_column() {
     );
 }
 
-/// TA-Lib 0.8.2 takes a range for none up to 1e-14 of the sizes of its two ends, and in CCI a deviation up
-/// to 1e-14 of the mean: where these calls turn was found by bisection with it.
+/// TA-Lib 0.8.2 treats a range as zero up to 1e-14 of the magnitudes of its two ends, and in CCI a deviation up to
+/// 1e-14 of the mean; the thresholds of these calls were found by bisection with it.
 #[test]
 fn what_is_but_rounding_of_a_flat_window_counts_as_flat() {
     let schema = Schema::of_columns(["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec());

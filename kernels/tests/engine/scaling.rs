@@ -1,5 +1,5 @@
 //! Laws of scale: all prices, or all volumes, times a power of two scale every output by a power of it, bit for bit.
-//! Every function of the catalogue stands in one of the lists here.
+//! Every function of the catalogue is in one of the lists here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,7 +147,7 @@ fn outputs(bars: &[Vec<f64>]) -> Vec<(&'static str, &'static str, Vec<f64>)> {
     found
 }
 
-/// Per function the powers of the prices' and the volumes' factor; `None` for those that have no law.
+/// Per function the powers of the prices' and the volumes' factor; `None` for those without a law.
 fn laws() -> BTreeMap<&'static str, Option<(f64, f64)>> {
     let mut laws = BTreeMap::new();
     let listed = LAWS
