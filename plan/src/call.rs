@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use crate::ast::{Arg, Expr, ExprKind, Span};
-use crate::catalogue::{self, Formula, Function, Param, ParamDefault, ParamType};
+use crate::catalogue::{self, Arguments, Formula, Function, Param, ParamDefault, ParamType};
 use crate::diagnostic::suggest;
 use crate::foreign::hint;
 use crate::frame::Subject;
@@ -165,11 +165,8 @@ impl Resolver<'_> {
         params: Vec<f64>,
         origin: Option<NodeId>,
     ) -> (Vec<NodeId>, usize) {
-        let whole = self.whole;
-        let (graph, decisive) = (&mut self.graph, &mut self.decisive);
-        let mut formula = Formula { graph, decisive, series, params, origin, whole, bars_needed: 0 };
-        let nodes = (function.build)(&mut formula);
-        (nodes, formula.bars_needed)
+        let arguments = Arguments { series, params, origin, whole: self.whole };
+        Formula::over(&mut self.graph, &mut self.decisive, arguments, |formula| function.nodes(formula))
     }
 
     fn positional(&mut self, call: &mut FunctionCall<'_>, arg: &Arg) -> Resolved<()> {
@@ -440,7 +437,7 @@ fn fill_params(call: &FunctionCall<'_>, span: &Span) -> Resolved<Vec<f64>> {
         };
         values.push(value);
     }
-    for (_, less, more) in catalogue::AT_MOST.iter().filter(|(function, ..)| *function == call.function.name) {
+    for (less, more) in call.function.at_most {
         let value = |name: &str| call.function.params.iter().position(|p| p.name == name).map(|i| values[i]);
         if let (Some(a), Some(b)) = (value(less), value(more))
             && a > b
@@ -448,8 +445,7 @@ fn fill_params(call: &FunctionCall<'_>, span: &Span) -> Resolved<Vec<f64>> {
             return Err(call.mistake(format!("{less} ({a}) is larger than {more} ({b})"), span, "cannot be"));
         }
     }
-    let conflict = catalogue::CHECKS.iter().filter(|c| c.0 == call.function.name).find_map(|c| (c.1)(&values));
-    if let Some(conflict) = conflict {
+    if let Some(conflict) = call.function.conflict(&values) {
         let place = |name: &&str| call.function.params.iter().position(|p| p.name == *name);
         let given = conflict.places.iter().filter_map(place).find_map(|i| call.places[i].clone());
         let span = given.unwrap_or_else(|| span.clone());

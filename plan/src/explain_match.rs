@@ -265,7 +265,8 @@ impl<'a> Walk<'a> {
         let Some(form) = catalogue::find_form(name) else {
             let first = self.parts.len();
             args.iter().for_each(|arg| self.part(clause, &arg.value, depth));
-            if matches!(name, "within" | "streak" | "count") && self.parts.len() > first {
+            let watches = catalogue::find(name).is_some_and(|function| function.watches_condition);
+            if watches && self.parts.len() > first {
                 let _ = self.add_since(clause, args, first);
             }
             return;

@@ -10,10 +10,6 @@ use crate::resolve::{Clause, Resolver, Scope, Stop, Value};
 
 type Resolved<T> = Result<T, Stop>;
 
-/// Arguments of `ref` and of `tf`: in order or by name, and by name only.
-const REF_ARGUMENTS: (&[&str], &[&str]) = (&["symbol", "e"], &["asof"]);
-const TF_ARGUMENTS: (&[&str], &[&str]) = (&["timeframe", "e"], &["partial"]);
-
 /// What a call of `ref` or `tf` reads.
 pub(crate) struct Reading<'t> {
     /// On whose bars.
@@ -38,15 +34,9 @@ impl<'t> FormCall<'t> {
         self.clause.mistake(message, span, label, Some(format!("it is called as {}", self.form.signature)))
     }
 
-    /// Sorts arguments: `positional` in order or by name, `named` by name only.
-    fn bind(
-        clause: Clause<'t>,
-        form: &'static Form,
-        args: &'t [Arg],
-        span: &'t Span,
-        positional: &[&'static str],
-        named: &[&'static str],
-    ) -> Resolved<Self> {
+    /// Sorts arguments as the form declares them.
+    fn bind(clause: Clause<'t>, form: &'static Form, args: &'t [Arg], span: &'t Span) -> Resolved<Self> {
+        let (positional, named) = (form.positional, form.named);
         let bound = positional.iter().chain(named).map(|name| (*name, None)).collect();
         let mut call = Self { clause, form, span, bound };
         for arg in args {
@@ -108,33 +98,23 @@ impl Resolver<'_> {
         args: &[Arg],
         span: &Span,
     ) -> Resolved<Value> {
-        let bind = |positional: &[&'static str], named: &[&'static str]| {
-            FormCall::bind(clause, form, args, span, positional, named)
-        };
         self.check_not_forming(clause, form, span)?;
+        let call = FormCall::bind(clause, form, args, span)?;
         let cross = match form.kind {
             FormKind::Reference => {
-                let call = bind(REF_ARGUMENTS.0, REF_ARGUMENTS.1)?;
                 let (frame, how) = self.reference(&call)?;
                 return self.read(&call, frame, how);
             }
             FormKind::Timeframe => {
-                let call = bind(TF_ARGUMENTS.0, TF_ARGUMENTS.1)?;
                 let (frame, how) = self.timeframe(&call)?;
                 return self.read(&call, frame, how);
             }
             FormKind::Cross(cross) => cross,
         };
-        let mut of = |function| self.cross(&bind(&["e"], &["by", "where"])?, function, "e");
         Ok(Value::Series(match cross {
-            CrossForm::Rank => of(CrossFunction::Rank)?,
-            CrossForm::Percent => of(CrossFunction::Percent)?,
-            CrossForm::Score => of(CrossFunction::Score)?,
-            CrossForm::Demean => of(CrossFunction::Demean)?,
-            CrossForm::Breadth => self.cross(&bind(&["c"], &["by", "where"])?, CrossFunction::Breadth, "c")?,
+            CrossForm::Of(function) => self.cross(&call, function)?,
             CrossForm::Top => {
-                let call = bind(&["e", "k"], &["by", "where"])?;
-                let rank = self.cross(&call, CrossFunction::Rank, "e")?;
+                let rank = self.cross(&call, CrossFunction::Rank)?;
                 let k = self.constant_between(&call, "k", 1.0, f64::from(PERIOD_MAX), true)?;
                 let k = self.graph.num(k);
                 let top = self.graph.add(Op::Compare(CompareOp::LessEqual), &[rank, k], Kind::Bool);
@@ -142,9 +122,8 @@ impl Resolver<'_> {
                 top
             }
             CrossForm::Quantile => {
-                let call = bind(&["e", "q"], &["by", "where"])?;
                 let q = self.constant_between(&call, "q", 0.0, 1.0, false)?;
-                self.cross(&call, CrossFunction::Quantile(q.into()), "e")?
+                self.cross(&call, CrossFunction::Quantile(q.into()))?
             }
         }))
     }
@@ -214,26 +193,15 @@ impl Resolver<'_> {
         args: &'t [Arg],
         span: &'t Span,
     ) -> Resolved<Option<Reading<'t>>> {
-        let bind = |positional: &[&'static str], named: &[&'static str]| {
-            FormCall::bind(clause, form, args, span, positional, named)
-        };
-        let (call, (frame, how), name) = match form.kind {
-            FormKind::Reference => {
-                let call = bind(REF_ARGUMENTS.0, REF_ARGUMENTS.1)?;
-                let read = self.reference(&call)?;
-                let name = call.text("symbol", "SPY")?.0.to_owned();
-                (call, read, name)
-            }
-            FormKind::Timeframe => {
-                let call = bind(TF_ARGUMENTS.0, TF_ARGUMENTS.1)?;
-                let read = self.timeframe(&call)?;
-                let name = call.text("timeframe", "1w")?.0.to_owned();
-                (call, read, name)
-            }
+        let call = FormCall::bind(clause, form, args, span)?;
+        let (frame, how) = match form.kind {
+            FormKind::Reference => self.reference(&call)?,
+            FormKind::Timeframe => self.timeframe(&call)?,
             FormKind::Cross(_) => return Ok(None),
         };
+        let (name, _) = call.text(form.positional[0], form.signature)?;
         let frame = self.frame_of(&call, frame)?;
-        Ok(Some(Reading { frame, how, of: call.required("e")?, name }))
+        Ok(Some(Reading { frame, how, of: call.required("e")?, name: name.to_owned() }))
     }
 
     fn frame_of(&mut self, call: &FormCall<'_>, frame: Frame) -> Resolved<FrameId> {
@@ -281,14 +249,14 @@ impl Resolver<'_> {
         self.graph.add(Op::Lag(0), &[node], kind)
     }
 
-    /// A cross-section of the argument `name`.
-    fn cross(&mut self, call: &FormCall<'_>, function: CrossFunction, name: &str) -> Resolved<NodeId> {
+    /// A cross-section of the first argument.
+    fn cross(&mut self, call: &FormCall<'_>, function: CrossFunction) -> Resolved<NodeId> {
         let by = call.optional("by").map(|e| self.label_name(call.clause, e)).transpose()?;
         // What every symbol gives, so on its own bars: inside ref, too.
         let own = Frame { subject: Subject::Own, bars: self.frame().bars.clone() };
         let own = Scope { frame: self.frame_of(call, own)?, ..self.scope };
-        let given = self.within(own, |r| r.cross_arguments(call, function, name))?;
-        let here = if own == self.scope { given.clone() } else { self.cross_arguments(call, function, name)? };
+        let given = self.within(own, |r| r.cross_arguments(call, function))?;
+        let here = if own == self.scope { given.clone() } else { self.cross_arguments(call, function)? };
         let mask = if self.scope.universe { None } else { self.mask };
         let value = self.within(own, |r| {
             let inside = match mask {
@@ -325,7 +293,8 @@ impl Resolver<'_> {
     }
 
     /// The value that a cross-section is made of, and the condition of its population if it has one.
-    fn cross_arguments(&mut self, call: &FormCall<'_>, function: CrossFunction, name: &str) -> Resolved<Vec<NodeId>> {
+    fn cross_arguments(&mut self, call: &FormCall<'_>, function: CrossFunction) -> Resolved<Vec<NodeId>> {
+        let name = call.form.positional[0];
         let kind = if function == CrossFunction::Breadth { Kind::Bool } else { Kind::Num };
         let mut nodes = vec![self.typed(call.clause, call.required(name)?, kind, &format!("'{name}'"))?];
         if let Some(condition) = call.optional("where") {

@@ -1,11 +1,13 @@
-//! Every indicator equals TA-Lib's reference output: within 1e-9 relative, defined exactly where TA-Lib is.
+//! Every indicator equals its reference output, TA-Lib's or that of an independent program: within 1e-9 relative, defined
+//! exactly where the reference is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
+use trawl_plan::catalogue::{Function, Reference, functions};
 use trawl_plan::{Schema, compile_expressions};
 
 const TOLERANCE: f64 = 1e-9;
@@ -17,6 +19,9 @@ const COLUMNS: usize = 1604;
 
 /// Outputs that are whole numbers in TA-Lib and so cannot be NaN there.
 const INTEGERS: [&str; 6] = ["integer", "trend", "minidx", "maxidx", "swinghigh", "swinglow"];
+
+/// The columns that reference calls may read.
+const BARS: [&str; 7] = ["open", "high", "low", "close", "volume", "periods", "unit"];
 
 /// Column name -> cells, `None` where empty.
 pub type Table = BTreeMap<String, Vec<Option<f64>>>;
@@ -69,7 +74,7 @@ fn cases() -> Vec<Case> {
     for function in root["functions"].as_array().expect("functions") {
         let name = function["name"].as_str().expect("a name");
         let found = trawl_plan::catalogue::find(&name.to_lowercase());
-        assert!(found.is_some_and(|f| f.reference.starts_with("TA-Lib")), "the catalogue has no {name} of TA-Lib's");
+        assert!(found.is_some_and(|f| f.source == Reference::TaLib), "the catalogue has no {name} of TA-Lib's");
         for (number, case) in function["cases"].as_object().expect("cases") {
             let params = case["params"].as_object().expect("params");
             let outputs = strings(&function["outputs"]);
@@ -91,14 +96,12 @@ fn cases() -> Vec<Case> {
 fn every_indicator_equals_talib_on_every_golden_column() {
     let mut failures = Vec::new();
     let mut columns = 0;
-    let mut names = std::collections::BTreeSet::new();
+    let mut names = BTreeSet::new();
     let mut worst = (0.0, String::new());
     for series in ["AAPL", "IBM", "EDGE_FLAT", "EDGE_ZEROVOL_DEADBARS"] {
         let input = read(&format!("{series}.input.csv.gz"));
         let golden = read(&format!("{series}.csv.gz"));
-        let schema = Schema::of_columns(
-            ["open", "high", "low", "close", "volume", "periods", "unit"].map(str::to_owned).to_vec(),
-        );
+        let schema = Schema::of_columns(BARS.map(str::to_owned).to_vec());
         for case in cases().iter().filter(|c| c.series.iter().any(|s| s == series)) {
             let call = case.call();
             let single = case.outputs.len() == 1;
@@ -151,8 +154,125 @@ fn every_indicator_equals_talib_on_every_golden_column() {
     );
 }
 
-/// TA-Lib 0.8.2 treats a range as zero up to 1e-14 of the magnitudes of its two ends, and in CCI a deviation up to
-/// 1e-14 of the mean; the thresholds of these calls were found by bisection with it.
+/// Cells of a file of reference values: series and bar first, then a column a call.
+fn reference_values(file: &str) -> (Vec<String>, Vec<Vec<String>>) {
+    let path = folder().join("..").join(file);
+    let mut reader = csv::Reader::from_path(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let cells = |record: &csv::StringRecord| record.iter().map(str::to_owned).collect::<Vec<String>>();
+    let headers = cells(reader.headers().expect("a header"));
+    (headers, reader.records().map(|record| cells(&record.expect("a row"))).collect())
+}
+
+/// What of a function differs from the reference values that its declaration names.
+fn differences(function: &Function, file: &str) -> Vec<String> {
+    let (headers, rows) = reference_values(file);
+    assert_eq!(headers[..2], ["series", "bar"], "{file}");
+    let calls = &headers[2..];
+    for output in function.outputs {
+        let of_output = |call: &&String| function.outputs.len() == 1 || call.ends_with(&format!(".{}", output.name));
+        let told: Vec<&String> = calls.iter().filter(of_output).collect();
+        let own = told.iter().all(|call| call.starts_with(&format!("{}(", function.name)));
+        let defaults = told.iter().any(|call| call.starts_with(&format!("{}()", function.name)));
+        assert!(
+            own && defaults && told.len() > 1,
+            "{file} has defaults and other arguments of {}: {told:?}",
+            output.name
+        );
+    }
+    let plan = compile_expressions(calls, "test", &Schema::of_columns(BARS.map(str::to_owned).to_vec()));
+    let plan = plan.unwrap_or_else(|d| panic!("{file}: {}", d[0]));
+    let mut wrong = Vec::new();
+    for rows in rows.chunk_by(|a, b| a[0] == b[0]) {
+        let input = read(&format!("{}.input.csv.gz", rows[0][0]));
+        let first = |name: &String| input[name][..rows.len()].iter().map(|x| x.unwrap_or(f64::NAN)).collect();
+        let data: Vec<Vec<f64>> = plan.columns.iter().map(first).collect();
+        let symbol = SymbolInput { columns: data.iter().map(Vec::as_slice).collect(), visible: rows.len() };
+        let got = evaluate_all(plan.program(), &symbol, &NoCancel).expect("not cancelled");
+        for ((at, call), got) in calls.iter().enumerate().zip(&got) {
+            let wanted: Vec<Option<f64>> = rows.iter().map(|row| row[at + 2].parse().ok()).collect();
+            assert!(wanted.iter().flatten().count() > 1, "{file}: {call} has no values on {}", rows[0][0]);
+            for (bar, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+                assert_eq!(rows[bar][1], bar.to_string(), "{file}: bars are counted from the first one");
+                let agree = match wanted {
+                    None => got.is_nan(),
+                    Some(wanted) => (got - wanted).abs() <= TOLERANCE * wanted.abs().max(1.0),
+                };
+                if !agree {
+                    wrong.push(format!("{call} on {} bar {bar}: {got}, reference {wanted:?}", rows[0][0]));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+/// The functions that bring a file of reference values.
+fn with_values() -> impl Iterator<Item = (&'static Function, &'static str)> {
+    functions().filter_map(|function| match function.source {
+        Reference::Values(_, file) => Some((function, file)),
+        Reference::TaLib | Reference::Language | Reference::Source(_) => None,
+    })
+}
+
+#[test]
+fn every_indicator_with_reference_values_of_its_own_equals_them() {
+    let wrong: Vec<String> = with_values().flat_map(|(function, file)| differences(function, file)).collect();
+    assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+    let names: Vec<&str> = with_values().map(|(function, _)| function.name).collect();
+    println!("reference values of {names:?} agree");
+    assert!(names.contains(&"cks"), "{names:?}");
+}
+
+#[test]
+fn every_indicator_of_another_source_has_values_to_be_compared_with() {
+    let talib: BTreeSet<String> = cases().into_iter().map(|case| case.function.to_lowercase()).collect();
+    let compared = |function: &&Function| match function.source {
+        Reference::TaLib => [&[function.name], function.aliases].concat().iter().any(|name| talib.contains(*name)),
+        // Defined by the oracle, and by `families`.
+        Reference::Language => true,
+        Reference::Source(_) => function.name == "atc",
+        Reference::Values(..) => true,
+    };
+    let without: Vec<&str> = functions().filter(|function| !compared(function)).map(|f| f.name).collect();
+    assert!(without.is_empty(), "no reference values: {without:?}");
+}
+
+/// Rust files below a folder of the repository.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// What CONTRIBUTING.md says: an indicator is a declaration and its reference values, and no other file has to know it.
+#[test]
+fn an_indicator_is_one_declaration_and_its_reference_values() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut all = Vec::new();
+    for folder in ["plan/src", "plan/tests", "kernels/src", "kernels/tests"] {
+        sources(&root.join(folder), &mut all);
+    }
+    for (function, _) in with_values() {
+        let word = |text: &str| {
+            let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            words.any(|word| word == function.name)
+        };
+        let is_naming =
+            |path: &&PathBuf| !path.ends_with(file!()) && word(&std::fs::read_to_string(path).expect("text"));
+        let naming: Vec<&PathBuf> = all.iter().filter(is_naming).collect();
+        let declared =
+            naming.iter().all(|path| path.parent().is_some_and(|folder| folder.ends_with("plan/src/catalogue")));
+        assert!(naming.len() == 1 && declared, "{} is named in {naming:?}", function.name);
+    }
+}
+
+/// TA-Lib 0.8.2 takes a range for none up to 1e-14 of the sizes of its two ends, and in CCI a deviation up
+/// to 1e-14 of the mean: where these calls turn was found by bisection with it.
 #[test]
 fn what_is_but_rounding_of_a_flat_window_counts_as_flat() {
     let schema = Schema::of_columns(["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec());

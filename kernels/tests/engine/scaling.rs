@@ -1,10 +1,10 @@
 //! Laws of scale: all prices, or all volumes, times a power of two scale every output by a power of it, bit for bit.
-//! Every function of the catalogue is in one of the lists here.
+//! Every function is held to what its declaration says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use trawl_kernels::{NoCancel, SymbolInput, evaluate_all};
-use trawl_plan::catalogue::{Function, ParamDefault, functions};
+use trawl_plan::catalogue::{Function, OutputDecl, ParamDefault, Scaling, functions};
 use trawl_plan::graph::Kind;
 use trawl_plan::{Input, Schema, compile_expressions};
 
@@ -12,68 +12,6 @@ const COLUMNS: [&str; 5] = ["open", "high", "low", "close", "volume"];
 const BARS: usize = 700;
 /// Even, so that a root scales exactly too.
 const EXPONENTS: [i32; 4] = [-80, -6, 4, 80];
-
-/// Powers of the prices' and of the volumes' factor, and the functions whose outputs scale by them.
-const LAWS: &[(f64, f64, &str)] = &[
-    (
-        1.0,
-        0.0,
-        "accbands bbands dema donchian ema hma ht_trendline kama kc ma mama mavp midpoint midprice rma sar sarext \
-         sma supertrend t3 tema trima vwma wma zlema ac ao apo dpo eri macd macdext macdfix minus_dm plus_dm mom \
-         qstick wad adr atr trange avwap avwap_bands vwap ht_phasor avgdev avgprice ha medprice typprice wclprice \
-         linearreg linearreg_intercept linearreg_slope tsf stddev percentile add sub cumsum max min minmax sum \
-         abs clamp highest lowest maximum minimum iff nz valuewhen",
-    ),
-    (
-        0.0,
-        0.0,
-        "adx adxr aroon aroonosc bop cci cmo cmou coppock dx er fosc fractal imi kdj mfi minus_di plus_di ppo roc \
-         rocp rocr rocr100 rsi smi stoch stochf stochrsi trix tsi ultosc vhf vortex willr cvi massi natr rvi cmf \
-         nvi pvi pvo rvol ht_dcperiod ht_dcphase ht_sine ht_trendmode beta correl percentrank div maxindex \
-         minindex minmaxindex count crosses_above crosses_below since streak within highestbars lowestbars sign \
-         zscore atc",
-    ),
-    (2.0, 0.0, "var mult"),
-    (0.5, 0.0, "sqrt"),
-    (0.0, 1.0, "ad adosc obv pvt"),
-    (1.0, 1.0, "efi"),
-    (1.0, -1.0, "marketfi"),
-];
-
-/// Outputs that scale otherwise than their function's others.
-const OUTPUTS: [(&str, &str, f64); 1] = [("supertrend", "trend", 0.0)];
-
-/// Candle patterns compare parts of candles with averages of such parts.
-const PATTERNS: &str = "cdl";
-
-/// Functions that have no such law, and why.
-const LAWLESS: &[(&str, &str)] = &[
-    ("acos", "of a pure number"),
-    ("asin", "of a pure number"),
-    ("atan", "of a pure number"),
-    ("cos", "of a pure number"),
-    ("cosh", "of a pure number"),
-    ("exp", "of a pure number"),
-    ("ln", "a factor becomes a term"),
-    ("log", "a factor becomes a term"),
-    ("log10", "a factor becomes a term"),
-    ("pow", "of a pure number"),
-    ("sin", "of a pure number"),
-    ("sinh", "of a pure number"),
-    ("tan", "of a pure number"),
-    ("tanh", "of a pure number"),
-    ("ceil", "whole numbers are spaced absolutely"),
-    ("floor", "whole numbers are spaced absolutely"),
-    ("round", "whole numbers are spaced absolutely"),
-    ("linearreg_angle", "the angle of a slope in price a bar"),
-];
-
-/// Functions that scale down to some smallest exponent only, and why.
-const DOWN_TO: &[(&str, i32, &str)] = &[
-    ("accbands", -6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14"),
-    ("ppo", -6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14"),
-    ("pvo", -6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14"),
-];
 
 /// Walks on a cent grid with flat stretches and bars without volume.
 fn bars(symbol: u64) -> Vec<Vec<f64>> {
@@ -124,14 +62,14 @@ fn call(function: &Function) -> String {
     format!("{}({})", function.name, given.join(", "))
 }
 
-/// Every output of the catalogue: function, output, series.
-fn outputs(bars: &[Vec<f64>]) -> Vec<(&'static str, &'static str, Vec<f64>)> {
+/// Every output of the catalogue.
+fn outputs(bars: &[Vec<f64>]) -> Vec<(&'static Function, &'static OutputDecl, Vec<f64>)> {
     let schema = Schema::of_columns(COLUMNS.map(str::to_owned).to_vec());
     let begins: Vec<f64> = (0..BARS).map(|t| f64::from(u8::from(t % 11 == 0))).collect();
     let mut found = Vec::new();
     for function in functions() {
         let field = |name: &str| if function.outputs.len() > 1 { format!(".{name}") } else { String::new() };
-        let item = |o: &trawl_plan::catalogue::OutputDecl| format!("{}{}", call(function), field(o.name));
+        let item = |o: &OutputDecl| format!("{}{}", call(function), field(o.name));
         let items: Vec<String> = function.outputs.iter().map(item).collect();
         let plan = compile_expressions(&items, "test", &schema).unwrap_or_else(|d| panic!("{items:?}: {}", d[0]));
         let program = plan.program();
@@ -142,23 +80,9 @@ fn outputs(bars: &[Vec<f64>]) -> Vec<(&'static str, &'static str, Vec<f64>)> {
         };
         let input = SymbolInput { columns: program.inputs.iter().map(column).collect(), visible: BARS };
         let series = evaluate_all(program, &input, &NoCancel).expect("not cancelled");
-        found.extend(function.outputs.iter().zip(series).map(|(o, s)| (function.name, o.name, s)));
+        found.extend(function.outputs.iter().zip(series).map(|(o, s)| (function, o, s)));
     }
     found
-}
-
-/// Per function the powers of the prices' and the volumes' factor; `None` for those without a law.
-fn laws() -> BTreeMap<&'static str, Option<(f64, f64)>> {
-    let mut laws = BTreeMap::new();
-    let listed = LAWS
-        .iter()
-        .flat_map(|(price, volume, names)| names.split_whitespace().map(|name| (name, Some((*price, *volume)))));
-    let patterns = functions().filter(|f| f.name.starts_with(PATTERNS)).map(|f| (f.name, Some((0.0, 0.0))));
-    for (name, law) in listed.chain(patterns).chain(LAWLESS.iter().map(|(name, _)| (*name, None))) {
-        assert!(laws.insert(name, law).is_none(), "{name} is listed twice");
-        assert!(functions().any(|f| f.name == name), "{name} is no function");
-    }
-    laws
 }
 
 /// `x` times 2 to the power of `exponent`, which is whole.
@@ -167,24 +91,17 @@ fn scaled(x: f64, exponent: f64) -> f64 {
 }
 
 #[test]
-fn every_function_is_in_one_of_the_lists() {
-    let laws = laws();
-    let missing: Vec<&str> = functions().map(|f| f.name).filter(|name| !laws.contains_key(name)).collect();
-    assert!(missing.is_empty(), "say how these scale: {missing:?}");
-}
-
-#[test]
 fn outputs_scale_with_prices_and_volumes_bit_for_bit() {
-    let laws = laws();
     let mut wrong: BTreeMap<String, String> = BTreeMap::new();
-    let mut lawful: Vec<&str> = LAWLESS.iter().map(|(name, _)| *name).collect();
+    let is_lawless = |f: &&Function| matches!(f.scaling, Scaling::Lawless(_));
+    let mut lawful: Vec<&str> = functions().filter(is_lawless).map(|f| f.name).collect();
     let mut floored: BTreeSet<&str> = BTreeSet::new();
     let mut defined: BTreeMap<&str, usize> = BTreeMap::new();
     for symbol in 0..4 {
         let plain_bars = bars(symbol);
         let plain = outputs(&plain_bars);
-        for (name, _, series) in &plain {
-            *defined.entry(name).or_default() += series.iter().filter(|x| x.is_finite()).count();
+        for (function, _, series) in &plain {
+            *defined.entry(function.name).or_default() += series.iter().filter(|x| x.is_finite()).count();
         }
         for exponent in EXPONENTS {
             for volumes in [false, true] {
@@ -194,26 +111,29 @@ fn outputs_scale_with_prices_and_volumes_bit_for_bit() {
                     column.iter().map(|x| scaled(*x, by)).collect::<Vec<f64>>()
                 };
                 let moved_bars: Vec<Vec<f64>> = plain_bars.iter().enumerate().map(scale).collect();
-                for ((name, output, before), (.., after)) in plain.iter().zip(outputs(&moved_bars)) {
-                    let Some((price, volume)) = laws[name] else {
+                for ((function, output, before), (.., after)) in plain.iter().zip(outputs(&moved_bars)) {
+                    let Scaling::Powers { prices: price, volumes: volume } = function.scaling else {
                         let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
                         if !volumes && !before.iter().zip(&after).all(same) {
-                            lawful.retain(|lawful| lawful != name);
+                            lawful.retain(|lawful| *lawful != function.name);
                         }
                         continue;
                     };
-                    let own = OUTPUTS.iter().find(|o| (o.0, o.1) == (*name, *output)).map(|o| o.2);
-                    let power = if volumes { volume } else { own.unwrap_or(price) };
+                    let power = match (output.pure, volumes) {
+                        (true, _) => 0.0,
+                        (false, true) => volume,
+                        (false, false) => price,
+                    };
                     let differs = (0..BARS).find(|t| {
                         let want = scaled(before[*t], power * f64::from(exponent));
                         want.to_bits() != after[*t].to_bits() && !(want.is_nan() && after[*t].is_nan())
                     });
-                    if DOWN_TO.iter().any(|(floored, least, _)| floored == name && exponent < *least) {
-                        floored.extend(differs.map(|_| *name));
+                    if function.scales_from.is_some_and(|(least, _)| exponent < least) {
+                        floored.extend(differs.map(|_| function.name));
                     } else if let Some(t) = differs {
                         let what = if volumes { "volumes" } else { "prices" };
                         let told = format!("{what} times 2^{exponent}, bar {t}: {:?} became {:?}", before[t], after[t]);
-                        wrong.entry(format!("{name}.{output}")).or_insert(told);
+                        wrong.entry(format!("{}.{}", function.name, output.name)).or_insert(told);
                     }
                 }
             }
@@ -221,7 +141,8 @@ fn outputs_scale_with_prices_and_volumes_bit_for_bit() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(lawful.is_empty(), "these do not change with prices at all: {lawful:?}");
-    assert!(DOWN_TO.iter().all(|d| floored.contains(d.0)), "only these stop scaling: {floored:?}");
+    let limited = functions().filter(|f| f.scales_from.is_some()).map(|f| f.name);
+    assert_eq!(limited.collect::<BTreeSet<_>>(), floored, "these stop scaling");
     // `acos` and `asin` have no value at any price.
     let empty: Vec<&&str> =
         defined.iter().filter(|(name, n)| **n == 0 && !["acos", "asin"].contains(name)).map(|d| d.0).collect();

@@ -1,8 +1,6 @@
 //! Volume-weighted average prices that begin anew: with a session, a day, a week, a month, or a bar that stood out.
 
-use super::{CLOSE, Formula, Function, HIGH, LANGUAGE, LOW, ONE, Param, ParamDefault, ParamType, VOLUME, bars, output};
-use crate::family::{Anchor, Period};
-use crate::graph::{Binary, NodeId, Op, Unary};
+use super::*;
 
 const GROUP: &str = "Volume indicators";
 
@@ -10,40 +8,42 @@ const GROUP: &str = "Volume indicators";
 const ANCHORS: &[&str] =
     &["session", "daily", "weekly", "monthly", "high", "low", "hvol", "prev_high", "prev_low", "prev_hvol", "history"];
 
-const ANCHOR: Param = Param { name: "anchor", kind: ParamType::Choice(ANCHORS), default: ParamDefault::Value(0.0) };
+const ANCHOR: Param = param("anchor", ParamType::Choice(ANCHORS), 0.0);
 
 pub(super) const LIST: &[Function] = &[
-    Function {
-        name: "avwap",
-        aliases: &[],
-        group: GROUP,
-        summary: "anchored volume-weighted average price",
-        formula: "sum of t*volume / sum of volume since the anchor, t = (high + low + close)/3; NA where no volume was traded. Anchors: the first bar of the regular session, of the trading day ('daily'), week or month; 'high', 'low', 'hvol': the bar of the day's highest high, lowest low or highest volume so far, so it begins anew with each that is more extreme; 'prev_...': that bar of the day before; 'history': the first bar of all",
-        reference: LANGUAGE,
-        series: &[HIGH, LOW, CLOSE, VOLUME],
-        params: &[ANCHOR],
-        outputs: ONE,
-        build: |f| vec![anchored(f)],
-    },
-    Function {
-        name: "avwap_bands",
-        aliases: &[],
-        group: GROUP,
-        summary: "bands around an anchored volume-weighted average price",
-        formula: "b = avwap(anchor); un, ln = b +- n*sqrt(sum of volume*(t - b)^2 / sum of volume) over timeperiod bars, t = (high + low + close)/3",
-        reference: LANGUAGE,
-        series: &[HIGH, LOW, CLOSE, VOLUME],
-        params: &[ANCHOR, bars("timeperiod", 20, 1)],
-        outputs: &[
+    Function::new("avwap", GROUP)
+        .summary("anchored volume-weighted average price")
+        .formula(
+            "sum of t*volume / sum of volume since the anchor, t = (high + low + close)/3; NA where no volume \
+             was traded. Anchors: the first bar of the regular session, of the trading day ('daily'), week or \
+             month; 'high', 'low', 'hvol': the bar of the day's highest high, lowest low or highest volume so \
+             far, so it begins anew with each that is more extreme; 'prev_...': that bar of the day before; \
+             'history': the first bar of all",
+        )
+        .reference(Reference::Language)
+        .series(&[HIGH, LOW, CLOSE, VOLUME])
+        .params(&[ANCHOR])
+        .fused(&[Fused::SumOver])
+        .number(anchored),
+    Function::new("avwap_bands", GROUP)
+        .summary("bands around an anchored volume-weighted average price")
+        .formula(
+            "b = avwap(anchor); un, ln = b +- n*sqrt(sum of volume*(t - b)^2 / sum of volume) over timeperiod \
+             bars, t = (high + low + close)/3",
+        )
+        .reference(Reference::Language)
+        .series(&[HIGH, LOW, CLOSE, VOLUME])
+        .params(&[ANCHOR, bars("timeperiod", 20, 1)])
+        .outputs(&[
             output("u1", &[]),
             output("u2", &[]),
             output("u3", &[]),
             output("l1", &[]),
             output("l2", &[]),
             output("l3", &[]),
-        ],
-        build: bands,
-    },
+        ])
+        .fused(&[Fused::SumOver, Fused::PlusScaled])
+        .numbers(bands),
 ];
 
 /// Period, anchor, whether the period before is meant, and which of the series decides; `None` for the whole history.
@@ -64,33 +64,23 @@ fn anchor(choice: f64) -> Option<(Period, Anchor, bool, usize)> {
     })
 }
 
-fn anchored(f: &mut Formula<'_>) -> NodeId {
-    let (high, low, close, volume) = (f.series(0), f.series(1), f.series(2), f.series(3));
-    let typical = f.typical(high, low, close);
+fn anchored(f: &Formula) -> Num<'_> {
+    let all @ [high, low, close, volume] = f.series();
+    let t = typical(high, low, close);
     let Some((period, anchor, previous, key)) = anchor(f.real(0)) else {
-        return super::volume::running(f, typical, volume);
+        return super::volume::running(t, volume);
     };
-    let begins = f.begins(period);
     // A key that does not decide must not make bars NA.
-    let key = if anchor == Anchor::Start { typical } else { f.series(key) };
-    f.step_of(Op::AnchoredMean { anchor, previous }, &[begins, key, typical, volume])
+    let key = if anchor == Anchor::Start { t } else { all[key] };
+    f.step(Op::AnchoredMean { anchor, previous }, &[f.begins(period).as_number(), key, t, volume])
 }
 
-fn bands(f: &mut Formula<'_>) -> Vec<NodeId> {
+fn bands(f: &Formula) -> Vec<Num<'_>> {
+    let ([high, low, close, volume], p) = (f.series(), f.bars(1));
     let base = anchored(f);
-    let (volume, p) = (f.series(3), f.bars(1));
-    let typical = f.typical(f.series(0), f.series(1), f.series(2));
-    let apart = f.subtract(typical, base);
-    let square = f.multiply(apart, apart);
-    let weighted = f.multiply(volume, square);
+    let weighted = volume * (typical(high, low, close) - base).square();
     // Both sums are over the same bars.
-    let volume = f.gate(volume, weighted);
-    let (weighted, volume) = (f.step(Op::Sum(p), weighted), f.step(Op::Sum(p), volume));
-    let variance = f.binary(Binary::Divide, weighted, volume);
-    let width = f.unary(Unary::Sqrt, variance);
-    let at = |f: &mut Formula<'_>, k: f64| {
-        let width = f.scale(width, k);
-        f.add(base, width)
-    };
-    [1.0, 2.0, 3.0, -1.0, -2.0, -3.0].map(|k| at(f, k)).to_vec()
+    let variance = weighted.sum(p) / volume.where_finite(weighted).sum(p);
+    let width = variance.sqrt();
+    [1.0, 2.0, 3.0, -1.0, -2.0, -3.0].map(|k| base + k * width).to_vec()
 }

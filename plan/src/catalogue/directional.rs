@@ -1,273 +1,205 @@
 //! Directional movement and what else tells the direction of a trend.
 
-use super::{CLOSE, Formula, Function, HIGH, LOW, ONE, SeriesArg, TALIB, bars, output, period};
-use crate::ast::CompareOp;
-use crate::graph::{Binary, NodeId, Op};
+use super::*;
 
 const GROUP: &str = "Momentum indicators";
-
-macro_rules! directional {
-    ($name:literal, $summary:literal, $formula:literal, $series:expr, $params:expr, $build:expr) => {
-        Function {
-            name: $name,
-            aliases: &[],
-            group: GROUP,
-            summary: $summary,
-            formula: $formula,
-            reference: TALIB,
-            series: $series,
-            params: $params,
-            outputs: ONE,
-            build: $build,
-        }
-    };
-}
 
 const BAR: &[SeriesArg] = &[HIGH, LOW, CLOSE];
 const RANGE: &[SeriesArg] = &[HIGH, LOW];
 
 pub(super) const LIST: &[Function] = &[
-    directional!(
-        "plus_dm",
-        "plus directional movement",
-        "Wilder's sum of high - high[1] where that is positive and exceeds low[1] - low, else of 0",
-        RANGE,
-        &[period(14, 1)],
-        |f| vec![movement(f, Side::Plus)]
-    ),
-    directional!(
-        "minus_dm",
-        "minus directional movement",
-        "Wilder's sum of low[1] - low where that is positive and exceeds high - high[1], else of 0",
-        RANGE,
-        &[period(14, 1)],
-        |f| vec![movement(f, Side::Minus)]
-    ),
-    directional!(
-        "plus_di",
-        "plus directional indicator, 0 to 100",
-        "100 * Wilder's sum of the plus directional movement / Wilder's sum of the true range; for one bar the plain ratio",
-        BAR,
-        &[period(14, 1)],
-        |f| vec![indicator(f, Side::Plus)]
-    ),
-    directional!(
-        "minus_di",
-        "minus directional indicator, 0 to 100",
-        "100 * Wilder's sum of the minus directional movement / Wilder's sum of the true range; for one bar the plain ratio",
-        BAR,
-        &[period(14, 1)],
-        |f| vec![indicator(f, Side::Minus)]
-    ),
-    directional!(
-        "dx",
-        "directional movement index, 0 to 100",
-        "100*|+DI - -DI|/(+DI + -DI); 0 where both are 0",
-        BAR,
-        &[period(14, 2)],
-        |f| {
+    Function::new("plus_dm", GROUP)
+        .summary("plus directional movement")
+        .formula("Wilder's sum of high - high[1] where that is positive and exceeds low[1] - low, else of 0")
+        .series(RANGE)
+        .params(&[period(14, 1)])
+        .number(|f| movement(f, PLUS)),
+    Function::new("minus_dm", GROUP)
+        .summary("minus directional movement")
+        .formula("Wilder's sum of low[1] - low where that is positive and exceeds high - high[1], else of 0")
+        .series(RANGE)
+        .params(&[period(14, 1)])
+        .number(|f| movement(f, MINUS)),
+    Function::new("plus_di", GROUP)
+        .summary("plus directional indicator, 0 to 100")
+        .formula(
+            "100 * Wilder's sum of the plus directional movement / Wilder's sum of the true range; for one \
+             bar the plain ratio",
+        )
+        .series(BAR)
+        .params(&[period(14, 1)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange])
+        .number(|f| indicator(f, PLUS)),
+    Function::new("minus_di", GROUP)
+        .summary("minus directional indicator, 0 to 100")
+        .formula(
+            "100 * Wilder's sum of the minus directional movement / Wilder's sum of the true range; for one \
+             bar the plain ratio",
+        )
+        .series(BAR)
+        .params(&[period(14, 1)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange])
+        .number(|f| indicator(f, MINUS)),
+    Function::new("dx", GROUP)
+        .summary("directional movement index, 0 to 100")
+        .formula("100*|+DI - -DI|/(+DI + -DI); 0 where both are 0")
+        .series(BAR)
+        .params(&[period(14, 2)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange, Fused::Apart])
+        .number(|f| {
             let [apart, total] = apart(f);
-            let ratio = f.binary(Binary::RatioOrZero, apart, total);
-            vec![f.scale(ratio, 100.0)]
-        }
-    ),
-    directional!(
-        "adx",
-        "average directional index, 0 to 100: strength of a trend whatever its direction",
-        "Wilder's mean of 100*|+DI - -DI|/(+DI + -DI); each DI is 100 * Wilder's sum of the directional movement / Wilder's sum of the true range",
-        BAR,
-        &[period(14, 2)],
-        |f| vec![adx(f)]
-    ),
-    directional!(
-        "adxr",
-        "average directional index rating",
-        "(adx + adx[timeperiod-1])/2",
-        BAR,
-        &[period(14, 2)],
-        |f| {
+            100.0 * apart.ratio_or_zero(total)
+        }),
+    Function::new("adx", GROUP)
+        .summary("average directional index, 0 to 100: strength of a trend whatever its direction")
+        .formula(
+            "Wilder's mean of 100*|+DI - -DI|/(+DI + -DI); each DI is 100 * Wilder's sum of the directional \
+             movement / Wilder's sum of the true range",
+        )
+        .series(BAR)
+        .params(&[period(14, 2)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::Directional])
+        .number(adx),
+    Function::new("adxr", GROUP)
+        .summary("average directional index rating")
+        .formula("(adx + adx[timeperiod-1])/2")
+        .series(BAR)
+        .params(&[period(14, 2)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::PairOver, Fused::Directional])
+        .number(|f| {
             let now = adx(f);
-            let before = f.lag(now, f.bars(0) - 1);
-            let sum = f.add(now, before);
-            vec![f.over(sum, 2.0)]
-        }
-    ),
-    Function {
-        name: "aroon",
-        aliases: &[],
-        group: GROUP,
-        summary: "how lately the extremes of a window were reached, 0 to 100",
-        formula: "100*(timeperiod - bars since the lowest low (highest high) of timeperiod+1 bars)/timeperiod",
-        reference: TALIB,
-        series: RANGE,
-        params: &[period(14, 2)],
-        outputs: &[output("aroondown", &["down"]), output("aroonup", &["up"])],
-        build: |f| {
-            let (high, low) = (f.series(0), f.series(1));
-            let down = recency(f, Op::SinceMin, low);
-            let up = recency(f, Op::SinceMax, high);
-            vec![f.gate(down, up), f.gate(up, down)]
-        },
-    },
-    directional!("aroonosc", "Aroon oscillator, -100 to 100", "aroonup - aroondown", RANGE, &[period(14, 2)], |f| {
-        let (high, low) = (f.series(0), f.series(1));
-        let up = recency(f, Op::SinceMax, high);
-        let down = recency(f, Op::SinceMin, low);
-        vec![f.subtract(up, down)]
-    }),
-    Function {
-        name: "vortex",
-        aliases: &[],
-        group: GROUP,
-        summary: "vortex indicator",
-        formula: "plusvi = sum of |high - low[1]| / sum of the true range over timeperiod; minusvi = sum of |low - high[1]| / the same; 0 where that is 0",
-        reference: TALIB,
-        series: BAR,
-        params: &[period(14, 1)],
-        outputs: &[output("plusvi", &["plus"]), output("minusvi", &["minus"])],
-        build: |f| {
-            let (high, low, close, p) = (f.series(0), f.series(1), f.series(2), f.bars(0));
-            let range = f.true_range(high, low, close);
-            let range = f.step(Op::Sum(p), range);
-            let plus = crossed(f, high, low, p);
-            let minus = crossed(f, low, high, p);
-            vec![f.binary(Binary::RatioOrZero, plus, range), f.binary(Binary::RatioOrZero, minus, range)]
-        },
-    },
-    Function {
-        name: "fractal",
-        aliases: &[],
-        group: GROUP,
-        summary: "swing highs and lows: 100 on the bar that confirms one, else 0",
-        formula: "the high (low) of rightbars ago is above (below) those of the leftbars before it and of the rightbars since",
-        reference: TALIB,
-        series: RANGE,
-        params: &[bars("leftbars", 2, 1), bars("rightbars", 2, 1)],
-        outputs: &[output("swinghigh", &["high"]), output("swinglow", &["low"])],
-        build: |f| {
-            let (high, low) = (f.series(0), f.series(1));
-            let top = swing(f, high, Op::Max, Binary::Maximum, true);
-            let bottom = swing(f, low, Op::Min, Binary::Minimum, false);
-            vec![f.gate(top, bottom), f.gate(bottom, top)]
-        },
-    },
+            (now + now.lag(f.bars(0) - 1)) / 2.0
+        }),
+    Function::new("aroon", GROUP)
+        .summary("how lately the extremes of a window were reached, 0 to 100")
+        .formula("100*(timeperiod - bars since the lowest low (highest high) of timeperiod+1 bars)/timeperiod")
+        .series(RANGE)
+        .params(&[period(14, 2)])
+        .outputs(&[output("aroondown", &["down"]), output("aroonup", &["up"])])
+        .scaling(Scaling::PURE)
+        .numbers(|f| {
+            let [down, up] = aroon(f);
+            vec![down.where_finite(up), up.where_finite(down)]
+        }),
+    Function::new("aroonosc", GROUP)
+        .summary("Aroon oscillator, -100 to 100")
+        .formula("aroonup - aroondown")
+        .series(RANGE)
+        .params(&[period(14, 2)])
+        .scaling(Scaling::PURE)
+        .number(|f| {
+            let [down, up] = aroon(f);
+            up - down
+        }),
+    Function::new("vortex", GROUP)
+        .summary("vortex indicator")
+        .formula(
+            "plusvi = sum of |high - low[1]| / sum of the true range over timeperiod; minusvi = sum of |low - \
+             high[1]| / the same; 0 where that is 0",
+        )
+        .series(BAR)
+        .params(&[period(14, 1)])
+        .outputs(&[output("plusvi", &["plus"]), output("minusvi", &["minus"])])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange, Fused::Apart])
+        .numbers(|f| {
+            let ([high, low, close], p) = (f.series(), f.bars(0));
+            let range = true_range(high, low, close).sum(p);
+            let plus = (high - low.lag(1)).abs().sum(p);
+            let minus = (low - high.lag(1)).abs().sum(p);
+            vec![plus.ratio_or_zero(range), minus.ratio_or_zero(range)]
+        }),
+    Function::new("fractal", GROUP)
+        .summary("swing highs and lows: 100 on the bar that confirms one, else 0")
+        .formula(
+            "the high (low) of rightbars ago is above (below) those of the leftbars before it and of the \
+             rightbars since",
+        )
+        .series(RANGE)
+        .params(&[bars("leftbars", 2, 1), bars("rightbars", 2, 1)])
+        .outputs(&[output("swinghigh", &["high"]), output("swinglow", &["low"])])
+        .scaling(Scaling::PURE)
+        .numbers(|f| {
+            let ([high, low], left, right) = (f.series(), f.bars(0), f.bars(1));
+            let neighbours = high.highest(left).lag(right + 1).maximum(high.highest(right));
+            let top = high.lag(right).above(neighbours).decides().choose(100.0, 0.0);
+            let neighbours = low.lowest(left).lag(right + 1).minimum(low.lowest(right));
+            let bottom = neighbours.above(low.lag(right)).decides().choose(100.0, 0.0);
+            vec![top.where_finite(bottom), bottom.where_finite(top)]
+        }),
 ];
 
-/// Which of the two directions.
-#[derive(Clone, Copy, PartialEq)]
-enum Side {
-    Plus,
-    Minus,
-}
+/// Places of the two directions.
+const PLUS: usize = 0;
+const MINUS: usize = 1;
 
 /// Wilder's directional movements up and down: each where it is positive and exceeds the other, else 0. The third series
 /// is NA where they are not to count.
-fn movements(f: &mut Formula<'_>) -> [NodeId; 3] {
-    let (high, low) = (f.series(0), f.series(1));
-    let high_before = f.lag(high, 1);
-    let low_before = f.lag(low, 1);
-    let up = f.subtract(high, high_before);
-    let down = f.subtract(low_before, low);
-    let zero = f.constant(0.0);
-    let plus = prevailing(f, up, down, zero);
-    let minus = prevailing(f, down, up, zero);
-    [plus, minus, f.add(up, down)]
+fn movements<'f>(high: Num<'f>, low: Num<'f>) -> [Num<'f>; 3] {
+    let (up, down) = (high - high.lag(1), low.lag(1) - low);
+    [prevailing(up, down), prevailing(down, up), up + down]
 }
 
 /// `this` where it is positive and exceeds `other`, else 0.
-fn prevailing(f: &mut Formula<'_>, this: NodeId, other: NodeId, zero: NodeId) -> NodeId {
-    let positive = f.compare_unflagged(CompareOp::Greater, this, zero);
-    let larger = f.compare_unflagged(CompareOp::Greater, this, other);
-    let both = f.and(positive, larger);
-    f.select(both, this, zero)
+fn prevailing<'f>(this: Num<'f>, other: Num<'f>) -> Num<'f> {
+    (this.above(0.0) & this.above(other)).choose(this, 0.0)
 }
 
 /// Wilder's sum of one directional movement; of one bar the movement itself.
-fn movement(f: &mut Formula<'_>, side: Side) -> NodeId {
-    let [plus, minus, moved] = movements(f);
+fn movement(f: &Formula, side: usize) -> Num<'_> {
+    let [high, low] = f.series();
+    let [plus, minus, moved] = movements(high, low);
     // Both skip the same bars.
-    let moved = f.gate(if side == Side::Plus { plus } else { minus }, moved);
+    let moved = [plus, minus][side].where_finite(moved);
     match f.bars(0) {
         1 => moved,
-        p => f.step(Op::WilderTotal(p), moved),
+        p => moved.step(Op::WilderTotal(p)),
     }
 }
 
 /// The directional movements and the true range, defined on the same bars.
-fn parts(f: &mut Formula<'_>) -> [NodeId; 3] {
-    let [plus, minus, moved] = movements(f);
-    let range = f.true_range(f.series(0), f.series(1), f.series(2));
-    let whole = f.add(moved, range);
-    [plus, minus, range].map(|part| f.gate(part, whole))
+fn parts(f: &Formula) -> [Num<'_>; 3] {
+    let [high, low, close] = f.series();
+    let [plus, minus, moved] = movements(high, low);
+    let range = true_range(high, low, close);
+    let whole = moved + range;
+    [plus, minus, range].map(|part| part.where_finite(whole))
 }
 
 /// Wilder's sums of [`parts`] over a window of more than one bar.
-fn sums(f: &mut Formula<'_>) -> [NodeId; 3] {
-    let p = f.bars(0);
-    parts(f).map(|part| f.step(Op::WilderSum(p), part))
+fn sums(f: &Formula) -> [Num<'_>; 3] {
+    parts(f).map(|part| part.step(Op::WilderSum(f.bars(0))))
 }
 
-/// +DI and -DI of a window of more than one bar.
-fn indicators(f: &mut Formula<'_>) -> [NodeId; 2] {
-    let [plus, minus, range] = sums(f);
-    [plus, minus].map(|moved| {
-        let share = f.binary(Binary::RatioOrZero, moved, range);
-        f.scale(share, 100.0)
-    })
-}
-
-fn indicator(f: &mut Formula<'_>, side: Side) -> NodeId {
+/// +DI or -DI.
+fn indicator(f: &Formula, side: usize) -> Num<'_> {
     if f.bars(0) == 1 {
-        let [plus, minus, range] = parts(f);
-        return f.binary(Binary::RatioOrZero, if side == Side::Plus { plus } else { minus }, range);
+        let parts = parts(f);
+        return parts[side].ratio_or_zero(parts[2]);
     }
-    let [plus, minus] = indicators(f);
-    if side == Side::Plus { plus } else { minus }
+    let sums = sums(f);
+    100.0 * sums[side].ratio_or_zero(sums[2])
 }
 
 /// What |+DI - -DI| and +DI + -DI are in proportion to: the true range, by which both are divided, cancels in their
 /// quotient. Where it is 0 the indicators are.
-fn apart(f: &mut Formula<'_>) -> [NodeId; 2] {
+fn apart(f: &Formula) -> [Num<'_>; 2] {
     let [plus, minus, range] = sums(f);
-    let apart = f.subtract(minus, plus);
-    let total = f.add(minus, plus);
-    let zero = f.constant(0.0);
-    let ranged = f.compare_unflagged(CompareOp::Greater, range, zero);
-    [f.absolute(apart), f.select(ranged, total, zero)]
+    [(minus - plus).abs(), range.above(0.0).choose(minus + plus, 0.0)]
 }
 
-fn adx(f: &mut Formula<'_>) -> NodeId {
-    let [apart, total] = apart(f);
-    f.step_of(Op::WilderRatio(f.bars(0)), &[apart, total])
+fn adx(f: &Formula) -> Num<'_> {
+    f.step(Op::WilderRatio(f.bars(0)), &apart(f))
 }
 
-/// 100 when the extreme is this bar's, 0 when it is the oldest of the window's.
-fn recency(f: &mut Formula<'_>, op: fn(u32) -> Op, x: NodeId) -> NodeId {
-    let p = f.bars(0);
-    let since = f.step(op(p + 1), x);
-    let whole = f.constant(f64::from(p));
-    let left = f.subtract(whole, since);
-    let left = f.scale(left, 100.0);
-    f.over(left, f64::from(p))
-}
-
-/// Window sum of |a - b[1]|.
-fn crossed(f: &mut Formula<'_>, a: NodeId, b: NodeId, p: u32) -> NodeId {
-    let before = f.lag(b, 1);
-    let apart = f.subtract(a, before);
-    let apart = f.absolute(apart);
-    f.step(Op::Sum(p), apart)
-}
-
-/// 100 where the value `rightbars` ago exceeds its neighbours, else 0.
-fn swing(f: &mut Formula<'_>, x: NodeId, extreme: fn(u32) -> Op, larger: Binary, above: bool) -> NodeId {
-    let (left, right) = (f.bars(0), f.bars(1));
-    let pivot = f.lag(x, right);
-    let older = f.step(extreme(left), x);
-    let older = f.lag(older, right + 1);
-    let newer = f.step(extreme(right), x);
-    let others = f.binary(larger, older, newer);
-    let beyond = if above { f.greater(pivot, others) } else { f.greater(others, pivot) };
-    let (full, none) = (f.constant(100.0), f.constant(0.0));
-    f.select(beyond, full, none)
+/// Of the lowest low and of the highest high: 100 when it is this bar's, 0 when it is the oldest of the window's.
+fn aroon(f: &Formula) -> [Num<'_>; 2] {
+    let ([high, low], p) = (f.series(), f64::from(f.bars(0)));
+    let since = [low.step(Op::SinceMin(f.bars(0) + 1)), high.step(Op::SinceMax(f.bars(0) + 1))];
+    since.map(|bars| 100.0 * (p - bars) / p)
 }

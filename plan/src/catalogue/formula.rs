@@ -1,223 +1,159 @@
-//! What a declaration's `build` works with: its arguments and short names for the primitives.
+//! A call's formula under construction: its arguments, and the graph that its steps are added to.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
-use crate::ast::CompareOp;
+use super::expression::{Num, Truth};
 use crate::family::Period;
-use crate::graph::{Binary, Graph, Kind, NodeId, Op, Unary};
-use crate::scalar::TALIB_EPSILON;
+use crate::graph::{Graph, Kind, NodeId, Op};
 
-/// A formula under construction. Method names are the primitives of [`Op`]; see there for what each computes.
-pub struct Formula<'g> {
-    pub(crate) graph: &'g mut Graph,
+/// Holds the graph while a formula is built: operators have no place for a `&mut`.
+pub struct Formula {
+    pub(super) graph: RefCell<Graph>,
     /// Comparisons that decide: where rounding could turn one, what depends on it is flagged.
-    pub(crate) decisive: &'g mut HashSet<NodeId>,
-    pub(crate) series: Vec<NodeId>,
-    pub(crate) params: Vec<f64>,
-    /// Under a limited history the series that is 1 from its first bar on.
-    pub(crate) origin: Option<NodeId>,
-    /// Whether whole series are wanted and no scan.
-    pub(crate) whole: bool,
+    pub(super) decisive: RefCell<HashSet<NodeId>>,
     /// The least bars that a history must have.
-    pub(crate) bars_needed: usize,
+    bars_needed: Cell<usize>,
+    arguments: Arguments,
 }
 
-impl Formula<'_> {
-    /// The i-th series argument.
-    pub fn series(&self, i: usize) -> NodeId {
-        self.series[i]
+/// What a formula is built of.
+pub(crate) struct Arguments {
+    /// In the order of the declaration.
+    pub series: Vec<NodeId>,
+    /// In the order of the declaration.
+    pub params: Vec<f64>,
+    /// Under a limited history the series that is 1 from its first bar on.
+    pub origin: Option<NodeId>,
+    /// Whether whole series are wanted and no scan.
+    pub whole: bool,
+}
+
+impl Formula {
+    /// What `build` gives of a formula over `graph`, and the least bars that its history must have.
+    pub(crate) fn over<T>(
+        graph: &mut Graph,
+        decisive: &mut HashSet<NodeId>,
+        arguments: Arguments,
+        build: impl FnOnce(&Self) -> T,
+    ) -> (T, usize) {
+        let formula = Self {
+            graph: RefCell::new(std::mem::take(graph)),
+            decisive: RefCell::new(std::mem::take(decisive)),
+            bars_needed: Cell::new(0),
+            arguments,
+        };
+        let built = build(&formula);
+        *graph = formula.graph.into_inner();
+        *decisive = formula.decisive.into_inner();
+        (built, formula.bars_needed.get())
+    }
+
+    /// The first series argument.
+    pub(super) fn x(&self) -> Num<'_> {
+        self.num(self.arguments.series[0])
+    }
+
+    /// The first series arguments.
+    pub(super) fn series<const N: usize>(&self) -> [Num<'_>; N] {
+        std::array::from_fn(|i| self.num(self.arguments.series[i]))
+    }
+
+    /// The first series argument, a condition.
+    pub(super) fn condition(&self) -> Truth<'_> {
+        Truth { formula: self, id: self.arguments.series[0] }
+    }
+
+    /// The parameters.
+    pub(super) fn params(&self) -> &[f64] {
+        &self.arguments.params
     }
 
     /// The i-th parameter.
-    pub fn real(&self, i: usize) -> f64 {
-        self.params[i]
+    pub(super) fn real(&self, i: usize) -> f64 {
+        self.arguments.params[i]
     }
 
     /// The i-th parameter, a whole number within its declared range.
-    pub fn bars(&self, i: usize) -> u32 {
-        self.params[i] as u32
+    pub(super) fn bars(&self, i: usize) -> u32 {
+        self.arguments.params[i] as u32
     }
 
-    fn num(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
-        self.graph.add(op, inputs, Kind::Num)
+    /// The node `id` as a number.
+    pub(super) fn num(&self, id: NodeId) -> Num<'_> {
+        Num { formula: self, id }
     }
 
-    fn truth(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
-        self.graph.add(op, inputs, Kind::Bool)
+    pub(super) fn constant(&self, value: f64) -> Num<'_> {
+        self.num(self.graph.borrow_mut().num(value))
     }
 
-    pub fn constant(&mut self, value: f64) -> NodeId {
-        self.graph.num(value)
+    pub(super) fn truth(&self, value: bool) -> Truth<'_> {
+        Truth { formula: self, id: self.graph.borrow_mut().truth(value) }
     }
 
-    pub fn unary(&mut self, op: Unary, x: NodeId) -> NodeId {
-        self.num(Op::Unary(op), &[x])
-    }
-
-    pub fn binary(&mut self, op: Binary, a: NodeId, b: NodeId) -> NodeId {
-        self.num(Op::Binary(op), &[a, b])
-    }
-
-    pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.binary(Binary::Add, a, b)
-    }
-
-    pub fn subtract(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.binary(Binary::Subtract, a, b)
-    }
-
-    pub fn multiply(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.binary(Binary::Multiply, a, b)
-    }
-
-    /// `x * factor`
-    pub fn scale(&mut self, x: NodeId, factor: f64) -> NodeId {
-        let factor = self.constant(factor);
-        self.multiply(x, factor)
-    }
-
-    /// `x / divisor` with a divisor that is not 0.
-    pub fn over(&mut self, x: NodeId, divisor: f64) -> NodeId {
-        let divisor = self.constant(divisor);
-        self.binary(Binary::Divide, x, divisor)
-    }
-
-    pub fn absolute(&mut self, x: NodeId) -> NodeId {
-        self.unary(Unary::Abs, x)
-    }
-
-    pub fn maximum(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.binary(Binary::Maximum, a, b)
-    }
-
-    pub fn minimum(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.binary(Binary::Minimum, a, b)
-    }
-
-    /// `a`, NA where `b` is NA or infinite.
-    pub fn gate(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.binary(Binary::Gate, a, b)
-    }
-
-    /// A comparison by which the function decides (see `edge_flags`).
-    pub fn compare(&mut self, op: CompareOp, a: NodeId, b: NodeId) -> NodeId {
-        let node = self.truth(Op::Compare(op), &[a, b]);
-        self.decisive.insert(node);
-        node
-    }
-
-    /// A comparison that is never flagged: it guards a division, leaves room for rounding itself, or decides a share of a
-    /// value that fades (docs/adr/0009).
-    pub fn compare_unflagged(&mut self, op: CompareOp, a: NodeId, b: NodeId) -> NodeId {
-        self.truth(Op::Compare(op), &[a, b])
-    }
-
-    pub fn greater(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.compare(CompareOp::Greater, a, b)
-    }
-
-    pub fn and(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.truth(Op::And, &[a, b])
-    }
-
-    pub fn or(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        self.truth(Op::Or, &[a, b])
-    }
-
-    pub fn not(&mut self, a: NodeId) -> NodeId {
-        self.truth(Op::Not, &[a])
-    }
-
-    /// `a` where `condition`, else `b`.
-    pub fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> NodeId {
-        self.num(Op::Select, &[condition, a, b])
-    }
-
-    pub fn lag(&mut self, x: NodeId, bars: u32) -> NodeId {
-        let kind = self.graph.node(x).kind;
-        self.graph.add(Op::Lag(bars), &[x], kind)
-    }
-
-    /// 1 on every bar that is seen, NA before the first one of a limited history.
-    fn seen(&mut self) -> NodeId {
-        self.origin.unwrap_or_else(|| self.graph.num(1.0))
-    }
-
-    /// The number of the bar among those that are seen: 1, 2 ...
-    pub fn bar_number(&mut self) -> NodeId {
-        let seen = self.seen();
-        self.step(Op::Cumulative, seen)
-    }
-
-    /// `x` for histories of at least `bars` bars. A scan's value at a bar is what the bars up to it say, so it is NA on
-    /// the bars before; whole series are refused when they are shorter, and have all their values otherwise.
-    pub fn after_bars(&mut self, x: NodeId, bars: u32) -> NodeId {
-        self.bars_needed = self.bars_needed.max(bars as usize);
-        if self.whole {
-            return x;
-        }
-        let seen = self.seen();
-        let enough = self.lag(seen, bars.saturating_sub(1));
-        self.gate(x, enough)
-    }
-
-    /// 1 on the first bar of each period, 0 on the others.
-    pub fn begins(&mut self, period: Period) -> NodeId {
-        self.graph.leaf(Op::Begins(period), Kind::Bool)
-    }
-
-    /// A window, recurrence or cumulative primitive of one series.
-    pub fn step(&mut self, op: Op, x: NodeId) -> NodeId {
-        self.num(op, &[x])
+    fn add(&self, op: Op, inputs: &[Num<'_>], kind: Kind) -> NodeId {
+        let inputs: Vec<NodeId> = inputs.iter().map(|x| x.id).collect();
+        self.graph.borrow_mut().add(op, &inputs, kind)
     }
 
     /// A numeric primitive of several series.
-    pub fn step_of(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
-        self.num(op, inputs)
+    pub(super) fn step(&self, op: Op, inputs: &[Num<'_>]) -> Num<'_> {
+        self.num(self.add(op, inputs, Kind::Num))
     }
 
-    /// A condition primitive.
-    pub fn condition_of(&mut self, op: Op, inputs: &[NodeId]) -> NodeId {
-        self.truth(op, inputs)
+    /// A condition primitive of several series.
+    pub(super) fn condition_of(&self, op: Op, inputs: &[Num<'_>]) -> Truth<'_> {
+        Truth { formula: self, id: self.add(op, inputs, Kind::Bool) }
     }
 
-    /// Whether `difference`, of values near `a` and `b`, is more than TA-Lib takes for their rounding: 1e-14 of |a| + |b|.
-    pub fn beyond_rounding(&mut self, difference: NodeId, a: NodeId, b: NodeId) -> NodeId {
-        let (a, b) = (self.absolute(a), self.absolute(b));
-        let size = self.add(a, b);
-        let least = self.scale(size, TALIB_EPSILON);
-        self.compare_unflagged(CompareOp::Greater, difference, least)
+    /// A series of either kind as it was `bars` bars ago.
+    pub(super) fn lagged(&self, id: NodeId, bars: u32) -> NodeId {
+        let mut graph = self.graph.borrow_mut();
+        let kind = graph.node(id).kind;
+        graph.add(Op::Lag(bars), &[id], kind)
     }
 
-    /// (high + low + close)/3
-    pub fn typical(&mut self, high: NodeId, low: NodeId, close: NodeId) -> NodeId {
-        let sum = self.add(high, low);
-        let sum = self.add(sum, close);
-        self.over(sum, 3.0)
+    /// 1 on the first bar of each period, 0 on the others.
+    pub(super) fn begins(&self, period: Period) -> Truth<'_> {
+        Truth { formula: self, id: self.graph.borrow_mut().leaf(Op::Begins(period), Kind::Bool) }
     }
 
-    /// Wilder's true range; NA on the first bar.
-    pub fn true_range(&mut self, high: NodeId, low: NodeId, close: NodeId) -> NodeId {
-        let before = self.lag(close, 1);
-        let range = self.subtract(high, low);
-        let up = self.subtract(high, before);
-        let up = self.absolute(up);
-        let down = self.subtract(low, before);
-        let down = self.absolute(down);
-        let range = self.maximum(range, up);
-        self.maximum(range, down)
+    /// Whether all of `conditions` hold.
+    pub(super) fn all<'f>(&'f self, conditions: impl Iterator<Item = Truth<'f>>) -> Truth<'f> {
+        conditions.reduce(|all, next| all & next).unwrap_or_else(|| self.truth(true))
     }
 
-    /// Kaufman's adaptive mean over `p` bars.
-    pub fn kaufman(&mut self, x: NodeId, p: u32) -> NodeId {
-        if p == 1 {
-            return x;
+    /// Nodes so far.
+    pub(super) fn size(&self) -> usize {
+        self.graph.borrow().nodes().len()
+    }
+
+    /// Under a limited history the series that is 1 from its first bar on.
+    pub(super) fn origin(&self) -> Option<Num<'_>> {
+        self.arguments.origin.map(|id| self.num(id))
+    }
+
+    /// 1 on every bar that is seen, NA before the first one of a limited history.
+    fn seen(&self) -> Num<'_> {
+        self.origin().unwrap_or_else(|| self.constant(1.0))
+    }
+
+    /// The number of the bar among those that are seen: 1, 2 ...
+    pub(super) fn bar_number(&self) -> Num<'_> {
+        self.seen().cumulative()
+    }
+}
+
+impl Num<'_> {
+    /// The series for histories of at least `bars` bars. A scan's value at a bar is what the bars up to it say, so it is NA
+    /// on the bars before; whole series are refused when they are shorter, and have all their values otherwise.
+    pub(super) fn after_bars(self, bars: u32) -> Self {
+        let formula = self.formula;
+        formula.bars_needed.set(formula.bars_needed.get().max(bars as usize));
+        if formula.arguments.whole {
+            return self;
         }
-        let before = self.lag(x, 1);
-        let change = self.subtract(x, before);
-        let change = self.absolute(change);
-        let noise = self.step(Op::Sum(p), change);
-        let far = self.lag(x, p);
-        self.step_of(Op::Kaufman, &[x, before, far, noise])
+        self.where_finite(formula.seen().lag(bars.saturating_sub(1)))
     }
 }

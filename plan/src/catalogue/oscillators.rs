@@ -1,280 +1,213 @@
 //! Oscillators: differences of averages and of prices within a bar.
 
-use super::{
-    CLOSE, Formula, Function, HIGH, LOW, ONE, OPEN, Param, REAL, SeriesArg, TALIB, VOLUME, average, average_or, bars,
-    output, period,
-};
-use crate::ast::CompareOp;
-use crate::graph::{Binary, NodeId, Op};
+use super::*;
 
 const MOMENTUM: &str = "Momentum indicators";
 
-/// TA-Lib's number of the exponential mean.
-const EXPONENTIAL: u32 = 1;
-
-macro_rules! oscillator {
-    ($name:literal, $summary:literal, $formula:literal, $series:expr, $params:expr, $build:expr) => {
-        Function {
-            name: $name,
-            aliases: &[],
-            group: MOMENTUM,
-            summary: $summary,
-            formula: $formula,
-            reference: TALIB,
-            series: $series,
-            params: $params,
-            outputs: ONE,
-            build: $build,
-        }
-    };
-}
-
-const PRICE: &[SeriesArg] = &[REAL];
 const RANGE: &[SeriesArg] = &[HIGH, LOW];
 const BODY: &[SeriesArg] = &[OPEN, CLOSE];
-const TWO_AVERAGES: &[Param] =
-    &[bars("fastperiod", 12, 2), bars("slowperiod", 26, 2), average_or("matype", EXPONENTIAL)];
+const PRICE: &[SeriesArg] = &[REAL];
+const TWO_AVERAGES: &[Param] = &[bars("fastperiod", 12, 2), bars("slowperiod", 26, 2), average_or("matype", EMA)];
 
 pub(super) const LIST: &[Function] = &[
-    oscillator!(
-        "ao",
-        "awesome oscillator",
-        "sma(fastperiod) - sma(slowperiod) of (high + low)/2",
-        RANGE,
-        &[bars("fastperiod", 5, 2), bars("slowperiod", 34, 2)],
-        |f| vec![awesome(f)]
-    ),
-    oscillator!(
-        "ac",
-        "accelerator oscillator",
-        "ao - sma(ao, signalperiod)",
-        RANGE,
-        &[bars("fastperiod", 5, 2), bars("slowperiod", 34, 2), bars("signalperiod", 5, 2)],
-        |f| {
+    Function::new("ao", MOMENTUM)
+        .summary("awesome oscillator")
+        .formula("sma(fastperiod) - sma(slowperiod) of (high + low)/2")
+        .series(RANGE)
+        .params(&[bars("fastperiod", 5, 2), bars("slowperiod", 34, 2)])
+        .fused(&[Fused::PairOver])
+        .number(awesome),
+    Function::new("ac", MOMENTUM)
+        .summary("accelerator oscillator")
+        .formula("ao - sma(ao, signalperiod)")
+        .series(RANGE)
+        .params(&[bars("fastperiod", 5, 2), bars("slowperiod", 34, 2), bars("signalperiod", 5, 2)])
+        .fused(&[Fused::PairOver])
+        .number(|f| {
             let oscillator = awesome(f);
-            let mean = f.step(Op::Mean(f.bars(2)), oscillator);
-            vec![f.subtract(oscillator, mean)]
-        }
-    ),
-    oscillator!(
-        "apo",
-        "absolute price oscillator",
-        "average(shorter period) - average(longer period)",
-        PRICE,
-        TWO_AVERAGES,
-        |f| {
-            let (fast, slow) = averages(f);
-            vec![f.subtract(fast, slow)]
-        }
-    ),
-    oscillator!(
-        "ppo",
-        "percentage price oscillator",
-        "100*(average(shorter period) - average(longer period))/average(longer period); 0 where that is below 1e-14",
-        PRICE,
-        TWO_AVERAGES,
-        percentage
-    ),
-    Function {
-        name: "pvo",
-        aliases: &[],
-        group: "Volume indicators",
-        summary: "percentage volume oscillator",
-        formula: "100*(average(shorter period) - average(longer period))/average(longer period) of the volume; 0 where that is below 1e-14",
-        reference: TALIB,
-        series: &[VOLUME],
-        params: TWO_AVERAGES,
-        outputs: ONE,
-        build: percentage,
-    },
-    Function {
-        name: "macdext",
-        aliases: &[],
-        group: MOMENTUM,
-        summary: "moving average convergence/divergence with averages of choice",
-        formula: "macd = average(shorter period) - average(longer period), each over the values it needs for the first common bar; macdsignal = average of macd; macdhist = macd - macdsignal; all three start together",
-        reference: TALIB,
-        series: PRICE,
-        params: &[
+            oscillator - oscillator.mean(f.bars(2))
+        }),
+    Function::new("apo", MOMENTUM)
+        .summary("absolute price oscillator")
+        .formula("average(shorter period) - average(longer period)")
+        .series(PRICE)
+        .params(TWO_AVERAGES)
+        .number(|f| {
+            let [fast, slow] = averages(f);
+            fast - slow
+        }),
+    Function::new("ppo", MOMENTUM)
+        .summary("percentage price oscillator")
+        .formula(
+            "100*(average(shorter period) - average(longer period))/average(longer period); 0 where that is \
+             below 1e-14",
+        )
+        .series(PRICE)
+        .params(TWO_AVERAGES)
+        .scaling(Scaling::PURE)
+        .scales_from(-6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14")
+        .number(percentage),
+    Function::new("pvo", "Volume indicators")
+        .summary("percentage volume oscillator")
+        .formula(
+            "100*(average(shorter period) - average(longer period))/average(longer period) of the volume; 0 \
+             where that is below 1e-14",
+        )
+        .series(&[VOLUME])
+        .params(TWO_AVERAGES)
+        .scaling(Scaling::PURE)
+        .scales_from(-6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14")
+        .number(percentage),
+    Function::new("macdext", MOMENTUM)
+        .summary("moving average convergence/divergence with averages of choice")
+        .formula(
+            "macd = average(shorter period) - average(longer period), each over the values it needs for the \
+             first common bar; macdsignal = average of macd; macdhist = macd - macdsignal; all three start \
+             together",
+        )
+        .series(PRICE)
+        .params(&[
             bars("fastperiod", 12, 2),
             average("fastmatype"),
             bars("slowperiod", 26, 2),
             average("slowmatype"),
             bars("signalperiod", 9, 1),
             average("signalmatype"),
-        ],
-        outputs: MACD,
-        build: |f| {
-            let x = f.series(0);
-            let (mut fast, mut slow) = ((f.real(1), f.bars(0)), (f.real(3), f.bars(2)));
+        ])
+        .outputs(MACD)
+        .numbers(|f| {
+            let x = f.x();
+            let (mut fast, mut slow) = ((f.bars(1), f.bars(0)), (f.bars(3), f.bars(2)));
             if slow.1 < fast.1 {
                 (fast, slow) = (slow, fast);
             }
-            let first = [fast, slow].map(|(kind, p)| Formula::average_look_back(kind, p));
-            let first = first[0].max(first[1]);
-            let fast = f.average_after(fast.0, x, fast.1, first);
-            let slow = f.average_after(slow.0, x, slow.1, first);
-            let line = f.subtract(fast, slow);
-            let signal = f.average(f.real(5), line, f.bars(4));
-            with_signal(f, line, signal)
-        },
-    },
-    Function {
-        name: "macdfix",
-        aliases: &[],
-        group: MOMENTUM,
-        summary: "moving average convergence/divergence of 12 and 26 bars",
-        formula: "as macd(12, 26), with factors 0.15 and 0.075",
-        reference: TALIB,
-        series: PRICE,
-        params: &[bars("signalperiod", 9, 1)],
-        outputs: MACD,
-        build: |f| {
-            let x = f.series(0);
-            let fast = f.step(Op::ExponentialBy { p: 12, delay: 14, factor: 0.15.into() }, x);
-            let slow = f.step(Op::ExponentialBy { p: 26, delay: 0, factor: 0.075.into() }, x);
-            let line = f.subtract(fast, slow);
-            let signal = f.exponential(line, f.bars(0));
-            with_signal(f, line, signal)
-        },
-    },
-    oscillator!(
-        "dpo",
-        "detrended price oscillator",
-        "x[timeperiod/2 + 1] - sma(timeperiod), the half cut off to a whole number",
-        PRICE,
-        &[period(20, 2)],
-        |f| {
-            let (x, p) = (f.series(0), f.bars(0));
-            let before = f.lag(x, p / 2 + 1);
-            let mean = f.step(Op::Mean(p), x);
-            vec![f.subtract(before, mean)]
-        }
-    ),
-    Function {
-        name: "eri",
-        aliases: &[],
-        group: MOMENTUM,
-        summary: "Elder ray: bull and bear power",
-        formula: "bullpower = high - ema(close); bearpower = low - ema(close)",
-        reference: TALIB,
-        series: &[HIGH, LOW, CLOSE],
-        params: &[period(13, 1)],
-        outputs: &[output("bullpower", &["bull"]), output("bearpower", &["bear"])],
-        build: |f| {
-            let mean = f.exponential(f.series(2), f.bars(0));
-            vec![f.subtract(f.series(0), mean), f.subtract(f.series(1), mean)]
-        },
-    },
-    oscillator!(
-        "fosc",
-        "forecast oscillator in percent",
-        "100*(x - tsf[1])/x; 0 where x is 0",
-        PRICE,
-        &[period(5, 2)],
-        |f| {
-            let (x, p) = (f.series(0), f.bars(0));
-            let forecast = f.regression(x, p, (f64::from(p) + 1.0) / 2.0);
-            let forecast = f.lag(forecast, 1);
-            let miss = f.subtract(x, forecast);
-            let ratio = f.binary(Binary::RatioOrZero, miss, x);
-            vec![f.scale(ratio, 100.0)]
-        }
-    ),
-    oscillator!("qstick", "mean of the bodies", "sma of close - open", BODY, &[period(10, 1)], |f| {
-        let body = f.subtract(f.series(1), f.series(0));
-        vec![f.step(Op::Mean(f.bars(0)), body)]
-    }),
-    oscillator!(
-        "imi",
-        "intraday momentum index, 0 to 100",
-        "100*g/(g + l), g and l being the sums of close - open where it is positive and of open - close where that is; 50 where both are 0",
-        BODY,
-        &[period(14, 2)],
-        |f| {
-            let p = f.bars(0);
-            let body = f.subtract(f.series(1), f.series(0));
-            let [rise, fall] = f.rises_and_falls(body).map(|part| f.step(Op::Sum(p), part));
-            let total = f.add(rise, fall);
-            let share = f.binary(Binary::RatioOrZero, rise, total);
-            let index = f.scale(share, 100.0);
-            let (zero, middle) = (f.constant(0.0), f.constant(50.0));
-            let still = f.compare_unflagged(CompareOp::Equal, total, zero);
-            vec![f.select(still, middle, index)]
-        }
-    ),
-    oscillator!(
-        "bop",
-        "balance of power, -1 to 1",
-        "(close - open)/(high - low); 0 where high is not above low",
-        &[OPEN, HIGH, LOW, CLOSE],
-        &[],
-        |f| {
-            let body = f.subtract(f.series(3), f.series(0));
-            let range = f.subtract(f.series(1), f.series(2));
-            let ratio = f.binary(Binary::RatioOrZero, body, range);
-            let zero = f.constant(0.0);
-            let open = f.compare_unflagged(CompareOp::Greater, range, zero);
-            let balance = f.select(open, ratio, zero);
-            vec![f.gate(balance, body)]
-        }
-    ),
-    oscillator!(
-        "ultosc",
-        "ultimate oscillator, 0 to 100",
-        "100*(4a + 2b + c)/7; a, b, c for the shortest, middle and longest period: sum of close - min(low, close[1]) / sum of the true range; 0 where that is 0",
-        &[HIGH, LOW, CLOSE],
-        &[bars("timeperiod1", 7, 1), bars("timeperiod2", 14, 1), bars("timeperiod3", 28, 1)],
-        |f| {
-            let (high, low, close) = (f.series(0), f.series(1), f.series(2));
-            let before = f.lag(close, 1);
-            let bottom = f.minimum(low, before);
-            let pressure = f.subtract(close, bottom);
-            let range = f.true_range(high, low, close);
+            let [a, b] = [fast, slow].map(|(kind, p)| average_look_back(kind, p));
+            let [fast, slow] = [fast, slow].map(|(kind, p)| x.average_after(kind, p, a.max(b)));
+            let line = fast - slow;
+            with_signal(line, line.average(f.bars(5), f.bars(4)))
+        }),
+    Function::new("macdfix", MOMENTUM)
+        .summary("moving average convergence/divergence of 12 and 26 bars")
+        .formula("as macd(12, 26), with factors 0.15 and 0.075")
+        .series(PRICE)
+        .params(&[bars("signalperiod", 9, 1)])
+        .outputs(MACD)
+        .numbers(|f| {
+            let x = f.x();
+            let fast = x.step(Op::ExponentialBy { p: 12, delay: 14, factor: 0.15.into() });
+            let slow = x.step(Op::ExponentialBy { p: 26, delay: 0, factor: 0.075.into() });
+            let line = fast - slow;
+            with_signal(line, line.ema(f.bars(0)))
+        }),
+    Function::new("dpo", MOMENTUM)
+        .summary("detrended price oscillator")
+        .formula("x[timeperiod/2 + 1] - sma(timeperiod), the half cut off to a whole number")
+        .series(PRICE)
+        .params(&[period(20, 2)])
+        .number(|f| {
+            let (x, p) = (f.x(), f.bars(0));
+            x.lag(p / 2 + 1) - x.mean(p)
+        }),
+    Function::new("eri", MOMENTUM)
+        .summary("Elder ray: bull and bear power")
+        .formula("bullpower = high - ema(close); bearpower = low - ema(close)")
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[period(13, 1)])
+        .outputs(&[output("bullpower", &["bull"]), output("bearpower", &["bear"])])
+        .numbers(|f| {
+            let [high, low, close] = f.series();
+            let mean = close.ema(f.bars(0));
+            vec![high - mean, low - mean]
+        }),
+    Function::new("fosc", MOMENTUM)
+        .summary("forecast oscillator in percent")
+        .formula("100*(x - tsf[1])/x; 0 where x is 0")
+        .series(PRICE)
+        .params(&[period(5, 2)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::PlusScaled])
+        .number(|f| {
+            let (x, p) = (f.x(), f.bars(0));
+            let forecast = x.regression(p, (f64::from(p) + 1.0) / 2.0).lag(1);
+            100.0 * (x - forecast).ratio_or_zero(x)
+        }),
+    Function::new("qstick", MOMENTUM)
+        .summary("mean of the bodies")
+        .formula("sma of close - open")
+        .series(BODY)
+        .params(&[period(10, 1)])
+        .number(|f| {
+            let [open, close] = f.series();
+            (close - open).mean(f.bars(0))
+        }),
+    Function::new("imi", MOMENTUM)
+        .summary("intraday momentum index, 0 to 100")
+        .formula(
+            "100*g/(g + l), g and l being the sums of close - open where it is positive and of open - close \
+             where that is; 50 where both are 0",
+        )
+        .series(BODY)
+        .params(&[period(14, 2)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::Share])
+        .number(|f| {
+            let [open, close] = f.series();
+            let [g, l] = (close - open).rises_and_falls().map(|part| part.sum(f.bars(0)));
+            (g + l).equals(0.0).choose(50.0, 100.0 * g.ratio_or_zero(g + l))
+        }),
+    Function::new("bop", MOMENTUM)
+        .summary("balance of power, -1 to 1")
+        .formula("(close - open)/(high - low); 0 where high is not above low")
+        .series(&[OPEN, HIGH, LOW, CLOSE])
+        .scaling(Scaling::PURE)
+        .number(|f| {
+            let [open, high, low, close] = f.series();
+            let (body, range) = (close - open, high - low);
+            range.above(0.0).choose(body.ratio_or_zero(range), 0.0).where_finite(body)
+        }),
+    Function::new("ultosc", MOMENTUM)
+        .summary("ultimate oscillator, 0 to 100")
+        .formula(
+            "100*(4a + 2b + c)/7; a, b, c for the shortest, middle and longest period: sum of close - \
+             min(low, close[1]) / sum of the true range; 0 where that is 0",
+        )
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[bars("timeperiod1", 7, 1), bars("timeperiod2", 14, 1), bars("timeperiod3", 28, 1)])
+        .scaling(Scaling::PURE)
+        .fused(&[Fused::TrueRange, Fused::SumOver])
+        .number(|f| {
+            let [high, low, close] = f.series();
+            let pressure = close - low.minimum(close.lag(1));
+            let range = true_range(high, low, close);
             let mut periods = [0, 1, 2].map(|i| f.bars(i));
             periods.sort_unstable();
-            let [short, middle, long] = periods.map(|p| {
-                let pressure = f.step(Op::Sum(p), pressure);
-                let range = f.step(Op::Sum(p), range);
-                f.binary(Binary::RatioOrZero, pressure, range)
-            });
-            let short = f.scale(short, 4.0);
-            let middle = f.scale(middle, 2.0);
-            let sum = f.add(short, middle);
-            let sum = f.add(sum, long);
-            let mean = f.over(sum, 7.0);
-            vec![f.scale(mean, 100.0)]
-        }
-    ),
+            let [a, b, c] = periods.map(|p| pressure.sum(p).ratio_or_zero(range.sum(p)));
+            100.0 * ((4.0 * a + 2.0 * b + c) / 7.0)
+        }),
 ];
 
-pub(super) const MACD: &[super::OutputDecl] =
+pub(super) const MACD: &[OutputDecl] =
     &[output("macd", &["line"]), output("macdsignal", &["signal"]), output("macdhist", &["hist"])];
 
 /// The three lines of a convergence/divergence, which start together.
-pub(super) fn with_signal(f: &mut Formula<'_>, line: NodeId, signal: NodeId) -> Vec<NodeId> {
-    let hist = f.subtract(line, signal);
-    vec![f.gate(line, signal), signal, hist]
+pub(super) fn with_signal<'f>(line: Num<'f>, signal: Num<'f>) -> Vec<Num<'f>> {
+    vec![line.where_finite(signal), signal, line - signal]
 }
 
-fn awesome(f: &mut Formula<'_>) -> NodeId {
-    let sum = f.add(f.series(0), f.series(1));
-    let middle = f.over(sum, 2.0);
-    let fast = f.step(Op::Mean(f.bars(0)), middle);
-    let slow = f.step(Op::Mean(f.bars(1)), middle);
-    f.subtract(fast, slow)
+fn awesome(f: &Formula) -> Num<'_> {
+    let [high, low] = f.series();
+    let middle = (high + low) / 2.0;
+    middle.mean(f.bars(0)) - middle.mean(f.bars(1))
 }
 
 /// The averages over the shorter and over the longer period.
-fn averages(f: &mut Formula<'_>) -> (NodeId, NodeId) {
-    let x = f.series(0);
-    let (fast, slow) = (f.bars(0).min(f.bars(1)), f.bars(0).max(f.bars(1)));
-    (f.average(f.real(2), x, fast), f.average(f.real(2), x, slow))
+fn averages(f: &Formula) -> [Num<'_>; 2] {
+    let mut periods = [f.bars(0), f.bars(1)];
+    periods.sort_unstable();
+    periods.map(|p| f.x().average(f.bars(2), p))
 }
 
-fn percentage(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (fast, slow) = averages(f);
-    let apart = f.subtract(fast, slow);
-    let ratio = f.binary(Binary::RatioOrZeroEpsilon, apart, slow);
-    vec![f.scale(ratio, 100.0)]
+fn percentage(f: &Formula) -> Num<'_> {
+    let [fast, slow] = averages(f);
+    100.0 * (fast - slow).ratio_or_zero_epsilon(slow)
 }

@@ -1,248 +1,169 @@
 //! Channels and stops that lie over the price.
 
-use super::{
-    CLOSE, Formula, Function, HIGH, LOW, ONE, Param, ParamDefault, ParamType, REAL, TALIB, VOLUME, bars, output, period,
-};
-use crate::family::{Acceleration, Parabolic, SuperTrend};
-use crate::graph::{Binary, NodeId, Op};
+use super::*;
 
 const GROUP: &str = "Overlap studies";
 
 pub(super) const LIST: &[Function] = &[
-    Function {
-        name: "accbands",
-        aliases: &[],
-        group: GROUP,
-        summary: "acceleration bands",
-        formula: "upperband = sma of high*(1 + w), lowerband = sma of low*(1 - w), w = 4(high - low)/(high + low); middleband = sma of close",
-        reference: TALIB,
-        series: &[HIGH, LOW, CLOSE],
-        params: &[period(20, 2)],
-        outputs: &[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])],
-        build: acceleration,
-    },
-    Function {
-        name: "kc",
-        aliases: &[],
-        group: GROUP,
-        summary: "Keltner channel",
-        formula: "middleband = ema of (high + low + close)/3; upperband and lowerband = middleband +- nbdev * atr(atrperiod)",
-        reference: TALIB,
-        series: &[HIGH, LOW, CLOSE],
-        params: &[
+    Function::new("accbands", GROUP)
+        .summary("acceleration bands")
+        .formula(
+            "upperband = sma of high*(1 + w), lowerband = sma of low*(1 - w), w = 4(high - low)/(high + low); \
+             middleband = sma of close",
+        )
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[period(20, 2)])
+        .outputs(CHANNEL)
+        .scales_from(-6, "as TA-Lib, 0 for a ratio whose divisor is below 1e-14")
+        .numbers(|f| {
+            let ([high, low, close], p) = (f.series(), f.bars(0));
+            let w = (4.0 * (high - low)).ratio_or_zero_epsilon(high + low);
+            let (upper, lower) = (high * (1.0 + w), low * (1.0 - w));
+            // All three skip the same bars.
+            let whole = high + low + close;
+            [upper, close, lower].map(|x| x.where_finite(whole).mean(p)).to_vec()
+        }),
+    Function::new("kc", GROUP)
+        .summary("Keltner channel")
+        .formula(
+            "middleband = ema of (high + low + close)/3; upperband and lowerband = middleband +- nbdev * \
+             atr(atrperiod)",
+        )
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[
             period(20, 2),
             bars("atrperiod", 10, 1),
-            Param { name: "nbdev", kind: ParamType::Real { min: -3e37, max: 3e37 }, default: ParamDefault::Value(2.0) },
-        ],
-        outputs: &[output("upperband", &["upper"]), output("middleband", &["middle"]), output("lowerband", &["lower"])],
-        build: keltner,
-    },
-    Function {
-        name: "midpoint",
-        aliases: &[],
-        group: GROUP,
-        summary: "middle of the range of a window",
-        formula: "(highest value + lowest value)/2",
-        reference: TALIB,
-        series: &[REAL],
-        params: &[period(14, 2)],
-        outputs: ONE,
-        build: |f| middle(f, 0, 0),
-    },
-    Function {
-        name: "midprice",
-        aliases: &[],
-        group: GROUP,
-        summary: "middle of the price range of a window",
-        formula: "(highest high + lowest low)/2",
-        reference: TALIB,
-        series: &[HIGH, LOW],
-        params: &[period(14, 2)],
-        outputs: ONE,
-        build: |f| middle(f, 0, 1),
-    },
-    Function {
-        name: "vwma",
-        aliases: &[],
-        group: GROUP,
-        summary: "moving average weighted by volume",
-        formula: "sum of x*volume / sum of volume over the window; NA where no volume is",
-        reference: TALIB,
-        series: &[REAL, VOLUME],
-        params: &[period(30, 1)],
-        outputs: ONE,
-        build: by_volume,
-    },
-    Function {
-        name: "supertrend",
-        aliases: &[],
-        group: GROUP,
-        summary: "stop of a trend at a multiple of the average true range",
-        formula: "bands (high + low)/2 +- multiplier * atr, each moving only towards the price until a close passes it; supertrend is the lower band while the trend is 1, the upper one while it is -1",
-        reference: TALIB,
-        series: &[HIGH, LOW, CLOSE],
-        params: &[
+            param("nbdev", REAL_RANGE, 2.0),
+        ])
+        .outputs(CHANNEL)
+        .fused(&[Fused::TrueRange, Fused::SumOver, Fused::PlusScaled, Fused::MinusScaled])
+        .numbers(|f| {
+            let ([high, low, close], p, atr) = (f.series(), f.bars(0), f.bars(1));
+            // TA-Lib seeds each where the later one starts.
+            let look_back = atr.max(p - 1);
+            let middle = typical(high, low, close).skip(look_back - (p - 1)).ema(p);
+            let range = true_range(high, low, close).skip(look_back - atr).wilder(atr);
+            let band = f.real(2) * range;
+            vec![middle + band, middle.where_finite(band), middle - band]
+        }),
+    Function::new("cks", GROUP)
+        .summary("Chande Kroll stop: stops of longs and shorts off the extremes by a multiple of the range")
+        .formula(
+            "long = lowest over q of lowest low over p + x*atr(p); short = highest over q of highest high over p - x*atr(p)",
+        )
+        .reference(Reference::Values("Chande and Kroll, The New Technical Trader (1994)", "cks.csv"))
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[
+            bars("p", 10, 1),
+            param("x", NON_NEGATIVE, 1.0),
+            bars("q", 9, 1),
+        ])
+        .outputs(&[output("long", &[]), output("short", &[])])
+        .fused(&[Fused::AverageRange, Fused::PlusScaled, Fused::MinusScaled])
+        .numbers(|f| {
+            let ([high, low, close], p, q) = (f.series(), f.bars(0), f.bars(2));
+            let room = f.real(1) * true_range(high, low, close).wilder(p);
+            let (long, short) = (low.lowest(p) + room, high.highest(p) - room);
+            vec![long.lowest(q), short.highest(q)]
+        }),
+    Function::new("midpoint", GROUP)
+        .summary("middle of the range of a window")
+        .formula("(highest value + lowest value)/2")
+        .series(&[REAL])
+        .params(&[period(14, 2)])
+        .fused(&[Fused::PairOver])
+        .number(|f| middle(f.x(), f.x(), f.bars(0))),
+    Function::new("midprice", GROUP)
+        .summary("middle of the price range of a window")
+        .formula("(highest high + lowest low)/2")
+        .series(&[HIGH, LOW])
+        .params(&[period(14, 2)])
+        .fused(&[Fused::PairOver])
+        .number(|f| {
+            let [high, low] = f.series();
+            middle(high, low, f.bars(0))
+        }),
+    Function::new("vwma", GROUP)
+        .summary("moving average weighted by volume")
+        .formula("sum of x*volume / sum of volume over the window; NA where no volume is")
+        .series(&[REAL, VOLUME])
+        .params(&[period(30, 1)])
+        .number(|f| {
+            let ([x, volume], p) = (f.series(), f.bars(0));
+            if p == 1 {
+                return x.where_finite(volume);
+            }
+            let value = x * volume;
+            value.sum(p) / volume.where_finite(value).sum(p)
+        }),
+    Function::new("supertrend", GROUP)
+        .summary("stop of a trend at a multiple of the average true range")
+        .formula(
+            "bands (high + low)/2 +- multiplier * atr, each moving only towards the price until a close \
+             passes it; supertrend is the lower band while the trend is 1, the upper one while it is -1",
+        )
+        .series(&[HIGH, LOW, CLOSE])
+        .params(&[
             period(10, 2),
-            Param {
-                name: "multiplier",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(3.0),
-            },
-        ],
-        outputs: &[output("supertrend", &["line"]), output("trend", &[])],
-        build: super_trend,
-    },
-    Function {
-        name: "sar",
-        aliases: &[],
-        group: GROUP,
-        summary: "Wilder's parabolic stop and reverse",
-        formula: "stop + af*(extreme - stop), never inside the last two bars; af rises by acceleration with each new extreme, up to maximum",
-        reference: TALIB,
-        series: &[HIGH, LOW],
-        params: &[
-            Param {
-                name: "acceleration",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param { name: "maximum", kind: ParamType::Real { min: 0.0, max: 3e37 }, default: ParamDefault::Value(0.2) },
-        ],
-        outputs: ONE,
-        build: parabolic,
-    },
-    Function {
-        name: "sarext",
-        aliases: &[],
-        group: GROUP,
-        summary: "parabolic stop and reverse with an acceleration of its own in each direction",
-        formula: "as sar, negative while short; startvalue > 0 begins long at it, < 0 short at its magnitude; a reversal moves the stop by offsetonreverse of itself",
-        reference: TALIB,
-        series: &[HIGH, LOW],
-        params: &[
-            Param {
-                name: "startvalue",
-                kind: ParamType::Real { min: -3e37, max: 3e37 },
-                default: ParamDefault::Value(0.0),
-            },
-            Param {
-                name: "offsetonreverse",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.0),
-            },
-            Param {
-                name: "accelerationinitlong",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationlong",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationmaxlong",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.2),
-            },
-            Param {
-                name: "accelerationinitshort",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationshort",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.02),
-            },
-            Param {
-                name: "accelerationmaxshort",
-                kind: ParamType::Real { min: 0.0, max: 3e37 },
-                default: ParamDefault::Value(0.2),
-            },
-        ],
-        outputs: ONE,
-        build: parabolic_extended,
-    },
+            param("multiplier", NON_NEGATIVE, 3.0),
+        ])
+        .outputs(&[output("supertrend", &["line"]), output("trend", &[]).pure()])
+        .fused(&[Fused::PairOver, Fused::PlusScaled, Fused::MinusScaled, Fused::AverageRange])
+        .numbers(|f| {
+            let [high, low, close] = f.series();
+            let band = f.real(1) * true_range(high, low, close).wilder(f.bars(0));
+            let median = (high + low) / 2.0;
+            let bands = [median + band, median - band, close];
+            [SuperTrend::Line, SuperTrend::Trend].map(|result| f.step(Op::SuperTrend(result), &bands)).to_vec()
+        }),
+    Function::new("sar", GROUP)
+        .summary("Wilder's parabolic stop and reverse")
+        .formula(
+            "stop + af*(extreme - stop), never inside the last two bars; af rises by acceleration with each \
+             new extreme, up to maximum",
+        )
+        .series(&[HIGH, LOW])
+        .params(&[
+            param("acceleration", NON_NEGATIVE, 0.02),
+            param("maximum", NON_NEGATIVE, 0.2),
+        ])
+        .number(parabolic),
+    Function::new("sarext", GROUP)
+        .summary("parabolic stop and reverse with an acceleration of its own in each direction")
+        .formula(
+            "as sar, negative while short; startvalue > 0 begins long at it, < 0 short at its magnitude; a \
+             reversal moves the stop by offsetonreverse of itself",
+        )
+        .series(&[HIGH, LOW])
+        .params(&[
+            param("startvalue", REAL_RANGE, 0.0),
+            param("offsetonreverse", NON_NEGATIVE, 0.0),
+            param("accelerationinitlong", NON_NEGATIVE, 0.02),
+            param("accelerationlong", NON_NEGATIVE, 0.02),
+            param("accelerationmaxlong", NON_NEGATIVE, 0.2),
+            param("accelerationinitshort", NON_NEGATIVE, 0.02),
+            param("accelerationshort", NON_NEGATIVE, 0.02),
+            param("accelerationmaxshort", NON_NEGATIVE, 0.2),
+        ])
+        .number(parabolic_extended),
 ];
 
-fn acceleration(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (high, low, close) = (f.series(0), f.series(1), f.series(2));
-    let p = f.bars(0);
-    let range = f.subtract(high, low);
-    let range = f.scale(range, 4.0);
-    let sum = f.add(high, low);
-    let width = f.binary(Binary::RatioOrZeroEpsilon, range, sum);
-    let one = f.constant(1.0);
-    let wider = f.add(one, width);
-    let narrower = f.subtract(one, width);
-    let upper = f.multiply(high, wider);
-    let lower = f.multiply(low, narrower);
-    // All three skip the same bars.
-    let whole = f.add(sum, close);
-    [upper, close, lower].map(|x| f.gate(x, whole)).map(|x| f.step(Op::Mean(p), x)).to_vec()
+/// The middle between the highest and the lowest of `p` values.
+fn middle<'f>(high: Num<'f>, low: Num<'f>, p: u32) -> Num<'f> {
+    (high.highest(p) + low.lowest(p)) / 2.0
 }
 
-fn keltner(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (high, low, close) = (f.series(0), f.series(1), f.series(2));
-    let (p, atr) = (f.bars(0), f.bars(1));
-    let typical = f.typical(high, low, close);
-    let range = f.true_range(high, low, close);
-    // TA-Lib seeds each where the later one starts.
-    let look_back = atr.max(p - 1);
-    let typical = f.skip(typical, look_back - (p - 1));
-    let range = f.skip(range, look_back - atr);
-    let middle = f.exponential(typical, p);
-    let range = f.wilder(range, atr);
-    let band = f.scale(range, f.real(2));
-    vec![f.add(middle, band), f.gate(middle, band), f.subtract(middle, band)]
-}
-
-fn middle(f: &mut Formula<'_>, high: usize, low: usize) -> Vec<NodeId> {
-    let p = f.bars(0);
-    let high = f.step(Op::Max(p), f.series(high));
-    let low = f.step(Op::Min(p), f.series(low));
-    let sum = f.add(high, low);
-    vec![f.over(sum, 2.0)]
-}
-
-fn by_volume(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (x, volume, p) = (f.series(0), f.series(1), f.bars(0));
-    if p == 1 {
-        return vec![f.gate(x, volume)];
-    }
-    let value = f.multiply(x, volume);
-    let volume = f.gate(volume, value);
-    let value = f.step(Op::Sum(p), value);
-    let volume = f.step(Op::Sum(p), volume);
-    vec![f.binary(Binary::Divide, value, volume)]
-}
-
-fn super_trend(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (high, low, close) = (f.series(0), f.series(1), f.series(2));
-    let range = f.true_range(high, low, close);
-    let range = f.wilder(range, f.bars(0));
-    let band = f.scale(range, f.real(1));
-    let sum = f.add(high, low);
-    let median = f.over(sum, 2.0);
-    let upper = f.add(median, band);
-    let lower = f.subtract(median, band);
-    [SuperTrend::Line, SuperTrend::Trend]
-        .map(|result| f.step_of(Op::SuperTrend(result), &[upper, lower, close]))
-        .to_vec()
-}
-
-fn parabolic(f: &mut Formula<'_>) -> Vec<NodeId> {
+fn parabolic(f: &Formula) -> Num<'_> {
     let step = f.real(0).into();
     let both = Acceleration { start: step, step, most: f.real(1).into() };
     let constants = Parabolic { start: 0.0.into(), offset: 0.0.into(), long: both, short: both, signed: false };
-    vec![f.step_of(Op::Parabolic(constants), &[f.series(0), f.series(1)])]
+    f.step(Op::Parabolic(constants), &f.series::<2>())
 }
 
-fn parabolic_extended(f: &mut Formula<'_>) -> Vec<NodeId> {
+fn parabolic_extended(f: &Formula) -> Num<'_> {
     let pace =
         |at: usize| Acceleration { start: f.real(at).into(), step: f.real(at + 1).into(), most: f.real(at + 2).into() };
     let constants =
         Parabolic { start: f.real(0).into(), offset: f.real(1).into(), long: pace(2), short: pace(5), signed: true };
-    vec![f.step_of(Op::Parabolic(constants), &[f.series(0), f.series(1)])]
+    f.step(Op::Parabolic(constants), &f.series::<2>())
 }

@@ -1,11 +1,7 @@
 //! Adaptive Trend Classification: fifty-four averages, what following each of them would have earned, and the trend that
 //! the families which earned most agree on. The steps are said at [`Op`]; docs/adr/0010 says how they are run.
 
-use super::{Conflict, Formula, Function, Param, ParamDefault, ParamType, REAL_RANGE, SeriesArg, always, num, output};
-use crate::ast::CompareOp;
-use crate::family::Trend;
-use crate::graph::{Binary, NodeId, Op, Unary};
-use crate::limits::PERIOD_MAX;
+use super::*;
 
 const GROUP: &str = "Trend classification";
 
@@ -37,26 +33,35 @@ const fn length(name: &'static str) -> Param {
 }
 
 const fn weight(name: &'static str) -> Param {
-    real(name, ParamType::Real { min: f64::MIN_POSITIVE, max: 3e37 }, 1.0)
-}
-
-const fn real(name: &'static str, kind: ParamType, default: f64) -> Param {
-    Param { name, kind, default: ParamDefault::Value(default) }
+    param(name, ParamType::Real { min: f64::MIN_POSITIVE, max: 3e37 }, 1.0)
 }
 
 const SRC: SeriesArg = num("src", Some("close"));
 const PRICE: SeriesArg = always("close");
 
-pub(super) const LIST: &[Function] = &[Function {
-    name: "atc",
-    aliases: &[],
-    group: GROUP,
-    summary: "adaptive trend classification: what six families of averages say, weighed by what following them earned",
-    formula: "nine averages of src a family, of length len and four lengths on each side of it (robustness: narrow 1 2 3 4, medium 1 2 4 6, wide 1 3 5 7). An average says 1 from where close crosses above it, -1 from where it crosses below. What following a signal earned: e = e*(1 - de/100)*(1 + sign(signal[1])*r), at least 0.25, r = (close/close[1] - 1)*exp(la/1000*(bar - cutout)). A family's signal: sum of signal*e over sum of e, in hundredths, half to even; its equity: what following that earned, from its weight on. signal: mean of the families' votes (1 above long, -1 below short, else 0) weighed by their equities; trend: its sign; equity: what following it earned, from 1 on; win_rate: percent of the bars on which the price moved behind a trend that it moved the trend's way, so far; agreement: percent of the families whose signal has the trend's sign. No bar before cutout counts. strategy_mode gives the signal one bar late. A history shorter than the longest average (kama's excepted) or than cutout is refused by 'trawl compute', and NA in a scan",
-    reference: "InvestorUnknown, Adaptive Trend Classification",
-    series: &[SRC, PRICE],
-    params: &[
-        Param { name: "len", kind: ParamType::Integer { min: 1, max: PERIOD_MAX }, default: ParamDefault::Value(28.0) },
+pub(super) const LIST: &[Function] = &[Function::new("atc", GROUP)
+    .summary(
+        "adaptive trend classification: what six families of averages say, weighed by what following them \
+         earned",
+    )
+    .formula(
+        "nine averages of src a family, of length len and four lengths on each side of it (robustness: \
+         narrow 1 2 3 4, medium 1 2 4 6, wide 1 3 5 7). An average says 1 from where close crosses above \
+         it, -1 from where it crosses below. What following a signal earned: e = e*(1 - de/100)*(1 + \
+         sign(signal[1])*r), at least 0.25, r = (close/close[1] - 1)*exp(la/1000*(bar - cutout)). A \
+         family's signal: sum of signal*e over sum of e, in hundredths, half to even; its equity: what \
+         following that earned, from its weight on. signal: mean of the families' votes (1 above long, -1 \
+         below short, else 0) weighed by their equities; trend: its sign; equity: what following it \
+         earned, from 1 on; win_rate: percent of the bars on which the price moved behind a trend that it \
+         moved the trend's way, so far; agreement: percent of the families whose signal has the trend's \
+         sign. No bar before cutout counts. strategy_mode gives the signal one bar late. A history shorter \
+         than the longest average (kama's excepted) or than cutout is refused by 'trawl compute', and NA \
+         in a scan",
+    )
+    .reference(Reference::Source("InvestorUnknown, Adaptive Trend Classification"))
+    .series(&[SRC, PRICE])
+    .params(&[
+        param("len", ParamType::Integer { min: 1, max: PERIOD_MAX }, 28.0),
         length("ema_len"),
         length("hma_len"),
         length("wma_len"),
@@ -69,15 +74,15 @@ pub(super) const LIST: &[Function] = &[Function {
         weight("dema_w"),
         weight("lsma_w"),
         weight("kama_w"),
-        Param { name: "robustness", kind: ParamType::Choice(ROBUSTNESS), default: ParamDefault::Value(MEDIUM) },
-        real("la", REAL_RANGE, 0.02),
-        real("de", ParamType::Real { min: 0.0, max: 100.0 }, 0.03),
-        real("cutout", ParamType::Real { min: -(PERIOD_MAX as f64), max: PERIOD_MAX as f64 }, 0.0),
-        real("long", REAL_RANGE, 0.1),
-        real("short", REAL_RANGE, -0.1),
-        real("strategy_mode", ParamType::Truth, 0.0),
-    ],
-    outputs: &[
+        param("robustness", ParamType::Choice(ROBUSTNESS), MEDIUM),
+        param("la", REAL_RANGE, 0.02),
+        param("de", ParamType::Real { min: 0.0, max: 100.0 }, 0.03),
+        param("cutout", ParamType::Real { min: -(PERIOD_MAX as f64), max: PERIOD_MAX as f64 }, 0.0),
+        param("long", REAL_RANGE, 0.1),
+        param("short", REAL_RANGE, -0.1),
+        param("strategy_mode", ParamType::Truth, 0.0),
+    ])
+    .outputs(&[
         output("signal", &[]),
         output("trend", &[]),
         output("ema", &[]),
@@ -95,9 +100,11 @@ pub(super) const LIST: &[Function] = &[Function {
         output("equity", &[]),
         output("win_rate", &[]),
         output("agreement", &[]),
-    ],
-    build,
-}];
+    ])
+    .check(conflict)
+    .scaling(Scaling::PURE)
+    .fused(&[Fused::TrendMeans])
+    .numbers(build)];
 
 /// The nine lengths of a family, in the order in which they are added up.
 fn lengths(base: u32, offsets: [u32; 4]) -> impl Iterator<Item = u32> {
@@ -111,7 +118,7 @@ fn offsets(params: &[f64]) -> [u32; 4] {
 }
 
 /// What no range of one parameter says.
-pub(super) fn conflict(params: &[f64]) -> Option<Conflict> {
+fn conflict(params: &[f64]) -> Option<Conflict> {
     let most = offsets(params)[3];
     let word = ROBUSTNESS[(params[ROBUST] as usize).min(ROBUSTNESS.len() - 1)];
     let short = (0..FAMILIES.len()).map(|k| LENGTHS + k).find(|at| params[*at] <= f64::from(most));
@@ -146,73 +153,58 @@ pub(super) fn conflict(params: &[f64]) -> Option<Conflict> {
 }
 
 /// Percent of the bars on which the price moved behind a trend that it moved the trend's way, so far.
-fn win_rate(f: &mut Formula<'_>, trend: NodeId, price: NodeId, before: NodeId) -> NodeId {
-    let held = f.lag(trend, 1);
-    let change = f.subtract(price, before);
-    let moved = f.unary(Unary::Sign, change);
-    let won = f.multiply(held, moved);
-    let counted = f.absolute(won);
+fn win_rate<'f>(trend: Num<'f>, price: Num<'f>) -> Num<'f> {
+    let won = trend.lag(1) * price.change(1).sign();
+    let counted = won.abs();
     // 1 of a bar that was won, 0 of one that was lost or does not count.
-    let both = f.add(won, counted);
-    let (wins, bars) = (f.step(Op::Cumulative, both), f.step(Op::Cumulative, counted));
-    let share = f.binary(Binary::Divide, wins, bars);
-    f.scale(share, 50.0)
+    50.0 * ((won + counted).cumulative() / counted.cumulative())
 }
 
 /// Percent of the families whose own signal has the trend's sign.
-fn agreement(f: &mut Formula<'_>, trend: NodeId, signals: &[NodeId]) -> NodeId {
-    let zero = f.constant(0.0);
-    let mut agree = zero;
+fn agreement<'f>(trend: Num<'f>, signals: &[Num<'f>]) -> Num<'f> {
+    let mut agree = trend.formula.constant(0.0);
     for signal in signals {
-        let sign = f.unary(Unary::Sign, *signal);
         // Before the first bar that counts a family has none.
-        let sign = f.binary(Binary::OrElse, sign, zero);
-        let same = f.compare(CompareOp::Equal, sign, trend);
-        agree = f.add(agree, same);
+        let same = signal.sign().or_else(0.0).equals(trend).decides();
+        agree = agree + same.as_number();
     }
-    f.scale(agree, 100.0 / signals.len() as f64)
+    agree * (100.0 / signals.len() as f64)
 }
 
-fn build(f: &mut Formula<'_>) -> Vec<NodeId> {
-    let (src, price) = (f.series(0), f.series(1));
-    let offsets = offsets(&f.params);
+fn build(f: &Formula) -> Vec<Num<'_>> {
+    let [src, price] = f.series();
+    let offsets = offsets(f.params());
     let cutout = f.real(CUTOUT).max(0.0) as u32;
     let decay = (1.0 - f.real(DE) / DECAY_UNIT).into();
     let bar = f.bar_number();
-    let before = f.lag(price, 1);
     let rate = (f.real(LA) / GROWTH_UNIT).into();
-    let returns = f.step_of(Op::GrownReturn { rate, cutout }, &[price, before, bar]);
+    let returns = f.step(Op::GrownReturn { rate, cutout }, &[price, price.lag(1), bar]);
+    let equity_from =
+        |start: f64, signal| f.step(Op::SignalEquity { start: start.into(), decay, cutout }, &[signal, returns, bar]);
     let (mut signals, mut equities) = (Vec::new(), Vec::new());
     let mut longest = 0;
     for (k, family) in FAMILIES.into_iter().enumerate() {
         let mut inputs = vec![price, returns, bar];
         for len in lengths(f.bars(LENGTHS + k), offsets) {
-            let op = Op::TrendMean { family, len };
-            inputs.push(if family.counts_bars() { f.step_of(op, &[src, bar]) } else { f.step(op, src) });
+            let of: &[Num<'_>] = if family.counts_bars() { &[src, bar] } else { &[src] };
+            inputs.push(f.step(Op::TrendMean { family, len }, of));
             // Kaufman's takes any history.
             if family != Trend::Kama {
                 longest = longest.max(len);
             }
         }
-        let signal = f.step_of(Op::FamilySignal { decay, cutout }, &inputs);
-        let start = f.real(WEIGHTS + k).into();
+        let signal = f.step(Op::FamilySignal { decay, cutout }, &inputs);
         signals.push(signal);
-        equities.push(f.step_of(Op::SignalEquity { start, decay, cutout }, &[signal, returns, bar]));
+        equities.push(equity_from(f.real(WEIGHTS + k), signal));
     }
-    let both: Vec<NodeId> = signals.iter().chain(&equities).copied().collect();
-    let vote = Op::TrendVote { long: f.real(LONG).into(), short: f.real(SHORT).into() };
-    let mut signal = f.step_of(vote, &both);
+    let both: Vec<Num<'_>> = signals.iter().chain(&equities).copied().collect();
+    let mut signal = f.step(Op::TrendVote { long: f.real(LONG).into(), short: f.real(SHORT).into() }, &both);
     if f.real(STRATEGY) == 1.0 {
-        let (late, none) = (f.lag(signal, 1), f.constant(0.0));
-        signal = f.binary(Binary::OrElse, late, none);
+        signal = signal.lag(1).or_else(0.0);
     }
-    let trend = f.unary(Unary::Sign, signal);
+    let trend = signal.sign();
     // How good the classification was: what a sweep's settings are compared by.
-    let start = 1.0.into();
-    let equity = f.step_of(Op::SignalEquity { start, decay, cutout }, &[signal, returns, bar]);
-    let wins = win_rate(f, trend, price, before);
-    let agreement = agreement(f, trend, &signals);
-    let outputs: Vec<NodeId> = [signal, trend].into_iter().chain(both).chain([equity, wins, agreement]).collect();
-    let needed = longest.max(cutout + 1);
-    outputs.into_iter().map(|x| f.after_bars(x, needed)).collect()
+    let measures = [equity_from(1.0, signal), win_rate(trend, price), agreement(trend, &signals)];
+    let outputs = [signal, trend].into_iter().chain(both).chain(measures);
+    outputs.map(|x| x.after_bars(longest.max(cutout + 1))).collect()
 }

@@ -432,7 +432,8 @@ impl<'a> Shapes<'a> {
 
 #[cfg(test)]
 mod tests {
-    use trawl_plan::{ScanDocument, Schema, compile_scan};
+    use trawl_plan::catalogue::{functions, sample};
+    use trawl_plan::{ScanDocument, Schema, compile_expressions, compile_scan};
 
     use super::*;
 
@@ -463,5 +464,23 @@ mod tests {
                 "{condition}: {few} looks a node, and {many} in a sweep eight times as wide"
             );
         }
+    }
+
+    #[test]
+    fn every_function_is_run_in_the_groups_that_its_declaration_names() {
+        let schema = Schema::of_columns(["open", "high", "low", "close", "volume"].map(str::to_owned).to_vec());
+        let mut wrong = Vec::new();
+        for function in functions() {
+            let plan = compile_expressions(&sample(function), "test", &schema).expect("legal");
+            let mut found: Vec<_> = fuse(plan.program()).iter().filter_map(|task| task.work.group()).collect();
+            let mut named = function.fused.to_vec();
+            found.sort_unstable();
+            found.dedup();
+            named.sort_unstable();
+            if found != named {
+                wrong.push(format!("{}: found {found:?}, named {named:?}", function.name));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(test)]
+use trawl_plan::catalogue::Fused;
 use trawl_plan::graph::{Bits, Op};
 
 use crate::cpu::primitives::trend::{self, TrendMean};
@@ -40,6 +42,31 @@ pub(crate) enum FusedOp {
 }
 
 impl FusedOp {
+    /// The group as declarations name it; `None` for one primitive.
+    #[cfg(test)]
+    pub fn group(&self) -> Option<Fused> {
+        Some(match self {
+            Self::Op(_) => return None,
+            Self::TrueRange => Fused::TrueRange,
+            Self::SumOver(_) => Fused::SumOver,
+            Self::PairOver(_) => Fused::PairOver,
+            Self::Apart => Fused::Apart,
+            Self::PlusScaled(_) => Fused::PlusScaled,
+            Self::MinusScaled(_) => Fused::MinusScaled,
+            Self::Within => Fused::Within,
+            Self::ZScore(_) => Fused::ZScore,
+            Self::Flows => Fused::Flows,
+            Self::Share => Fused::Share,
+            Self::Bands { .. } => Fused::Bands,
+            Self::AverageRange(_) => Fused::AverageRange,
+            Self::Strength(_) => Fused::Strength,
+            Self::Convergence { .. } => Fused::Convergence,
+            Self::Directional(_) => Fused::Directional,
+            Self::Weighed => Fused::Weighed,
+            Self::TrendMeans(_) => Fused::TrendMeans,
+        })
+    }
+
     /// Whether it runs from the first bar.
     pub fn is_recursive(&self) -> bool {
         match self {

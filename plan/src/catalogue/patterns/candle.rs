@@ -1,7 +1,7 @@
 //! The words that patterns are written in: bars, their parts, and TA-Lib's candle settings.
 
-use super::Formula;
-use super::expression::{Num, Steps, Truth};
+use super::super::expression::{Num, Truth};
+use super::super::formula::Formula;
 use crate::graph::NodeId;
 
 /// What a [`Setting`] measures of a bar.
@@ -38,88 +38,81 @@ const FAR: Setting = setting(Extent::HighLow, 5, 0.6);
 const EQUAL: Setting = setting(Extent::HighLow, 5, 0.05);
 
 /// The bars that a pattern is about.
-pub(super) struct Candles {
-    steps: Steps,
+#[derive(Clone, Copy)]
+pub(crate) struct Candles<'c> {
+    f: &'c Formula,
     /// Open, high, low, close.
-    prices: [NodeId; 4],
-    params: Vec<f64>,
+    prices: [Num<'c>; 4],
 }
 
-/// The nodes of the pattern `decide`, which covers the current bar and `look_back` bars before it.
-pub(super) fn shape(
-    f: &mut Formula<'_>,
-    look_back: u32,
-    decide: impl for<'c> FnOnce(&'c Candles) -> Num<'c>,
-) -> Vec<NodeId> {
-    let prices = std::array::from_fn(|i| f.series(i));
-    let candles = Candles { steps: Steps::over(f.graph), prices, params: f.params.clone() };
+/// The node of the pattern `decide`, which covers the current bar and `look_back` bars before it.
+pub(crate) fn shape(f: &Formula, look_back: u32, decide: for<'c> fn(&'c Candles<'c>) -> Num<'c>) -> NodeId {
+    let candles = Candles { f, prices: f.series() };
     // Logic alone could decide without a price that is missing.
-    let signal = decide(&candles).where_defined(candles.covered(look_back)).id();
-    candles.steps.give_back(f.graph);
-    vec![signal]
+    decide(&candles).where_defined(candles.covered(look_back)).id
 }
 
-impl Candles {
+impl<'c> Candles<'c> {
     /// The last `N` bars, the oldest first.
-    pub fn bars<const N: usize>(&self) -> [Bar<'_>; N] {
+    pub fn bars<const N: usize>(&'c self) -> [Bar<'c>; N] {
         std::array::from_fn(|i| self.at((N - 1 - i) as u32))
     }
 
     /// The bar `ago` bars before the current one.
-    pub fn at(&self, ago: u32) -> Bar<'_> {
+    pub fn at(&'c self, ago: u32) -> Bar<'c> {
         Bar { candles: self, ago }
     }
 
     /// The parameter.
     pub fn penetration(&self) -> f64 {
-        self.params.first().copied().unwrap_or(0.0)
+        self.f.params().first().copied().unwrap_or(0.0)
     }
 
     /// `value` where `condition`, else 0.
-    pub fn mark<'c>(&'c self, condition: Truth<'c>, value: f64) -> Num<'c> {
-        condition.choose(self.constant(value), self.constant(0.0))
+    pub fn mark(&self, condition: Truth<'c>, value: f64) -> Num<'c> {
+        condition.choose(value, 0.0)
     }
 
     /// 100 where `up`, else -100 where `down`, else 0.
-    pub fn signal<'c>(&'c self, up: Truth<'c>, down: Truth<'c>) -> Num<'c> {
-        up.choose(self.constant(100.0), self.mark(down, -100.0))
+    pub fn signal(&self, up: Truth<'c>, down: Truth<'c>) -> Num<'c> {
+        up.choose(100.0, self.mark(down, -100.0))
     }
 
     /// As [`Self::signal`], 80 instead of 100 where `weak`.
-    pub fn graded<'c>(&'c self, up: Truth<'c>, down: Truth<'c>, weak: Truth<'c>) -> Num<'c> {
-        let bullish = weak.choose(self.constant(80.0), self.constant(100.0));
-        let bearish = weak.choose(self.constant(-80.0), self.constant(-100.0));
-        up.choose(bullish, down.choose(bearish, self.constant(0.0)))
+    pub fn graded(&self, up: Truth<'c>, down: Truth<'c>, weak: Truth<'c>) -> Num<'c> {
+        let bullish = weak.choose(80.0, 100.0);
+        let bearish = weak.choose(-80.0, -100.0);
+        up.choose(bullish, down.choose(bearish, 0.0))
     }
 
-    pub fn constant(&self, value: f64) -> Num<'_> {
-        self.steps.constant(value)
+    pub fn constant(&self, value: f64) -> Num<'c> {
+        self.f.constant(value)
     }
 
     /// What `of` says holds for each of `bars`.
-    pub fn every<'c>(&'c self, bars: &[Bar<'c>], of: impl Fn(Bar<'c>) -> Truth<'c>) -> Truth<'c> {
-        self.steps.all(bars.iter().map(|bar| of(*bar)))
+    pub fn every(&self, bars: &[Bar<'c>], of: impl Fn(Bar<'c>) -> Truth<'c>) -> Truth<'c> {
+        self.f.all(bars.iter().map(|bar| of(*bar)))
     }
 
     /// What `of(before, bar)` says holds for each of `bars` but the first.
-    pub fn each_next<'c>(&'c self, bars: &[Bar<'c>], of: impl Fn(Bar<'c>, Bar<'c>) -> Truth<'c>) -> Truth<'c> {
-        self.steps.all(bars.windows(2).map(|pair| of(pair[0], pair[1])))
+    pub fn each_next(&self, bars: &[Bar<'c>], of: impl Fn(Bar<'c>, Bar<'c>) -> Truth<'c>) -> Truth<'c> {
+        self.f.all(bars.windows(2).map(|pair| of(pair[0], pair[1])))
     }
 
     /// 100 where `condition` and `bar` is white, -100 where it is black.
-    pub fn coloured<'c>(&'c self, condition: Truth<'c>, bar: Bar<'c>) -> Num<'c> {
+    pub fn coloured(&self, condition: Truth<'c>, bar: Bar<'c>) -> Num<'c> {
         self.signal(condition & bar.white(), condition)
     }
 
     /// True where the last `look_back + 1` bars have all their prices, else NA.
-    fn covered(&self, look_back: u32) -> Truth<'_> {
-        let [open, high, low, close] = self.prices.map(|id| self.steps.num(id));
+    fn covered(&self, look_back: u32) -> Truth<'c> {
+        let [open, high, low, close] = self.prices;
         let whole = open.where_finite(high).where_finite(low).where_finite(close);
         whole.equals(whole).streak(look_back + 1)
     }
 
     /// `factor` times the mean extent of the last bars, the current one included; with period 0 of the current bar.
-    fn threshold(&self, Setting { extent, period, factor }: Setting) -> Num<'_> {
+    fn threshold(&'c self, Setting { extent, period, factor }: Setting) -> Num<'c> {
         let now = self.at(0);
         let extent_of_bar = match extent {
             Extent::Body => now.body(),
@@ -139,25 +132,31 @@ impl Candles {
     }
 }
 
+/// `x` as it was `bars` bars ago; the current bar needs no step.
+fn ago(x: Num<'_>, bars: u32) -> Num<'_> {
+    if bars == 0 { x } else { x.lag(bars) }
+}
+
 /// One bar of a pattern.
 #[derive(Clone, Copy)]
-pub(super) struct Bar<'c> {
-    candles: &'c Candles,
+pub(crate) struct Bar<'c> {
+    candles: &'c Candles<'c>,
     ago: u32,
 }
 
 impl<'c> Bar<'c> {
     fn price(self, i: usize) -> Num<'c> {
-        self.candles.steps.num(self.candles.prices[i]).lag(self.ago)
+        ago(self.candles.prices[i], self.ago)
     }
 
     /// What is judged of the current bar, of this one: patterns share it whatever bar they ask it of.
     fn number(self, of: impl Fn(Self) -> Num<'c>) -> Num<'c> {
-        of(self.candles.at(0)).lag(self.ago)
+        ago(of(self.candles.at(0)), self.ago)
     }
 
     fn judged(self, of: impl Fn(Self) -> Truth<'c>) -> Truth<'c> {
-        of(self.candles.at(0)).lag(self.ago)
+        let now = of(self.candles.at(0));
+        if self.ago == 0 { now } else { now.lag(self.ago) }
     }
 
     pub fn open(self) -> Num<'c> {
@@ -226,7 +225,7 @@ impl<'c> Bar<'c> {
 
     fn average(self, setting: Setting) -> Num<'c> {
         let own = u32::from(setting.period > 0);
-        self.candles.threshold(setting).lag(self.ago + own)
+        ago(self.candles.threshold(setting), self.ago + own)
     }
 
     /// A distance that counts as near, as seen from this bar.

@@ -3,14 +3,15 @@
 //! A pattern is NA where a price is missing at any bar of its look-back, and before TA-Lib's look-back.
 
 mod candle;
-mod expression;
 pub(super) mod longer;
 pub(super) mod pairs;
 pub(super) mod single;
 pub(super) mod triples;
 
-use super::{CLOSE, Formula, Function, HIGH, INTEGER, LOW, OPEN, Param, ParamDefault, ParamType, TALIB};
-use crate::graph::NodeId;
+pub(super) use candle::{Candles, shape};
+
+use super::declaration::Declaration;
+use super::{CLOSE, Function, Fused, HIGH, LOW, NON_NEGATIVE, OPEN, Param, Scaling, param};
 
 /// Heading of the patterns.
 pub(super) const GROUP: &str = "Pattern recognition";
@@ -18,30 +19,19 @@ pub(super) const GROUP: &str = "Pattern recognition";
 /// What the words of the patterns' formulas mean.
 pub(super) const NOTE: &str = "The 1st bar of a pattern is the oldest; \"the mean\" is that of the ten bars before. A body is long above the mean body, short below it, small at most as long, a doji's at most a tenth of the mean range. A shadow is short below the mean shadow (half of both), there is none below a tenth of the mean range. Equal, near and far are distances of 5%, 20% and 60% of the mean range of the five bars before. A bar is white when it closes at its open or above, else black. A pattern is NA where a price is missing on one of its bars or of those that it is measured by.";
 
-/// The declaration of a pattern without parameters.
-const fn pattern(
-    name: &'static str,
-    summary: &'static str,
-    formula: &'static str,
-    build: fn(&mut Formula<'_>) -> Vec<NodeId>,
-) -> Function {
-    Function {
-        name,
-        aliases: &[],
-        group: GROUP,
-        summary,
-        formula,
-        reference: TALIB,
-        series: &[OPEN, HIGH, LOW, CLOSE],
-        params: &[],
-        outputs: INTEGER,
-        build,
-    }
+/// The start of a pattern's declaration.
+const fn pattern(name: &'static str, summary: &'static str, formula: &'static str) -> Declaration {
+    Function::new(name, GROUP)
+        .summary(summary)
+        .formula(formula)
+        .series(&[OPEN, HIGH, LOW, CLOSE])
+        .integer()
+        .scaling(Scaling::PURE)
+        // The body's length.
+        .fused(&[Fused::Apart])
 }
 
 /// How far the last body must reach into an earlier one, as a share of the earlier one.
 const fn penetration(default: f64) -> Param {
-    // TA-Lib's own limits.
-    let kind = ParamType::Real { min: 0.0, max: 3e37 };
-    Param { name: "penetration", kind, default: ParamDefault::Value(default) }
+    param("penetration", NON_NEGATIVE, default)
 }
